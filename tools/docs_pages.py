@@ -192,14 +192,17 @@ def options_page() -> str:
 def spark_sources() -> Iterator[str]:
     """The options of Spark's sources, which take those of the client and of the consumer as well."""
     yield "## Spark sources\n"
-    for title, name, also in (
-        ("Pulsar", "penstock.spark.sources.names", "the Pulsar client and consumer"),
-        ("MQTT", "penstock.spark.sources.mqtt", "the MQTT client and consumer"),
+    names = importlib.import_module("penstock.spark.sources.names")
+    mqtt = importlib.import_module("penstock.spark.sources.mqtt")
+    for title, options, also in (
+        ("Pulsar", names.PULSAR.options, "the Pulsar client and consumer"),
+        ("TubeMQ", names.TUBEMQ.options, "the TubeMQ client, and `filters` of the consumer"),
+        ("MQTT", mqtt.OPTIONS, "the MQTT client and consumer"),
     ):
         yield f"### {title} into Spark\n"
         yield f"Beside `url` and the options of {also}. The case of letters does not matter.\n"
         yield "| option | default | meaning |\n|---|---|---|"
-        for option, value in importlib.import_module(name).OPTIONS.items():
+        for option, value in options.items():
             doc = " ".join(value.doc.split())
             yield f"| `{option}` | {_cell(_plain_default(value))} | {_cell(doc)} |"
         yield ""

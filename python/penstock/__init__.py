@@ -20,6 +20,7 @@ from . import _lazy
 if TYPE_CHECKING:
     from . import blocking as blocking
     from . import errors as errors
+    from . import frames as frames
     from . import mqtt as mqtt
     from . import pulsar as pulsar
     from . import spark as spark
@@ -42,7 +43,7 @@ else:
     __getattr__, __dir__ = _lazy.attach(
         __name__,
         {
-            **dict.fromkeys(("blocking", "errors", "mqtt", "pulsar", "spark", "tubemq"), ""),
+            **dict.fromkeys(("blocking", "errors", "frames", "mqtt", "pulsar", "spark", "tubemq"), ""),
             "connect": "_connect",
             **dict.fromkeys(("Client", "Consumer", "Producer"), "_base"),
             "ConnectionEvent": "_events",
@@ -73,6 +74,7 @@ __all__ = [
     "blocking",
     "connect",
     "errors",
+    "frames",
     "mqtt",
     "pulsar",
     "spark",

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
-from . import frames, parse
+from . import _frames, parse
 from ._handle import ClientHandle, ConsumerHandle, Opening, ProducerHandle
 from ._metrics import text as metrics_text
 from ._native import log_records_dropped
 from .protocols import M_co, P_contra
 
 if TYPE_CHECKING:
-    from ._engine import FrameRows
+    from ._engine import FrameRoles, FrameRows
     from ._typing import Duration, Pending, Size
 
 
@@ -227,8 +227,18 @@ class Producer(ProducerHandle, Generic[P_contra]):
         """The part of a trace context that the properties of a message can carry."""
         return context
 
+    def _encode_frame(self, frame: Any, roles: FrameRoles, encoding: str | None) -> FrameRows:
+        """The rows of a frame, encoded and checked.
+
+        Args:
+            frame: anything with the Arrow PyCapsule interface.
+            roles: the roles of its columns.
+            encoding: as for :meth:`send_frame`.
+        """
+        return _frames.outgoing(frame, roles, encoding)
+
     def _submit_rows(self, rows: FrameRows) -> Pending[Any]:
-        """As :meth:`submit_frame`, for rows that :func:`penstock.frames.outgoing` has encoded."""
+        """As :meth:`submit_frame`, for rows that :meth:`_encode_frame` has encoded."""
         self._check()
         return self._native.send_rows(rows)
 
@@ -301,7 +311,7 @@ class Consumer(ConsumerHandle[M_co]):
             A ``pyarrow.Table``; without pyarrow an object with the Arrow PyCapsule interface.
         """
         self._check()
-        return frames.incoming(await self._native.read_arrow(max_rows, parse.seconds(timeout)))
+        return _frames.incoming(await self._native.read_arrow(max_rows, parse.seconds(timeout)))
 
     def ack(self, message: M_co) -> Awaitable[None]:  # pyright: ignore[reportGeneralTypeIssues]
         """Acknowledges a message."""

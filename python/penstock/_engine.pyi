@@ -3,8 +3,22 @@
 
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from os import PathLike
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, final, type_check_only
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Protocol,
+    Required,
+    Self,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    final,
+    type_check_only,
+)
 
 from typing_extensions import Buffer
 from typing_extensions import TypeVar as TypeVarWithDefault
@@ -34,11 +48,14 @@ __all__ = [
     "TubeMqConsumer",
     "TubeMqMessage",
     "TubeMqProducer",
+    "TubeMqRange",
+    "TubeMqTail",
     "Waiter",
     "backup_store",
     "check_store",
     "avro_definition",
     "encode_frame",
+    "encode_pulsar_frame",
     "set_error_factory",
     "set_missing_factory",
     "set_reason_codes",
@@ -133,34 +150,52 @@ def avro_definition(schema: object, name: str) -> str:
         SchemaError: a column has a type or a name without a counterpart in Avro.
     """
 
-def encode_frame(
-    frame: object,
-    *,
-    value: str | None,
-    encoding: str,
-    key: str | None = None,
-    topic: str | None = None,
-    properties: str | None = None,
-    event_time: str | None = None,
-    first_row: int = 0,
-    id: tuple[str, str] | None = None,
-) -> FrameRows:
+@type_check_only
+class FrameRoles(TypedDict, total=False):
+    """The roles of the columns of a frame."""
+
+    value: Required[str | None]
+    """The payloads."""
+    key: str | None
+    """The keys."""
+    ordering_key: str | None
+    """The keys of Key_Shared subscriptions."""
+    topic: str | None
+    """The topics, or a template of them."""
+    properties: str | None
+    """Maps or structs, text to text."""
+    event_time: str | None
+    """Timestamps, or milliseconds since 1970, not negative."""
+    deliver_at: str | None
+    """The same, of the earliest delivery."""
+    message_type: str | None
+    """The types of messages, text."""
+    first_row: int
+    """Number of the first row."""
+    id: tuple[str, str] | None
+    """A property with an id for each row: its name, and the text before the row's number."""
+    sequence: int | None
+    """Sequence id of the row with number 0; the others follow it."""
+    leaves_out: bool
+    """Whether a row that cannot be a message is left out (:meth:`FrameRows.bad_rows`), instead of being an
+    error for all."""
+
+def encode_frame(frame: object, roles: FrameRoles, *, encoding: str) -> FrameRows:
     """Makes messages of the rows of an object with the Arrow PyCapsule interface.
 
     Args:
         frame: the rows.
-        value: the column with the payloads.
+        roles: the roles of its columns.
         encoding: ``"raw"`` sends ``value`` as it is; ``"json"`` sends each row as a JSON object.
-        key: the column with the keys; none by default.
-        topic: the column with the topics, or a template of them, instead of keys.
-        properties: a column of maps or structs, text to text.
-        event_time: a column of timestamps, or of milliseconds since 1970, not negative.
-        first_row: number of the first row.
-        id: a property with an id for each row: its name, and the text before the row's number.
 
     Raises:
         InvalidArgument: a missing column, a type that does not fit, or a negative time.
     """
+
+def encode_pulsar_frame(
+    frame: object, roles: FrameRoles, *, schema: PulsarSchema | str | None, encoding: str | None = None
+) -> FrameRows:
+    """As :meth:`PulsarProducer.encode_frame`, for producers without a schema of their own."""
 
 def log_records_dropped() -> int:
     """Number of log records of this process that were dropped because handlers were too slow."""
@@ -407,13 +442,10 @@ class PulsarProducer(_ProducerOf[MessageIds]):
     def encode_frame(
         self,
         frame: object,
+        roles: FrameRoles,
         *,
         schema: PulsarSchema | str | None,
-        value: str | None = None,
         encoding: str | None = None,
-        key: str | None = None,
-        properties: str | None = None,
-        event_time: str | None = None,
     ) -> FrameRows:
         """As :func:`encode_frame`, by a schema.
 
@@ -631,7 +663,11 @@ class PulsarMessage(_AnyMessage, Generic[_Value_co]):
             IncompatibleSchema: the consumer's schema cannot read what was written with the message's.
         """
     @property
-    def key(self) -> str | None: ...
+    def key(self) -> str | None:
+        """The key; of one of bytes the Base64."""
+    @property
+    def key_bytes(self) -> bytes | None:
+        """The bytes of the key, or the UTF-8 of one of text."""
     @property
     def ordering_key(self) -> bytes | None: ...
     @property
@@ -863,6 +899,72 @@ class TubeMqClient(_ClientOf[TubeMqClient]):
         """Joins the consumer group ``subscription``."""
     def partitions(self, topic: str) -> _Pending[int]:
         """Number of partitions of a topic, on all brokers."""
+    def locations(self, topics: AbstractSet[str], groups: str) -> _Pending[list[_Location]]:
+        """The partitions of topics that can be read.
+
+        Args:
+            topics: their names.
+            groups: beginning of the name of the group that the master is told for that.
+
+        Raises:
+            TopicNotFound, ConsumerAssign, AuthorizationError: when awaited.
+        """
+    def tail(self, locations: Sequence[_Location], groups: str) -> _Pending[TubeMqTail]:
+        """Asks for the ends of partitions, which are taken in groups whose names begin with ``groups``."""
+    def range(
+        self,
+        location: _Location,
+        start: int,
+        end: int,
+        columns: Sequence[tuple[str, str]],
+        timeout: float,
+        fails_on_loss: bool,
+        filters: AbstractSet[str],
+        groups: str,
+    ) -> _Pending[TubeMqRange]:
+        """Opens a reader of a part of a partition.
+
+        Args:
+            location: the partition.
+            start: offset of the first entry.
+            end: the first offset behind it.
+            columns: what each column holds, and its name.
+            timeout: longest time in seconds without progress.
+            fails_on_loss: whether it is an error that messages are missing or damaged.
+            filters: message types; all if there are none.
+            groups: beginning of the names of the groups in which the partition is taken.
+        """
+    def confirm(self, group: str, offsets: Sequence[tuple[_Location, int]]) -> _Pending[list[str | None]]:
+        """Sets the offsets of a group; for each partition what went wrong."""
+
+_Location: TypeAlias = tuple[str, int, int, str, int]
+"""Topic, number of the broker, number of the partition there, and the broker's host and port."""
+
+@final
+class TubeMqRange:
+    """A reader of a part of a partition."""
+    def read(self, max_rows: int, max_bytes: int) -> _Pending[ArrowBatch | None]:
+        """The next rows; ``None`` at the end.
+
+        Args:
+            max_rows: most rows.
+            max_bytes: most bytes of their payloads, which one row alone may exceed.
+
+        Raises:
+            Timeout: nothing comes (when awaited).
+            DataLost: messages are missing or damaged (when awaited).
+        """
+    def close(self) -> _Pending[None]:
+        """Gives the partition back."""
+
+@final
+class TubeMqTail:
+    """Asks for the ends of partitions."""
+    def bounds(self) -> _Pending[list[tuple[int, int]]]:
+        """For each partition its first offset, as it was when it was asked for first, and the one behind its
+        last message."""
+    def close(self) -> _Pending[None]:
+        """Gives the partitions back."""
 
 @final
 class TubeMqProducer(_ProducerOf[list[Position]]):
@@ -1036,6 +1138,11 @@ class FrameRows:
     @property
     def payload_bytes(self) -> int:
         """Bytes of all payloads, before compression."""
+    def bad_rows(self) -> list[tuple[int, str, int]]:
+        """The rows that were left out so far, when they were encoded, and when they were sent: number, reason
+        and bytes of the payload that was not sent."""
+    def by_topic(self) -> list[tuple[str, FrameRows]]:
+        """The rows of each topic, in place of these."""
 
 @final
 class ArrowBatch:

@@ -90,7 +90,12 @@ QUANTILES = {"0.5": "p50", "0.9": "p90", "0.99": "p99", "0.999": "p999"}
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 
 
-def _labels(labels: Mapping[str, object]) -> str:
+def label_text(labels: Mapping[str, object]) -> str:
+    """Labels as they stand between braces.
+
+    Raises:
+        InvalidArgument: a name of a label that Prometheus does not take.
+    """
     for name in labels:
         if not _NAME.match(name) or name.startswith("__") or name == "quantile":
             raise InvalidArgument(
@@ -138,4 +143,4 @@ def text(key: str, stats: Mapping[str, Any], labels: Mapping[str, object]) -> st
     Raises:
         InvalidArgument: a name of a label that Prometheus does not take.
     """
-    return "\n".join(_lines(f"{key}_client", stats, _labels(labels))) + "\n"
+    return "\n".join(_lines(f"{key}_client", stats, label_text(labels))) + "\n"

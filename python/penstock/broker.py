@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+import weakref
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,14 @@ __all__ = ["OPTIONS", "Broker", "BrokerOptions"]
 
 OPTIONS = _options.Table(BrokerOptions, "The broker")
 """The options of :class:`Broker`."""
+
+_started: weakref.WeakSet[Broker] = weakref.WeakSet()
+
+
+def running_with(folder: str) -> list[Broker]:
+    """The brokers of this process that run on a data folder; with the empty name, those in memory."""
+    path = Path(folder).resolve() if folder else None
+    return [broker for broker in list(_started) if broker.running and broker._folder == path]
 
 
 class Broker:
@@ -51,6 +61,8 @@ class Broker:
         from ._native import start_broker
 
         self._native = start_broker(values)
+        self._folder = Path(values["data"]).resolve() if "data" in values else None
+        _started.add(self)
         self._url = self._native.url
         self._mqtt_url, self._mqtt_ws_url = self._native.mqtt_url, self._native.mqtt_ws_url
         self._tubemq_url = self._native.tubemq_url

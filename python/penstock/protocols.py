@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from . import options, parse
@@ -214,6 +214,31 @@ def resolve(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         return options.resolve(table(name), given)
     key, _, scope = name.partition(".")
     return PROTOCOLS[key].resolve(scope, given)
+
+
+def by_table(
+    given: Mapping[str, Any], names: Sequence[str], owner: str, own: Iterable[str] = ()
+) -> list[dict[str, Any]]:
+    """Options, sorted by the tables ``names``: each is of the first that has it.
+
+    Args:
+        given: the options.
+        names: of the tables, as for :func:`table`.
+        owner: who takes them, for the error.
+        own: names of options of the owner itself, for the hint in the error.
+
+    Raises:
+        InvalidArgument: no table has the option; suggests the nearest one.
+    """
+    tables = [table(name) for name in names]
+    sorted_: list[dict[str, Any]] = [{} for _ in tables]
+    for name, value in given.items():
+        place = next((place for place, known in enumerate(tables) if name in known), None)
+        if place is None:
+            hint = parse.did_you_mean(name, [*own, *(option for known in tables for option in known)])
+            raise InvalidArgument(f"{owner} has no option {name!r}{hint}")
+        sorted_[place][name] = value
+    return sorted_
 
 
 def split_url(url: str | None) -> tuple[str, dict[str, str]]:

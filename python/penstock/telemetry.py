@@ -67,6 +67,20 @@ def is_installed() -> bool:
     return importlib.util.find_spec("opentelemetry") is not None
 
 
+def meter(meter_provider: Any = None) -> tuple[Any, Callable[..., Any]]:
+    """The meter of this package, and the class of what its instruments observe.
+
+    Args:
+        meter_provider: the provider; the global one by default.
+
+    Raises:
+        ImportError: ``opentelemetry-api`` is not installed.
+    """
+    api = _api("metrics")
+    provider = meter_provider or api.get_meter_provider()
+    return provider.get_meter(NAME), api.Observation
+
+
 def instrument(client: Any, meter_provider: Any = None) -> None:
     """Reports the counters of a client as OpenTelemetry metrics, whenever a reader collects them, until it is
     closed. They have the attribute ``messaging.system`` and none for topics, so that their number does not
@@ -79,16 +93,14 @@ def instrument(client: Any, meter_provider: Any = None) -> None:
     Raises:
         ImportError: ``opentelemetry-api`` is not installed.
     """
-    api = _api("metrics")
-    provider = meter_provider or api.get_meter_provider()
-    meter = provider.get_meter(NAME)
+    own, observation = meter(meter_provider)
     key = _system(client)
     attributes = {"messaging.system": key}
 
     def observe(name: str) -> Callable[[Any], Any]:
         def callback(_: Any) -> list[Any]:
             # A closed client reports no more.
-            return [] if client.closed else [api.Observation(client.stats()[name], attributes)]
+            return [] if client.closed else [observation(client.stats()[name], attributes)]
 
         return callback
 
@@ -96,9 +108,9 @@ def instrument(client: Any, meter_provider: Any = None) -> None:
     for name, (source, unit, text) in COUNTERS.items():
         # Some are of one protocol.
         if source in known:
-            meter.create_observable_counter(name.format(key=key), [observe(source)], unit, text)
+            own.create_observable_counter(name.format(key=key), [observe(source)], unit, text)
     for name, (source, unit, text) in GAUGES.items():
-        meter.create_observable_gauge(name.format(key=key), [observe(source)], unit, text)
+        own.create_observable_gauge(name.format(key=key), [observe(source)], unit, text)
 
 
 def _system(of: object) -> str:

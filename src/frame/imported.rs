@@ -25,6 +25,11 @@ impl Imported {
         self.0.first().map(RecordBatch::schema_ref)
     }
 
+    /// The batches, unverified.
+    pub(super) fn into_batches(self) -> Vec<RecordBatch> {
+        self.0
+    }
+
     /// The batches, with every offset and every text verified. `first_row` is the number of the first row, for the
     /// error, which names the column and the row. The text of the column `as_bytes`, whose values are sent byte for
     /// byte, becomes binary and need not be UTF-8.
@@ -51,6 +56,17 @@ impl Imported {
         }
         Ok(checked)
     }
+}
+
+/// Checks that the offsets of a batch are within its buffers; not its texts.
+pub(super) fn check_offsets(batch: &RecordBatch) -> Result<()> {
+    for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+        if let Err(error) = column.to_data().validate() {
+            let text = format!("column {:?} cannot be read: {error}", field.name());
+            return Err(Error::new(ErrorKind::InvalidArgument, text));
+        }
+    }
+    Ok(())
 }
 
 /// A text column as the binary column of the same buffers; other columns as they are.

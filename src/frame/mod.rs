@@ -7,12 +7,14 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Float32Type, Float64Type, Int64Type, TimestampMillisecondType};
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, Int64Array, MapArray, PrimitiveArray, RecordBatch, StringArray, StructArray,
+    Array, ArrayRef, BinaryArray, Int64Array, MapArray, PrimitiveArray, RecordBatch, StringArray,
+    StructArray, UInt32Array,
 };
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder, make_encoder};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, TimeUnit};
+use arrow_select::take::take_record_batch;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
@@ -25,8 +27,10 @@ pub mod schema;
 mod tests;
 mod topics;
 
+use imported::check_offsets;
 pub use imported::{Imported, arrow_error};
-pub use rows::{Cursor, RowRef, Rows};
+use rows::NewRow;
+pub use rows::{BadRow, Cursor, Rare, RowRef, Rows};
 pub use schema::RowSchema;
 pub use topics::{Part, Topics};
 
@@ -41,16 +45,44 @@ pub struct Columns {
     pub schema: Option<RowSchema>,
     /// The key.
     pub key: Option<String>,
-    /// The topic of each row, instead of a key.
+    /// Whether a key of bytes becomes the Base64 of them; otherwise it has to be UTF-8.
+    pub keys_of_bytes: bool,
+    /// Text or bytes.
+    pub ordering_key: Option<String>,
+    /// The topic of each row.
     pub topic: Option<Topics>,
     /// A map of text to text, or a struct of texts.
     pub properties: Option<String>,
     /// A timestamp, or milliseconds since 1970.
     pub event_time: Option<String>,
+    /// The same, for the earliest delivery.
+    pub deliver_at: Option<String>,
+    /// Text.
+    pub message_type: Option<String>,
     /// Number of the first row.
     pub first_row: u64,
     /// A property with an id for each row: its name, and the text before the row's number.
     pub id: Option<(String, String)>,
+    /// Sequence id of the row with number 0; the others follow it. Without it the producer gives them theirs.
+    pub sequence: Option<u64>,
+    /// Whether a row that cannot be a message is left out, instead of being an error for all.
+    pub leaves_out: bool,
+}
+
+impl Columns {
+    /// The columns that are not part of the payload.
+    fn beside(&self) -> Vec<&str> {
+        let named = [
+            &self.key,
+            &self.ordering_key,
+            &self.properties,
+            &self.event_time,
+            &self.deliver_at,
+            &self.message_type,
+        ];
+        let topics = self.topic.iter().flat_map(Topics::columns);
+        named.into_iter().flatten().map(String::as_str).chain(topics).collect()
+    }
 }
 
 /// The fields of the rows of a batch beside their payloads.
@@ -58,41 +90,86 @@ struct Beside<'a> {
     columns: &'a Columns,
     first_row: u64,
     keys: Option<StringArray>,
+    key_is_base64: bool,
+    topics: Option<StringArray>,
     times: Option<Int64Array>,
     properties: Option<PropertyColumn>,
+    ordering_keys: Option<BinaryArray>,
+    delivery_times: Option<Int64Array>,
+    message_types: Option<StringArray>,
 }
 
 impl<'a> Beside<'a> {
     fn of(batch: &RecordBatch, columns: &'a Columns, first_row: u64) -> Result<Self> {
-        let keys = match &columns.topic {
-            Some(topics) => Some(topics.of(batch.num_rows(), first_row, |name| text_column(batch, name))?),
-            None => columns.key.as_deref().map(|name| text_column(batch, name)).transpose()?,
+        let texts = |name: &String| text_column(batch, name);
+        let times = |name: &String| time_column(batch, name);
+        let of_bytes = match &columns.key {
+            Some(name) if columns.keys_of_bytes => is_of_bytes(batch.column(index(batch, name)?).data_type()),
+            _ => false,
+        };
+        let keys = match &columns.key {
+            Some(name) if of_bytes => Some(base64_column(batch, name)?),
+            other => other.as_ref().map(texts).transpose()?,
+        };
+        let topics = columns.topic.as_ref();
+        let ordering_key = |name: &String| -> Result<_> {
+            let column = batch.column(index(batch, name)?);
+            if !is_of_bytes(column.data_type()) {
+                return Ok(BinaryArray::from(text_column(batch, name)?));
+            }
+            let column = cast_column(batch, name, &DataType::Binary, "binary")?;
+            Ok(column.as_any().downcast_ref::<BinaryArray>().expect("cast to it").clone())
         };
         Ok(Self {
             columns,
             first_row,
             keys,
-            times: columns.event_time.as_deref().map(|name| time_column(batch, name)).transpose()?,
+            key_is_base64: of_bytes,
+            topics: topics
+                .map(|topics| topics.of(batch.num_rows(), first_row, |name| text_column(batch, name)))
+                .transpose()?,
+            times: columns.event_time.as_ref().map(times).transpose()?,
             properties: columns.properties.as_deref().map(|name| property_column(batch, name)).transpose()?,
+            ordering_keys: columns.ordering_key.as_ref().map(ordering_key).transpose()?,
+            delivery_times: columns.deliver_at.as_ref().map(times).transpose()?,
+            message_types: columns.message_type.as_ref().map(texts).transpose()?,
         })
     }
 
     fn push(&self, rows: &mut Rows, row: usize, payload: Option<&[u8]>) -> Result<()> {
-        let key = self.keys.as_ref().filter(|keys| keys.is_valid(row)).map(|keys| keys.value(row));
-        let time =
-            self.times.as_ref().filter(|times| times.is_valid(row)).map_or(0, |times| times.value(row));
-        let time = u64::try_from(time).map_err(|_| {
-            let row = self.first_row + row as u64;
-            let text = format!(
-                "event_time of row {row} is {time}: give milliseconds since 1970, or null for no event time"
-            );
-            Error::new(ErrorKind::InvalidArgument, text)
-        })?;
+        fn text(column: Option<&StringArray>, row: usize) -> Option<&str> {
+            column.filter(|column| column.is_valid(row)).map(|column| column.value(row))
+        }
+        let number = self.first_row + row as u64;
+        let time = |column: &Option<Int64Array>, name: &str| {
+            let time = column.as_ref().filter(|times| times.is_valid(row)).map(|times| times.value(row));
+            if let Some(time) = time.filter(|time| *time < 0) {
+                let text = format!(
+                    "{name} of row {number} is {time}: give milliseconds since 1970, or null for none"
+                );
+                return Err(Error::new(ErrorKind::InvalidArgument, text));
+            }
+            Ok(time)
+        };
+        let event_time = time(&self.times, "event_time")?.map_or(0, i64::cast_unsigned);
         let mut properties = self.properties.as_ref().map_or(Vec::new(), |column| column.pairs(row));
         if let Some((name, before)) = &self.columns.id {
-            properties.push((name.clone(), format!("{before}/{}", self.first_row + row as u64)));
+            properties.push((name.clone(), format!("{before}/{number}")));
         }
-        rows.push_row(payload, key, time, &properties);
+        let has_rare =
+            self.ordering_keys.is_some() || self.delivery_times.is_some() || self.message_types.is_some();
+        let rare = || -> Result<Rare> {
+            let ordering_key = self.ordering_keys.as_ref().filter(|keys| keys.is_valid(row));
+            Ok(Rare {
+                ordering_key: ordering_key.map(|keys| keys.value(row).into()),
+                deliver_at: time(&self.delivery_times, "deliver_at")?,
+                message_type: text(self.message_types.as_ref(), row).map(Into::into),
+            })
+        };
+        let (key, topic) = (text(self.keys.as_ref(), row), text(self.topics.as_ref(), row));
+        let rare = has_rare.then(rare).transpose()?;
+        let properties = &properties;
+        rows.push_row(NewRow { number, payload, key, topic, event_time, properties, rare });
         Ok(())
     }
 }
@@ -101,18 +178,57 @@ impl<'a> Beside<'a> {
 ///
 /// # Errors
 ///
-/// A column that is missing or has another type, a row that cannot be sent, or a text that is not UTF-8: the error names
-/// the column and the row.
+/// A column that is missing or has another type, and unless they are left out, a row that cannot be sent, or a text that
+/// is not UTF-8: the error names the column and the row.
 pub fn encode(table: Imported, columns: &Columns) -> Result<Rows> {
+    if !columns.leaves_out {
+        return encode_all(table, columns, columns.first_row);
+    }
+    let mut rows = Rows::default();
+    rows.bad = Some(Vec::new());
+    let mut first_row = columns.first_row;
+    for batch in table.into_batches() {
+        // What fails without any row is the fault of a column.
+        encode_all(Imported::new(vec![RecordBatch::new_empty(batch.schema())]), columns, first_row)?;
+        check_offsets(&batch)?;
+        encode_some(&batch, columns, first_row, &mut rows)?;
+        first_row += batch.num_rows() as u64;
+    }
+    Ok(rows)
+}
+
+/// Encodes the rows that can be messages. Halves of halves, so that few bad rows cost little.
+fn encode_some(batch: &RecordBatch, columns: &Columns, first_row: u64, rows: &mut Rows) -> Result<()> {
+    match encode_all(Imported::new(vec![batch.clone()]), columns, first_row) {
+        Ok(part) => rows.append(part),
+        Err(error) if batch.num_rows() == 1 => {
+            rows.bad.get_or_insert_default().push(BadRow { number: first_row, error, bytes: 0 });
+        }
+        Err(_) => {
+            // Not slices: those of lists and maps keep the values of all rows.
+            let part = |from: usize, to: usize| {
+                let rows = UInt32Array::from_iter_values(from as u32..to as u32);
+                take_record_batch(batch, &rows).map_err(arrow_error)
+            };
+            let half = batch.num_rows() / 2;
+            encode_some(&part(0, half)?, columns, first_row, rows)?;
+            encode_some(&part(half, batch.num_rows())?, columns, first_row + half as u64, rows)?;
+        }
+    }
+    Ok(())
+}
+
+fn encode_all(table: Imported, columns: &Columns, first_row: u64) -> Result<Rows> {
     let is_raw = !columns.json && columns.schema.is_none();
     let as_bytes = is_raw.then(|| columns.value.as_deref().unwrap_or("value"));
-    let batches = table.check(columns.first_row, as_bytes)?;
+    let batches = table.check(first_row, as_bytes)?;
     let mut rows = Rows::default();
+    rows.sequence = columns.sequence;
     for batch in &batches {
-        let beside = Beside::of(batch, columns, columns.first_row + rows.len() as u64)?;
+        let beside = Beside::of(batch, columns, first_row + rows.len() as u64)?;
+        rows.key_is_base64 = beside.key_is_base64;
         if let Some(schema) = &columns.schema {
-            let others = [&columns.key, &columns.properties, &columns.event_time];
-            let others: Vec<&str> = others.into_iter().flatten().map(String::as_str).collect();
+            let others = columns.beside();
             let values = schema::Values::of(schema, batch, columns.value.as_deref(), &others)?;
             let mut payload = Vec::new();
             for row in 0..batch.num_rows() {
@@ -130,7 +246,7 @@ pub fn encode(table: Imported, columns: &Columns) -> Result<Rows> {
                 let bad = |row: &usize| json_lines(&source.slice(*row, 1)).is_err();
                 match (0..source.num_rows()).find(bad) {
                     Some(row) => {
-                        let row = columns.first_row + (before + row) as u64;
+                        let row = first_row + (before + row) as u64;
                         invalid(format!("row {row} cannot be written as JSON: {}", error.message()))
                     }
                     None => error,
@@ -339,9 +455,7 @@ fn cast_column(batch: &RecordBatch, name: &str, to: &DataType, wanted: &str) -> 
 /// The payloads, which are sent as they are. A number has no bytes of its own.
 fn payload_column(batch: &RecordBatch, name: &str) -> Result<ArrayRef> {
     let kind = batch.column(index(batch, name)?).data_type().clone();
-    let bytes = |kind: &DataType| {
-        kind.is_binary() || kind.is_string() || matches!(kind, DataType::FixedSizeBinary(_))
-    };
+    let bytes = |kind: &DataType| is_of_bytes(kind) || kind.is_string();
     let known = match &kind {
         DataType::Null => true,
         DataType::Dictionary(_, of) => bytes(of),
@@ -353,6 +467,17 @@ fn payload_column(batch: &RecordBatch, name: &str) -> Result<ArrayRef> {
         )));
     }
     cast_column(batch, name, &DataType::Binary, "binary or text")
+}
+
+fn is_of_bytes(kind: &DataType) -> bool {
+    kind.is_binary() || matches!(kind, DataType::FixedSizeBinary(_))
+}
+
+/// The Base64 of the bytes of a column.
+fn base64_column(batch: &RecordBatch, name: &str) -> Result<StringArray> {
+    let column = cast_column(batch, name, &DataType::Binary, "binary")?;
+    let column = column.as_any().downcast_ref::<BinaryArray>().expect("cast to it");
+    Ok(column.iter().map(|bytes| bytes.map(|bytes| STANDARD.encode(bytes))).collect())
 }
 
 /// A column as text.

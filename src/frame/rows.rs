@@ -1,5 +1,8 @@
 //! Messages in one buffer, so that a million rows are not a million allocations.
 
+use crate::error::Error;
+use crate::random::HashMap;
+
 /// One row of [`Rows`].
 #[derive(Debug)]
 pub struct RowRef<'a> {
@@ -7,29 +10,83 @@ pub struct RowRef<'a> {
     pub payload: &'a [u8],
     /// Key.
     pub key: Option<&'a str>,
+    /// Whether the key is the Base64 of bytes.
+    pub key_is_base64: bool,
+    /// Topic, if each row has its own.
+    pub topic: Option<&'a str>,
     /// Names and values.
     pub properties: &'a [(&'a str, &'a str)],
     /// Milliseconds since 1970; 0 without an event time.
     pub event_time: u64,
     /// Whether it is a tombstone.
     pub null_value: bool,
+    /// Number for deduplication, if the rows have them.
+    pub sequence_id: Option<u64>,
+    /// Fields that few rows have.
+    pub rare: &'a Rare,
+}
+
+/// Fields that few rows have.
+#[derive(Debug, Default)]
+pub struct Rare {
+    /// Key of Key_Shared subscriptions.
+    pub ordering_key: Option<Box<[u8]>>,
+    /// Earliest delivery, in milliseconds since 1970.
+    pub deliver_at: Option<i64>,
+    /// Type of the message, for filters.
+    pub message_type: Option<Box<str>>,
+}
+
+/// A row that was not sent, since it cannot be a message.
+#[derive(Debug)]
+pub struct BadRow {
+    /// Its number.
+    pub number: u64,
+    /// Why.
+    pub error: Error,
+    /// Bytes of its payload, if it got one.
+    pub bytes: usize,
+}
+
+/// The parts of a row.
+#[derive(Debug, Default)]
+pub(super) struct NewRow<'a> {
+    pub(super) number: u64,
+    /// Without a payload it is a tombstone.
+    pub(super) payload: Option<&'a [u8]>,
+    pub(super) key: Option<&'a str>,
+    pub(super) topic: Option<&'a str>,
+    pub(super) event_time: u64,
+    pub(super) properties: &'a [(String, String)],
+    pub(super) rare: Option<Rare>,
 }
 
 /// Messages that wait to be pushed.
 #[derive(Debug, Default)]
 pub struct Rows {
     bytes: Vec<u8>,
+    /// Keys and topics.
     text: String,
     rows: Vec<Row>,
     /// Names and values of all rows.
     properties: Vec<(String, String)>,
+    /// One for each row, or none at all.
+    rare: Vec<Rare>,
+    pub(super) key_is_base64: bool,
+    /// Sequence id of the row with number 0, if rows have one.
+    pub(super) sequence: Option<u64>,
+    /// The rows that are no messages; `None` if one of them is an error for all.
+    pub(super) bad: Option<Vec<BadRow>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Row {
+    number: u64,
     payload_end: usize,
     /// End of the key in `text`; `None` without a key.
     key_end: Option<usize>,
+    /// End of the topic in `text`, behind the key. It is empty if the rows have none of their own.
+    text_end: usize,
     properties_end: usize,
     event_time: u64,
     null_value: bool,
@@ -56,29 +113,92 @@ impl Rows {
         &self.properties
     }
 
-    /// Adds a payload with its key.
-    pub fn push(&mut self, payload: &[u8], key: Option<&str>) {
-        self.push_row(Some(payload), key, 0, &[]);
+    /// Whether a row that cannot be a message is left out, instead of being an error for all.
+    pub fn leaves_out(&self) -> bool {
+        self.bad.is_some()
     }
 
-    /// Adds a row; without a payload it is a tombstone.
-    pub fn push_row(
-        &mut self,
-        payload: Option<&[u8]>,
-        key: Option<&str>,
-        event_time: u64,
-        properties: &[(String, String)],
-    ) {
-        self.bytes.extend_from_slice(payload.unwrap_or_default());
-        self.text.push_str(key.unwrap_or_default());
-        self.properties.extend_from_slice(properties);
+    /// The rows that were left out.
+    pub fn take_bad(&mut self) -> Vec<BadRow> {
+        self.bad.as_mut().map_or_else(Vec::new, std::mem::take)
+    }
+
+    /// Adds a payload with its key.
+    pub fn push(&mut self, payload: &[u8], key: Option<&str>) {
+        let number = self.rows.len() as u64;
+        self.push_row(NewRow { number, payload: Some(payload), key, ..NewRow::default() });
+    }
+
+    /// Adds a row.
+    pub(super) fn push_row(&mut self, new: NewRow<'_>) {
+        self.bytes.extend_from_slice(new.payload.unwrap_or_default());
+        self.text.push_str(new.key.unwrap_or_default());
+        let key_end = new.key.map(|_| self.text.len());
+        self.text.push_str(new.topic.unwrap_or_default());
+        self.properties.extend_from_slice(new.properties);
+        if let Some(rare) = new.rare {
+            self.rare.push(rare);
+        }
         self.rows.push(Row {
+            number: new.number,
             payload_end: self.bytes.len(),
-            key_end: key.map(|_| self.text.len()),
+            key_end,
+            text_end: self.text.len(),
             properties_end: self.properties.len(),
-            event_time,
-            null_value: payload.is_none(),
+            event_time: new.event_time,
+            null_value: new.payload.is_none(),
         });
+    }
+
+    /// Adds rows of the same columns.
+    pub(super) fn append(&mut self, mut other: Self) {
+        if self.is_empty() {
+            other.bad = self.bad.take();
+            *self = other;
+            return;
+        }
+        let (bytes, text, properties) = (self.bytes.len(), self.text.len(), self.properties.len());
+        self.bytes.append(&mut other.bytes);
+        self.text.push_str(&other.text);
+        self.properties.append(&mut other.properties);
+        self.rare.append(&mut other.rare);
+        self.rows.extend(other.rows.iter().map(|row| Row {
+            payload_end: bytes + row.payload_end,
+            key_end: row.key_end.map(|end| text + end),
+            text_end: text + row.text_end,
+            properties_end: properties + row.properties_end,
+            ..*row
+        }));
+    }
+
+    /// The rows of each topic, in the order in which the topics are met first.
+    pub fn by_topic(mut self) -> Vec<(String, Self)> {
+        let mut places: HashMap<String, usize> = HashMap::default();
+        let mut parts: Vec<(String, Self)> = Vec::new();
+        let mut rare = std::mem::take(&mut self.rare).into_iter();
+        let (mut payload_at, mut text_at, mut properties_at) = (0, 0, 0);
+        for row in &self.rows {
+            let key_end = row.key_end.unwrap_or(text_at);
+            let topic = &self.text[key_end..row.text_end];
+            let place = places.get(topic).copied().unwrap_or_else(|| {
+                let (key_is_base64, sequence) = (self.key_is_base64, self.sequence);
+                let bad = self.bad.as_ref().map(|_| Vec::new());
+                parts.push((topic.to_owned(), Self { key_is_base64, sequence, bad, ..Self::default() }));
+                places.insert(topic.to_owned(), parts.len() - 1);
+                parts.len() - 1
+            });
+            parts[place].1.push_row(NewRow {
+                number: row.number,
+                payload: (!row.null_value).then(|| &self.bytes[payload_at..row.payload_end]),
+                key: row.key_end.map(|end| &self.text[text_at..end]),
+                topic: None,
+                event_time: row.event_time,
+                properties: &self.properties[properties_at..row.properties_end],
+                rare: rare.next(),
+            });
+            (payload_at, text_at, properties_at) = (row.payload_end, row.text_end, row.properties_end);
+        }
+        parts
     }
 }
 
@@ -87,7 +207,7 @@ impl Rows {
 pub struct Cursor {
     next: usize,
     payload_at: usize,
-    key_at: usize,
+    text_at: usize,
     properties_at: usize,
 }
 
@@ -98,19 +218,30 @@ impl Cursor {
         rows: &'a Rows,
         properties: &'a [(&'a str, &'a str)],
     ) -> impl Iterator<Item = RowRef<'a>> + use<'a> {
+        static NONE: Rare = Rare { ordering_key: None, deliver_at: None, message_type: None };
         let mut at = *self;
         std::iter::from_fn(move || {
             let row = rows.rows.get(at.next)?;
+            let topic = &rows.text[row.key_end.unwrap_or(at.text_at)..row.text_end];
             let found = RowRef {
                 payload: &rows.bytes[at.payload_at..row.payload_end],
-                key: row.key_end.map(|end| &rows.text[at.key_at..end]),
+                key: row.key_end.map(|end| &rows.text[at.text_at..end]),
+                key_is_base64: rows.key_is_base64 && row.key_end.is_some(),
+                topic: (!topic.is_empty()).then_some(topic),
                 properties: &properties[at.properties_at..row.properties_end],
                 event_time: row.event_time,
                 null_value: row.null_value,
+                sequence_id: rows.sequence.map(|first| first + row.number),
+                rare: rows.rare.get(at.next).unwrap_or(&NONE),
             };
             at.advance(rows);
             Some(found)
         })
+    }
+
+    /// Number of the next row, and the bytes of its payload.
+    pub fn next_row(&self, rows: &Rows) -> Option<(u64, usize)> {
+        rows.rows.get(self.next).map(|row| (row.number, row.payload_end - self.payload_at))
     }
 
     /// Moves behind the next row.
@@ -118,7 +249,7 @@ impl Cursor {
         if let Some(row) = rows.rows.get(self.next) {
             self.next += 1;
             self.payload_at = row.payload_end;
-            self.key_at = row.key_end.unwrap_or(self.key_at);
+            self.text_at = row.text_end;
             self.properties_at = row.properties_end;
         }
     }

@@ -72,3 +72,114 @@ fn a_null_among_the_values_of_a_dictionary_is_written_as_a_null() {
         );
     }
 }
+
+/// A table of payloads, topics, times and keys of bytes.
+fn table() -> RecordBatch {
+    let column = |values: Vec<Option<&str>>| Arc::new(StringArray::from(values)) as ArrayRef;
+    let times: ArrayRef = Arc::new(arrow_array::Int64Array::from(vec![0, -1, 2, -1, 4]));
+    let keys: ArrayRef =
+        Arc::new(BinaryArray::from(vec![Some(&[0xff, 0][..]), None, Some(b"k"), None, None]));
+    RecordBatch::try_from_iter_with_nullable([
+        ("v", column(["p0", "p1", "p2", "p3", "p4"].map(Some).to_vec()), true),
+        ("t", column(vec![Some("a"), Some("b"), Some("b"), None, Some("a")]), true),
+        ("at", times, true),
+        ("k", keys, true),
+    ])
+    .unwrap()
+}
+
+#[test]
+fn bad_rows_are_left_out_and_the_others_keep_their_numbers() {
+    let columns = Columns {
+        value: Some("v".into()),
+        event_time: Some("at".into()),
+        id: Some(("id".into(), "w".into())),
+        first_row: 10,
+        sequence: Some(1000),
+        leaves_out: true,
+        ..Columns::default()
+    };
+    let mut rows = encode(Imported::new(vec![table(), table()]), &columns).unwrap();
+    let bad: Vec<_> =
+        rows.take_bad().into_iter().map(|bad| (bad.number, bad.error.message().to_owned())).collect();
+    assert_eq!(bad.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [11, 13, 16, 18]);
+    assert!(bad[1].1.starts_with("event_time of row 13 is -1"), "{}", bad[1].1);
+    let properties: Vec<(&str, &str)> = rows.properties().iter().map(|(n, v)| (&**n, &**v)).collect();
+    let found: Vec<_> = Cursor::default()
+        .rows(&rows, &properties)
+        .map(|row| (row.payload, row.event_time, row.sequence_id, row.properties[0].1))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (&b"p0"[..], 0, Some(1010), "w/10"),
+            (b"p2", 2, Some(1012), "w/12"),
+            (b"p4", 4, Some(1014), "w/14"),
+            (b"p0", 0, Some(1015), "w/15"),
+            (b"p2", 2, Some(1017), "w/17"),
+            (b"p4", 4, Some(1019), "w/19"),
+        ]
+    );
+    let wrong = Columns { event_time: Some("k".into()), ..columns };
+    let error = encode(Imported::new(vec![table()]), &wrong).unwrap_err();
+    assert!(error.message().contains("not a timestamp"), "a column that fits no row is an error: {error}");
+}
+
+#[test]
+fn rows_are_split_by_their_topics() {
+    let columns = Columns {
+        value: Some("v".into()),
+        key: Some("k".into()),
+        keys_of_bytes: true,
+        ordering_key: Some("k".into()),
+        topic: Some(super::Topics::parse("x-{t}").unwrap()),
+        leaves_out: true,
+        ..Columns::default()
+    };
+    let mut rows = encode(Imported::new(vec![table()]), &columns).unwrap();
+    assert_eq!(rows.take_bad().iter().map(|bad| bad.number).collect::<Vec<_>>(), [3]);
+    let parts = rows.by_topic();
+    let found: Vec<_> = parts
+        .iter()
+        .flat_map(|(topic, part)| {
+            let rows = Cursor::default().rows(part, &[]);
+            rows.map(move |row| {
+                (&**topic, row.payload, row.key, row.key_is_base64, row.rare.ordering_key.as_deref())
+            })
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("x-a", &b"p0"[..], Some("/wA="), true, Some(&[0xff, 0][..])),
+            ("x-a", b"p4", None, false, None),
+            ("x-b", b"p1", None, false, None),
+            ("x-b", b"p2", Some("aw=="), true, Some(b"k")),
+        ]
+    );
+}
+
+#[test]
+fn a_key_of_bytes_is_text_where_there_is_no_mark_for_it() {
+    let columns = Columns { value: Some("v".into()), key: Some("k".into()), ..Columns::default() };
+    let error = encode(Imported::new(vec![table()]), &columns).unwrap_err();
+    assert!(error.message().contains("\"k\""), "{error}");
+}
+
+#[test]
+fn a_bad_row_is_found_by_what_is_in_its_list() {
+    // The bytes of the third text are no UTF-8, which a foreign table may have.
+    let bytes = arrow_buffer::Buffer::from(&b"ab\xffd"[..]);
+    let offsets = OffsetBuffer::new(vec![0, 1, 2, 3, 4].into());
+    // SAFETY: only `encode` looks at it, which verifies texts first.
+    #[allow(unsafe_code, reason = "nothing else makes such a text")]
+    let texts = unsafe { StringArray::new_unchecked(offsets, bytes, None) };
+    let field = Arc::new(Field::new("item", texts.data_type().clone(), true));
+    let list = ListArray::new(field, OffsetBuffer::from_lengths([1, 0, 2, 1]), Arc::new(texts), None);
+    let batch = RecordBatch::try_from_iter_with_nullable([("l", Arc::new(list) as ArrayRef, true)]).unwrap();
+    let columns = Columns { json: true, leaves_out: true, ..Columns::default() };
+    let mut rows = encode(Imported::new(vec![batch]), &columns).unwrap();
+    assert_eq!(rows.take_bad().iter().map(|bad| bad.number).collect::<Vec<_>>(), [2]);
+    let found: Vec<_> = Cursor::default().rows(&rows, &[]).map(|row| row.payload).collect();
+    assert_eq!(found, [&b"{\"l\":[\"a\"]}"[..], b"{\"l\":[]}", b"{\"l\":[\"d\"]}"]);
+}

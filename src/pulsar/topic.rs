@@ -252,12 +252,16 @@ impl Router {
         self.at(self.current)
     }
 
-    /// Returns the partition for a message with this key.
-    pub fn pick(&mut self, key: Option<&str>, now: Instant) -> u32 {
+    /// Returns the partition for a message with this key and this sequence id of its own.
+    pub fn pick(&mut self, key: Option<&str>, sequence_id: Option<u64>, now: Instant) -> u32 {
         if let Some(key) = key {
             return self.at(self.hashing.hash(key) % self.in_use());
         }
         if self.routing != Routing::Single {
+            if let Some(sequence) = sequence_id {
+                // A message that is sent again has to meet its first copy, as each partition knows its own ids only.
+                return self.at((sequence / STRIPE % u64::from(self.in_use())) as u32);
+            }
             if self.switch_at.is_some_and(|at| at <= now) {
                 self.current = (self.current + 1) % self.in_use();
                 self.switch_at = None;
@@ -277,6 +281,9 @@ impl Router {
         self.chosen.get(place as usize).copied().unwrap_or(place)
     }
 }
+
+/// Neighbouring sequence ids that have a partition in common, so that they fill batches.
+const STRIPE: u64 = 1000;
 
 /// Chooses at most `limit` of the partitions: the beginning of a shuffle of all.
 fn choose(partitions: u32, limit: u32, seed: u64) -> Vec<u32> {
@@ -370,13 +377,13 @@ mod tests {
     fn a_router_that_has_grown_uses_all_partitions() {
         let now = Instant::now();
         let mut router = Router::new(1, HashingScheme::default(), Routing::RoundRobin, Duration::ZERO, 0);
-        assert_eq!((router.pick(Some("key1"), now), router.pick(None, now)), (0, 0));
+        assert_eq!((router.pick(Some("key1"), None, now), router.pick(None, None, now)), (0, 0));
         router.grow(3);
-        assert_eq!(router.pick(Some("key1"), now), 3_288_498 % 3);
-        assert_eq!([0; 3].map(|_| router.pick(None, now)), [1, 2, 0]);
+        assert_eq!(router.pick(Some("key1"), None, now), 3_288_498 % 3);
+        assert_eq!([0; 3].map(|_| router.pick(None, None, now)), [1, 2, 0]);
         let mut single = Router::new(2, HashingScheme::default(), Routing::Single, Duration::ZERO, 1);
         single.grow(9);
-        assert_eq!(single.pick(None, now), 1, "it stays where it was");
+        assert_eq!(single.pick(None, None, now), 1, "it stays where it was");
     }
 
     #[test]
@@ -387,10 +394,10 @@ mod tests {
             let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let mut router = Router::new(9, hashing, Routing::Partial(3), Duration::ZERO, seed);
             assert_eq!(router.current(), router.chosen[router.current as usize]);
-            let mut seen = [0; 12].map(|_| router.pick(None, now)).to_vec();
+            let mut seen = [0; 12].map(|_| router.pick(None, None, now)).to_vec();
             assert_eq!(seen[..3], seen[3..6], "in turn");
-            seen.extend((0..100).map(|n| router.pick(Some(&n.to_string()), now)));
-            assert_eq!(router.pick(Some("a"), now), router.pick(Some("a"), now));
+            seen.extend((0..100).map(|n| router.pick(Some(&n.to_string()), None, now)));
+            assert_eq!(router.pick(Some("a"), None, now), router.pick(Some("a"), None, now));
             seen.sort_unstable();
             seen.dedup();
             assert_eq!(seen.len(), 3);
@@ -406,7 +413,7 @@ mod tests {
         let now = Instant::now();
         let mut router = Router::new(2, HashingScheme::default(), Routing::Partial(3), Duration::ZERO, 7);
         router.grow(6);
-        let mut seen = [0; 9].map(|_| router.pick(None, now));
+        let mut seen = [0; 9].map(|_| router.pick(None, None, now));
         seen.sort_unstable();
         assert_eq!(seen, [0, 0, 0, 1, 1, 1, 2, 2, 2]);
         router.grow(9);
@@ -421,13 +428,30 @@ mod tests {
     fn keyless_messages_stay_a_while_then_move_on() {
         let (now, stay) = (Instant::now(), Duration::from_millis(10));
         let mut router = Router::new(3, HashingScheme::default(), Routing::RoundRobin, stay, 1);
-        assert_eq!((router.pick(None, now), router.pick(None, now)), (1, 1));
-        assert_eq!(router.pick(None, now + stay), 2);
-        assert_eq!(router.pick(None, now + 2 * stay), 0);
-        assert_eq!(router.pick(Some("key1"), now), 3_288_498 % 3);
+        assert_eq!((router.pick(None, None, now), router.pick(None, None, now)), (1, 1));
+        assert_eq!(router.pick(None, None, now + stay), 2);
+        assert_eq!(router.pick(None, None, now + 2 * stay), 0);
+        assert_eq!(router.pick(Some("key1"), None, now), 3_288_498 % 3);
         let mut single = Router::new(3, HashingScheme::default(), Routing::Single, stay, 4);
-        assert_eq!((single.pick(None, now), single.pick(None, now + stay)), (1, 1));
+        assert_eq!((single.pick(None, None, now), single.pick(None, None, now + stay)), (1, 1));
         let mut unbatched = Router::new(3, HashingScheme::default(), Routing::RoundRobin, Duration::ZERO, 0);
-        assert_eq!([0; 4].map(|_| unbatched.pick(None, now)), [0, 1, 2, 0]);
+        assert_eq!([0; 4].map(|_| unbatched.pick(None, None, now)), [0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn a_sequence_id_of_its_own_decides_where_a_keyless_message_goes() {
+        let now = Instant::now();
+        let picked = |seed, sequence, key| {
+            let mut router =
+                Router::new(3, HashingScheme::default(), Routing::RoundRobin, Duration::ZERO, seed);
+            router.pick(key, Some(sequence), now)
+        };
+        for seed in 0..4 {
+            let numbers = [0, 999, 1000, 2999, 3000, (7 << 32) + 1];
+            assert_eq!(numbers.map(|number| picked(seed, number, None)), [0, 0, 1, 2, 0, 1]);
+            assert_eq!(picked(seed, 1000, Some("key1")), 3_288_498 % 3);
+        }
+        let mut single = Router::new(3, HashingScheme::default(), Routing::Single, Duration::ZERO, 4);
+        assert_eq!((single.pick(None, Some(0), now), single.pick(None, Some(1000), now)), (1, 1));
     }
 }

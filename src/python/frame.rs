@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::frame::{Columns, Imported, Rows, Topics, encode, schema};
+use crate::frame::{BadRow, Columns, Imported, Rows, Topics, encode, schema};
 use crate::python::arrow::{import, import_schema};
 use crate::python::convert::py_result;
 use crate::sync::Mutex;
@@ -23,14 +23,73 @@ pub(super) enum Form {
     Schema(Arc<dyn Any + Send + Sync>),
 }
 
+/// The roles of the columns of a frame: a dictionary, of which all but `value` may be left out.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(super) struct Roles {
+    value: Option<String>,
+    #[pyo3(default)]
+    key: Option<String>,
+    #[pyo3(default)]
+    ordering_key: Option<String>,
+    #[pyo3(default)]
+    topic: Option<String>,
+    #[pyo3(default)]
+    properties: Option<String>,
+    #[pyo3(default)]
+    event_time: Option<String>,
+    #[pyo3(default)]
+    deliver_at: Option<String>,
+    #[pyo3(default)]
+    message_type: Option<String>,
+    /// Number of the frame's first row, for errors and ids.
+    #[pyo3(default)]
+    first_row: u64,
+    /// Name of a property with an id of the row, and the text before the row's number in it.
+    #[pyo3(default)]
+    id: Option<(String, String)>,
+    /// Sequence id of the row with number 0.
+    #[pyo3(default)]
+    sequence: Option<u64>,
+    #[pyo3(default)]
+    leaves_out: bool,
+}
+
+impl Roles {
+    /// The roles, before it is known how payloads are encoded.
+    pub(super) fn columns(self) -> Result<Columns> {
+        Ok(Columns {
+            value: self.value,
+            json: false,
+            schema: None,
+            key: self.key,
+            keys_of_bytes: false,
+            ordering_key: self.ordering_key,
+            topic: self.topic.as_deref().map(Topics::parse).transpose()?,
+            properties: self.properties,
+            event_time: self.event_time,
+            deliver_at: self.deliver_at,
+            message_type: self.message_type,
+            first_row: self.first_row,
+            id: self.id,
+            sequence: self.sequence,
+            leaves_out: self.leaves_out,
+        })
+    }
+}
+
 /// Encoded rows, which a producer's `send_rows` takes once.
 #[pyclass(frozen, module = "penstock._engine")]
 pub(super) struct FrameRows {
     rows: Mutex<Option<Rows>>,
+    bad: LeftOut,
     count: usize,
     payload_bytes: usize,
     form: Form,
 }
+
+/// The rows that were left out, of those that were encoded and of those that were pushed.
+pub(super) type LeftOut = Arc<Mutex<Vec<BadRow>>>;
 
 impl FrameRows {
     /// Encodes the rows of a frame.
@@ -40,9 +99,10 @@ impl FrameRows {
     }
 
     /// Messages that are encoded already.
-    pub(super) fn of(rows: Rows, form: Form) -> Self {
+    pub(super) fn of(mut rows: Rows, form: Form) -> Self {
         let (count, payload_bytes) = (rows.len(), rows.payload_bytes());
-        Self { count, payload_bytes, rows: Mutex::leaf(Some(rows)), form }
+        let bad = Arc::new(Mutex::leaf(rows.take_bad()));
+        Self { count, payload_bytes, rows: Mutex::leaf(Some(rows)), bad, form }
     }
 
     /// The meaning of the payloads.
@@ -51,12 +111,13 @@ impl FrameRows {
     }
 
     /// The rows, or an error if they have been sent already.
-    pub(super) fn take(&self) -> Result<Rows> {
+    pub(super) fn take(&self) -> Result<(Rows, LeftOut)> {
         let taken = self.rows.lock().take();
-        taken.ok_or_else(|| {
+        let taken = taken.ok_or_else(|| {
             let text = "these rows have been sent already: encode the frame again";
             Error::new(ErrorKind::InvalidArgument, text)
-        })
+        });
+        Ok((taken?, Arc::clone(&self.bad)))
     }
 }
 
@@ -71,29 +132,31 @@ impl FrameRows {
     fn payload_bytes(&self) -> usize {
         self.payload_bytes
     }
+
+    /// Numbers of the rows that were left out so far, with the reasons, and the bytes of payloads that were not sent.
+    fn bad_rows(&self) -> Vec<(u64, String, usize)> {
+        self.bad.lock().iter().map(|bad| (bad.number, bad.error.message().to_owned(), bad.bytes)).collect()
+    }
+
+    /// The rows of each topic, which has to be a role of a column.
+    fn by_topic(&self, py: Python<'_>) -> PyResult<Vec<(String, Self)>> {
+        let (rows, _) = py_result(py, self.take())?;
+        let parts = py.detach(|| rows.by_topic());
+        Ok(parts.into_iter().map(|(topic, rows)| (topic, Self::of(rows, self.form.clone()))).collect())
+    }
 }
 
-/// Encodes the rows of an object with the Arrow PyCapsule interface. `first_row` is the number of the frame's first
-/// row, for error messages and ids; `id` is the name of a property and the text before the row's number in it.
+/// Encodes the rows of an object with the Arrow PyCapsule interface.
 #[pyfunction]
-#[pyo3(signature = (frame, *, value, encoding, key=None, topic=None, properties=None, event_time=None, first_row=0, id=None))]
-#[allow(clippy::too_many_arguments, reason = "the arguments of the Python function")]
+#[pyo3(signature = (frame, roles, *, encoding))]
 pub(super) fn encode_frame(
     py: Python<'_>,
     frame: &Bound<'_, PyAny>,
-    value: Option<String>,
+    roles: Roles,
     encoding: &str,
-    key: Option<String>,
-    topic: Option<&str>,
-    properties: Option<String>,
-    event_time: Option<String>,
-    first_row: u64,
-    id: Option<(String, String)>,
 ) -> PyResult<FrameRows> {
     let imported = import(frame)?;
-    let topic = py_result(py, topic.map(Topics::parse).transpose())?;
-    let json = encoding == "json";
-    let columns = Columns { value, json, schema: None, key, topic, properties, event_time, first_row, id };
+    let columns = Columns { json: encoding == "json", ..py_result(py, roles.columns())? };
     FrameRows::encode(py, imported, &columns, Form::default())
 }
 

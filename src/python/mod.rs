@@ -9,7 +9,8 @@
 //! * [`sends`] and [`receives`]: the waiters of a producer and of a consumer
 //! * [`sender`], [`consumer`], [`client`], [`message`]: the parts that all protocols share
 //! * [`pulsar`], [`mqtt`], [`tubemq`]: the classes and options of each protocol
-//! * [`arrow`]: the Arrow C data interface; [`frame`], [`topics`], [`rows`]: the rows of a frame as messages
+//! * [`arrow`]: the Arrow C data interface; [`columns`]: messages as columns; [`frame`], [`topics`], [`rows`]: the rows of a frame
+//!   as messages
 //! * [`broker`]: the embedded broker
 //!
 //! A file imports only files above it in this list, except that [`receives`] needs [`arrow`] and [`message`], and
@@ -26,6 +27,7 @@ mod arrow;
 mod bridge;
 mod broker;
 mod client;
+mod columns;
 mod consumer;
 mod convert;
 mod exit;

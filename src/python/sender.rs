@@ -8,16 +8,19 @@ use std::time::Duration;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::client::traffic::{LatencyCounts, SendCounts};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::frame::{Cursor, RowRef, Rows};
+use crate::frame::{BadRow, Cursor, RowRef, Rows};
 use crate::python::convert::{Payload, py_result};
-use crate::python::frame::{Form, FrameRows};
+use crate::python::frame::{Form, FrameRows, LeftOut};
 use crate::python::promise::{Caller, OneShot, Waiter};
 use crate::python::runtime::{Native, engine};
 use crate::python::sends::{Group, GroupKind, Receipts, Sends, Waiting};
+use crate::sync::Mutex;
 
 /// A protocol's producer in the engine.
 pub(super) trait Sink: Receipts + Clone {
@@ -76,11 +79,51 @@ pub(super) trait Sink: Receipts + Clone {
     fn close(&self, wait: bool) -> impl Future<Output = Result<()>> + Send;
 }
 
+/// Groups that are pushed as room becomes free, one after the other, so that messages stay in the order in which they
+/// were handed over.
+#[derive(Debug, Default)]
+struct Line(Mutex<Option<oneshot::Receiver<()>>>);
+
+/// A place in the [`Line`]; the next one comes when it is dropped.
+struct Place {
+    before: Option<oneshot::Receiver<()>>,
+    _end: oneshot::Sender<()>,
+}
+
+impl Line {
+    /// Whether nothing is in the line.
+    fn is_empty(&self) -> bool {
+        let mut last = self.0.lock();
+        if last.as_mut().is_some_and(|last| last.try_recv() == Err(TryRecvError::Empty)) {
+            return false;
+        }
+        *last = None;
+        true
+    }
+
+    /// The last place.
+    fn join(&self) -> Place {
+        let (end, next) = oneshot::channel();
+        Place { before: self.0.lock().replace(next), _end: end }
+    }
+}
+
+impl Place {
+    /// Waits for those before.
+    async fn come(&mut self) {
+        if let Some(before) = self.before.take() {
+            // Its sender is dropped, not used.
+            let _ = before.await;
+        }
+    }
+}
+
 /// The body of a producer class.
 pub(super) struct Sender<S> {
     sink: Native<S>,
     sends: Arc<Sends<S>>,
     caller: Caller,
+    line: Line,
     /// A [`Sender::drain`] has given up.
     stalled: Arc<AtomicBool>,
 }
@@ -133,7 +176,7 @@ async fn give_up_in_time<S: Sink>(sink: S, group: Weak<Group<S>>, limit: Duratio
 
 impl<S: Sink> Sender<S> {
     pub(super) fn new(sink: S, sends: Arc<Sends<S>>, caller: Caller) -> Self {
-        Self { sink: Native::new(sink), sends, caller, stalled: Arc::default() }
+        Self { sink: Native::new(sink), sends, caller, line: Line::default(), stalled: Arc::default() }
     }
 
     pub(super) fn sink(&self, py: Python<'_>) -> PyResult<&S> {
@@ -188,7 +231,9 @@ impl<S: Sink> Sender<S> {
         let messages = payloads.iter().enumerate().map(|(i, payload)| (payload.bytes(), key(i)));
         let (group, pending) = self.group(py, sink)?;
         let mut taken = 0;
-        let result = {
+        let result = if !self.line.is_empty() {
+            Err(Error::new(ErrorKind::QueueFull, "others wait before these"))
+        } else {
             let mut queues = self.sends.queues();
             sink.push_keyed(messages.clone(), &mut |slot| {
                 queues.wait_group(slot, &group);
@@ -212,13 +257,15 @@ impl<S: Sink> Sender<S> {
         let sink = self.sink(py)?;
         let form = rows.form().clone();
         py_result(py, sink.takes_rows(&form))?;
-        let rows = py_result(py, rows.take())?;
+        let (rows, bad) = py_result(py, rows.take())?;
         let (group, pending) = self.group(py, sink)?;
         let (sink, sends) = (sink.clone(), Arc::clone(&self.sends));
+        let mut place = self.line.join();
         let pushing = async move {
+            place.come().await;
             let checked = if rows.is_empty() { Ok(()) } else { sink.check_rows(&form).await };
             match checked {
-                Ok(()) => push_rows(sink, sends, group, rows, form).await,
+                Ok(()) => push_rows(sink, sends, group, rows, form, &bad).await,
                 Err(error) => group.seal(rows.len(), Some(error)),
             }
         };
@@ -276,7 +323,12 @@ impl<S: Sink> Sender<S> {
     }
 
     fn spawn_rows(&self, py: Python<'_>, sink: &S, group: Arc<Group<S>>, rows: Rows) -> PyResult<()> {
-        let pushing = push_rows(sink.clone(), Arc::clone(&self.sends), group, rows, Form::default());
+        let (sink, sends) = (sink.clone(), Arc::clone(&self.sends));
+        let mut place = self.line.join();
+        let pushing = async move {
+            place.come().await;
+            push_rows(sink, sends, group, rows, Form::default(), &LeftOut::default()).await;
+        };
         py_result(py, engine(1))?.handle().spawn(pushing);
         Ok(())
     }
@@ -345,8 +397,22 @@ fn is_full(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::QueueFull | ErrorKind::MemoryLimit)
 }
 
-/// Pushes all rows as room becomes free, then seals the group.
-async fn push_rows<S: Sink>(sink: S, sends: Arc<Sends<S>>, group: Arc<Group<S>>, rows: Rows, form: Form) {
+/// Whether a message was refused for what it is, so that the next one may be taken.
+fn is_of_message(error: &Error) -> bool {
+    use ErrorKind::{InvalidArgument, InvalidTopic, MessageTooLarge};
+    matches!(error.kind(), InvalidArgument | InvalidTopic | MessageTooLarge)
+}
+
+/// Pushes all rows as room becomes free, then seals the group. Rows that cannot be messages go to `bad`, if they are to be
+/// left out.
+async fn push_rows<S: Sink>(
+    sink: S,
+    sends: Arc<Sends<S>>,
+    group: Arc<Group<S>>,
+    rows: Rows,
+    form: Form,
+    bad: &LeftOut,
+) {
     /// Pushed under one lock before others get a turn.
     const CHUNK: usize = 1000;
     let properties = borrowed(rows.properties());
@@ -367,6 +433,12 @@ async fn push_rows<S: Sink>(sink: S, sends: Arc<Sends<S>>, group: Arc<Group<S>>,
         match result {
             Ok(()) => tokio::task::yield_now().await,
             Err(error) if is_full(&error) => room.await,
+            Err(error) if rows.leaves_out() && is_of_message(&error) => {
+                if let Some((number, bytes)) = cursor.next_row(&rows) {
+                    bad.lock().push(BadRow { number, error, bytes });
+                }
+                cursor.advance(&rows);
+            }
             Err(error) => return group.seal(cursor.left(&rows), Some(error)),
         }
     }

@@ -52,22 +52,22 @@ pub use pack::{Message, Pack};
 mod tests;
 
 /// Operation types: register and unregister are one method.
-const REGISTER: i32 = 31;
-const UNREGISTER: i32 = 32;
+pub(crate) const REGISTER: i32 = 31;
+pub(crate) const UNREGISTER: i32 = 32;
 
 /// Start of a registration: the group's offset, or, without one, the beginning.
-const FROM_FIRST: i32 = 0;
+pub(crate) const FROM_FIRST: i32 = 0;
 /// Start of a registration: the group's offset, or, without one, the end.
 const FROM_LATEST: i32 = 1;
 /// Start of a registration: the end.
 const FROM_MAX: i32 = 2;
 /// Status of an unregistration: whether the last pack was consumed.
 const CONSUMED: i32 = 0;
-const NOT_CONSUMED: i32 = 1;
+pub(crate) const NOT_CONSUMED: i32 = 1;
 
 /// Reads the memory cache with filters too. Without it a filtered consumer sees a message only once it has been
 /// flushed, up to 20 s later.
-const READ_MEMORY: i32 = 303;
+pub(crate) const READ_MEMORY: i32 = 303;
 
 /// Bytes of the index per message.
 pub const INDEX_UNIT: i64 = 28;

@@ -9,6 +9,7 @@
 //! * [`balance`]: a member of a consumer group at the master, and the partitions assigned to it
 //! * [`producer`]: messages on their way to the brokers
 //! * [`consumer`]: one partition at its broker
+//! * [`range`]: the messages between two offsets of a partition
 //! * [`flow`]: flow control rules, which slow consumers down
 //!
 //! The module has no dependency on sockets, clocks, tasks or Python.
@@ -24,6 +25,7 @@ pub mod frame;
 pub mod master;
 pub mod message;
 pub mod producer;
+pub mod range;
 pub mod topic;
 
 #[cfg(test)]

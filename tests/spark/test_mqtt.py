@@ -217,8 +217,8 @@ def test_a_topic_that_is_none_is_the_packages_own_error(url, frame, door):
         ({"topic": "t", "qqos": 1}, errors.InvalidArgument, "did you mean 'qos'"),
         ({"topic": "t", "qos": 3}, errors.InvalidArgument, "qos"),
         ({"topic": "t", "compression": "zstd"}, errors.InvalidArgument, "compression"),
-        ({"topic": "t", "key": "shop"}, errors.Unsupported, "MQTT has no key"),
-        ({"topic": "t", "event_time": "moment"}, errors.Unsupported, "MQTT has no event_time"),
+        ({"topic": "t", "key": "shop"}, errors.Unsupported, "MQTT has no message keys"),
+        ({"topic": "t", "event_time": "moment"}, errors.Unsupported, "MQTT has no event times"),
         ({"topic": "t", "clean_start": False, "client_id": "x"}, errors.Unsupported, "clean_start"),
         ({"topic": "t", "will": {"topic": "w", "payload": b""}}, errors.Unsupported, "will"),
         ({"topic": "t", "password": "secret-text"}, errors.InvalidArgument, "env:NAME"),
@@ -228,11 +228,6 @@ def test_mistakes_show_on_the_driver_before_any_job(url, frame, arguments, kind,
     with pytest.raises(kind, match=words) as refused:
         write(frame, url, **arguments)
     assert "secret-text" not in str(refused.value)
-
-
-def test_topic_columns_are_mqtts(embedded, frame):
-    with pytest.raises(errors.Unsupported, match="topic_column"):
-        write(frame, embedded.url, topic_column="shop", value="value")
 
 
 def test_a_broker_that_is_not_there_is_named(frame):

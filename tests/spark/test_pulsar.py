@@ -137,7 +137,8 @@ def test_a_task_that_fails_is_tried_again_and_the_report_says_so(spark, embedded
 def test_a_key_that_is_not_text_is_refused_and_its_rows_are_not_sent(spark, embedded, plain_topic):
     # Spark casts any binary to a string without a check.
     bad = spark.range(0, 2000, 1, 1).selectExpr(
-        "cast(id as string) v", "if(id = 500, X'FF00', cast(cast(id as string) as binary)) k"
+        "cast(id as string) v",
+        "cast(if(id = 500, X'FF00', cast(cast(id as string) as binary)) as string) k",
     )
     with pytest.raises(errors.InvalidArgument, match='row 500 of column "k" is not valid UTF-8'):
         write(bad, embedded.url, plain_topic, value="v", key="k")
@@ -201,19 +202,19 @@ def test_a_pool_shares_connections_by_what_they_are(embedded):
     try:
         held = []
         for config in configs:
-            with pool.producer(config, 0) as producer:
-                held.append(producer)
-        assert held[0] is held[1]
-        assert held[0] is not held[2]
+            with pool.producers(config, None) as producers:
+                held.append(producers.of(topic))
+                assert producers.of(topic) is held[-1]
+            assert held[-1].closed, "a producer ends with its task"
+        assert held[0]._owner is held[1]._owner
         assert held[0]._owner is held[2]._owner
         assert held[0]._owner is not held[3]._owner
-        with pytest.raises(RuntimeError), pool.producer(configs[0], 0):
+        with pytest.raises(RuntimeError), pool.producers(configs[0], None) as producers:
+            failed = producers.of(topic)
             raise RuntimeError("the task failed")
-        assert held[0].closed
-        named = sink_config(embedded.url, topic, value="v", options={"name": "sink"})
-        with pool.producer(named, 3) as producer:
-            assert producer.name == "sink-3"
-        assert producer.closed
+        assert failed.closed and failed._owner.closed
+        with pool.producers(configs[0], "sink-3") as producers:
+            assert producers.of(topic).name == "sink-3"
     finally:
         pool.close()
 

@@ -110,11 +110,31 @@ def test_a_task_that_fails_in_the_middle_repeats_its_ids(spark, service, topic):
     }
 
 
+def test_rows_have_their_own_topics_and_types(spark, service, topic):
+    other = service.topic()
+    frame = spark.range(0, 1000, 1, 2).selectExpr(
+        "cast(id as string) v", f"if(id % 2 = 0, '{topic}', '{other}') t", "if(id % 4 = 0, 'four', null) kind"
+    )
+    report = write(frame, service.url, value="v", topic_column="t", message_type="kind")
+    assert report.rows == 1000
+    for name, first in ((topic, 0), (other, 1)):
+        rows = read(service.url, name, 500)
+        assert sorted(int(row["value"]) for row in rows) == list(range(first, 1000, 2))
+        assert all((row["message_type"] == "four") == (int(row["value"]) % 4 == 0) for row in rows)
+
+
+def test_an_empty_payload_is_a_bad_row(spark, service, topic):
+    frame = spark.sql("select 'x' v union all select '' union all select null").coalesce(1)
+    report = write(frame, service.url, topic, value="v", on_bad_row="skip")
+    assert (report.rows, report.bad_rows) == (1, 2)
+    assert [row["value"] for row in read(service.url, topic, 1)] == [b"x"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind", "words"),
     [
         ({"value": "valeu"}, errors.InvalidArgument, "no column 'valeu'"),
-        ({"topic_column": "shop"}, errors.Unsupported, "topic_column is for MQTT"),
+        ({"topic_column": "shops"}, errors.InvalidArgument, "not both"),
         ({"compression": "zstd"}, errors.InvalidArgument, "no option 'compression'"),
         ({"password": "secret-text"}, errors.InvalidArgument, "env:NAME"),
         ({"id_property": "a=b"}, errors.InvalidArgument, "neither ',' nor '='"),

@@ -101,6 +101,9 @@ def main() -> int:
         assert check.returncode == 0, check.stderr
         assert str(home) in check.stdout, f"imported from {check.stdout}, not from the wheel"
 
+        found = run(python, "-c", "import pyspark_penstock as m; print(m.__file__)", capture_output=True)
+        assert str(home) in found.stdout, f"Spark would not find the data source: {found.stderr}"
+
         broker = subprocess.Popen(
             [str(home / "venv" / "bin" / "penstock"), "broker", "--port", "0", "--json"],
             env=environment,

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
-from penstock import frames, parse
+from penstock import _frames, parse
 from penstock._metrics import text as metrics_text
 from penstock._native import log_records_dropped
 from penstock.blocking._handle import ClientHandle, ConsumerHandle, ProducerHandle
 from penstock.protocols import M_co, P_contra
 
 if TYPE_CHECKING:
-    from penstock._engine import FrameRows
+    from penstock._engine import FrameRoles, FrameRows
     from penstock._typing import Duration, Size, Waiter
 
 
@@ -228,8 +228,18 @@ class Producer(ProducerHandle, Generic[P_contra]):
         """The part of a trace context that the properties of a message can carry."""
         return context
 
+    def _encode_frame(self, frame: Any, roles: FrameRoles, encoding: str | None) -> FrameRows:
+        """The rows of a frame, encoded and checked.
+
+        Args:
+            frame: anything with the Arrow PyCapsule interface.
+            roles: the roles of its columns.
+            encoding: as for :meth:`send_frame`.
+        """
+        return _frames.outgoing(frame, roles, encoding)
+
     def submit_rows(self, rows: FrameRows) -> Waiter[Any]:
-        """As :meth:`submit_frame`, for rows that :func:`penstock.frames.outgoing` has encoded."""
+        """As :meth:`submit_frame`, for rows that :meth:`_encode_frame` has encoded."""
         self._check()
         return self._native.send_rows(rows)
 
@@ -302,7 +312,7 @@ class Consumer(ConsumerHandle[M_co]):
             A ``pyarrow.Table``; without pyarrow an object with the Arrow PyCapsule interface.
         """
         self._check()
-        return frames.incoming(self._native.read_arrow(max_rows, parse.seconds(timeout)).wait())
+        return _frames.incoming(self._native.read_arrow(max_rows, parse.seconds(timeout)).wait())
 
     def ack(self, message: M_co) -> None:  # pyright: ignore[reportGeneralTypeIssues]
         """Acknowledges a message."""

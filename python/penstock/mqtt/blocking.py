@@ -8,7 +8,6 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Never, Unpack
 
-from penstock import frames
 from penstock._missing import refuse_all
 from penstock._native import MqttMessage
 from penstock._typing import NoFields
@@ -277,8 +276,9 @@ class MqttProducer(Producer):
         if other:
             refuse_all("mqtt", other)
         self._check()
-        rows = frames.outgoing(frame, value=value, encoding=encoding, topic=topic, properties=properties)
-        return self.submit_rows(rows)
+        return self.submit_rows(
+            self._encode_frame(frame, {"value": value, "topic": topic, "properties": properties}, encoding)
+        )
 
 
 class MqttConsumer(Consumer[MqttMessage]):

@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, Never, Unpack
 
-from penstock import frames
 from penstock._base import Client, Consumer, Producer
 from penstock._handle import Opening, immediate
 from penstock._missing import refuse_all
@@ -288,8 +287,9 @@ class MqttProducer(Producer):
         if other:
             refuse_all("mqtt", other)
         self._check()
-        rows = frames.outgoing(frame, value=value, encoding=encoding, topic=topic, properties=properties)
-        return self._submit_rows(rows)
+        return self._submit_rows(
+            self._encode_frame(frame, {"value": value, "topic": topic, "properties": properties}, encoding)
+        )
 
 
 class MqttConsumer(Consumer[MqttMessage]):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
-from penstock import frames, parse
+from penstock import _frames, parse
 from penstock._native import PulsarMessage
 from penstock.blocking._base import Client, Consumer
 from penstock.blocking._opening import opening
@@ -432,7 +432,7 @@ class PulsarConsumer(Consumer[PulsarMessage[T_co]]):
         batch = self._native.read_arrow(max_rows, parse.seconds(timeout)).wait()
         if decode:
             batch = self._native.decode_arrow(batch, on_error == "null")
-        return frames.incoming(batch)
+        return _frames.incoming(batch)
 
     def ack(self, message: PulsarMessage | MessageId) -> None:
         """Acknowledges a message."""

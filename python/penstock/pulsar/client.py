@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
-from penstock import frames, parse
+from penstock import _frames, parse
 from penstock._base import Client, Consumer
 from penstock._handle import Opening
 from penstock._native import PulsarMessage
@@ -437,7 +437,7 @@ class PulsarConsumer(Consumer[PulsarMessage[T_co]]):
         batch = await self._native.read_arrow(max_rows, parse.seconds(timeout))
         if decode:
             batch = self._native.decode_arrow(batch, on_error == "null")
-        return frames.incoming(batch)
+        return _frames.incoming(batch)
 
     def ack(self, message: PulsarMessage | MessageId) -> Awaitable[None]:
         """Acknowledges a message."""

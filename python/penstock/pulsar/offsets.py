@@ -8,79 +8,58 @@ options of a query and for its checkpoint alike, so that the ``endOffset`` of on
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
-from penstock import parse
+from penstock import _offsets, parse
+from penstock._offsets import Edge, json_object
 from penstock.errors import InvalidArgument
 from penstock.pulsar import MessageId
 
-Edge: TypeAlias = Literal["earliest", "latest"]
 Where: TypeAlias = "Edge | MessageId"
 """A position in a partition."""
-_KAFKA: dict[int, Edge] = {-2: "earliest", -1: "latest"}
+_EXAMPLE = '{"topic": {"0": "(12,4,0,-1)"}}'
 
 
 def starting(value: Any) -> Edge | dict[str, dict[int, Where]]:
     """Parser of ``startingOffsets``."""
-    return _edge_or(value, ("earliest", "latest"))
+    return _offsets.starting(value, _EXAMPLE, _each)
 
 
 def ending(value: Any) -> Edge | dict[str, dict[int, Where]]:
     """Parser of ``endingOffsets``."""
-    offsets: Edge | dict[str, dict[int, Where]] = _edge_or(value, ("latest",))
-    if isinstance(offsets, dict) and any(
-        where == "earliest" for each in offsets.values() for where in each.values()
-    ):
-        raise ValueError('a partition cannot end at "earliest"')
-    return offsets
-
-
-def _edge_or(value: Any, edges: tuple[Edge, ...]) -> Any:
-    if isinstance(value, str) and value.strip().lower() in edges:
-        return value.strip().lower()
-    expected = " or ".join(json.dumps(edge) for edge in edges)
-    given = _object(value, f'{expected} or JSON like {{"topic": {{"0": "(12,4,0,-1)"}}}}')
-    if given.keys() == {"v", "topics"}:
-        # An offset of a query, as it is.
-        given = _object(given["topics"], "the offset of a query")
-    return {topic: _each(topic, of) for topic, of in given.items()}
+    return _offsets.ending(value, _EXAMPLE, _each)
 
 
 def _each(topic: str, of: Any) -> dict[int, Where]:
     """The positions of a topic's partitions; -1 stands for a topic without partitions, or one named whole."""
     if isinstance(of, Mapping):
         return {_number(part): _where(where) for part, where in cast("Mapping[Any, Any]", of).items()}
+    if isinstance(of, MessageId):
+        return {of.partition if of.partition >= 0 else -1: of}
     # pulsar-spark has each partition under its full name.
     return {-1: _where(of)}
 
 
 def _where(value: Any) -> Where:
-    if isinstance(value, bool):
-        pass
-    elif isinstance(value, int):
-        if value in _KAFKA:
-            return _KAFKA[value]
-    elif isinstance(value, str):
-        if value.lower() in ("earliest", "latest"):
-            return cast("Edge", value.lower())
-        try:
+    if isinstance(value, MessageId):
+        return value
+    if (edge := _offsets.edge(value)) is not None:
+        return edge
+    try:
+        if isinstance(value, str):
             return MessageId.parse(value)
-        except InvalidArgument as error:
-            raise ValueError(str(error)) from None
-    elif isinstance(value, list) and all(isinstance(byte, int) for byte in cast("list[Any]", value)):
-        # A serialised id, as signed bytes.
-        try:
+        if isinstance(value, list) and all(isinstance(byte, int) for byte in cast("list[Any]", value)):
+            # A serialised id, as signed bytes.
             return MessageId.from_bytes(bytes(byte & 0xFF for byte in cast("list[int]", value)))
-        except InvalidArgument as error:
-            raise ValueError(str(error)) from None
+    except InvalidArgument as error:
+        raise ValueError(str(error)) from None
     raise ValueError(f'{value!r} is no position: expected "earliest", "latest" or the id of a message')
 
 
 def partitions(value: Any) -> dict[str, list[int]]:
     """Parser of ``assign``."""
-    given = _object(value, 'JSON like {"topic": [0, 1]}')
+    given = json_object(value, 'JSON like {"topic": [0, 1]}')
     for topic, numbers in given.items():
         if not isinstance(numbers, list) or not all(
             type(number) is int for number in cast("list[Any]", numbers)
@@ -110,7 +89,7 @@ def timestamp(value: Any) -> int:
 
 def timestamps(value: Any) -> dict[str, dict[int, int]]:
     """Parser of the times of partitions."""
-    given = _object(value, 'JSON like {"topic": {"0": 1700000000000}}')
+    given = json_object(value, 'JSON like {"topic": {"0": 1700000000000}}')
     found: dict[str, dict[int, int]] = {}
     for topic, of in given.items():
         times = cast("Mapping[Any, Any]", of) if isinstance(of, Mapping) else {-1: of}
@@ -123,14 +102,3 @@ def _number(part: Any) -> int:
         return int(part)
     except (TypeError, ValueError):
         raise ValueError(f"{part!r} is no number of a partition") from None
-
-
-def _object(value: Any, expected: str) -> dict[str, Any]:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError as error:
-            raise ValueError(f"expected {expected}, not {value!r}: {error}") from None
-    if not isinstance(value, Mapping):
-        raise ValueError(f"expected {expected}, not {value!r}")
-    return {str(name): each for name, each in cast("Mapping[Any, Any]", value).items()}

@@ -187,6 +187,16 @@ class ProducerOptionsButSchema(TypedDict, total=False):
     key_based_batching: Annotated[
         bool, Option(_flag, False, "Gives each key batches of its own, as Key_Shared subscriptions need.")
     ]
+    stop_on_refusal: Annotated[
+        bool,
+        Option(
+            _flag,
+            False,
+            "Sends a batch at a time, and nothing behind one that the broker has refused. With deduplication,"
+            " messages that are sent again after a refusal would otherwise be dropped, since later ones were"
+            " stored.",
+        ),
+    ]
     compression: Annotated[
         Codec,
         Option(

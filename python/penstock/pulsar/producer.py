@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from penstock import frames, parse
+from penstock import _frames, parse
 from penstock._base import Producer
 from penstock._missing import refuse_all
 from penstock._typing import NoFields
@@ -20,7 +20,7 @@ from penstock.pulsar.routing import clusters, frame_schema, message_schema
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock._engine import MessageId, MessageIds
+    from penstock._engine import FrameRoles, FrameRows, MessageId, MessageIds
     from penstock._typing import Duration, Pending, Timestamp
     from penstock.pulsar._typing import MessageFields
     from penstock.pulsar.options import FrameSchema, SchemaOption
@@ -295,14 +295,15 @@ class PulsarProducer(Producer[T_contra]):
         key: str | None = None,
         properties: str | None = None,
         event_time: str | None = None,
+        ordering_key: str | None = None,
+        deliver_at: str | None = None,
         schema: FrameSchema | None = "producer",
         **other: Unpack[NoFields],
     ) -> Awaitable[MessageIds]:
         """Sends each row of a DataFrame as a message, without a Python object per row.
 
         With a schema the columns are the fields of its record, by their names. A field without a column has
-        its default. Columns that are no fields are errors, except those of ``key``, ``properties`` and
-        ``event_time``.
+        its default. Columns that are no fields are errors, except those with another role, such as ``key``.
 
         Args:
             frame: anything with the Arrow PyCapsule interface: pyarrow, polars, pandas 2.2+, duckdb.
@@ -310,9 +311,12 @@ class PulsarProducer(Producer[T_contra]):
                 records. Null sends a tombstone.
             encoding: for rows without a schema. ``"raw"`` sends ``value`` as it is; ``"json"`` sends each row
                 as an object of all columns. Default: ``"raw"`` if ``value`` is given.
-            key: column of the keys.
+            key: column of the keys: text, or bytes, which are sent as Base64 with the mark for it, as by the
+                Java client.
             properties: column of maps, text to text.
             event_time: column of timestamps, or of milliseconds since 1970.
+            ordering_key: column of the keys for Key_Shared subscriptions, in place of ``key``; text or bytes.
+            deliver_at: column of the times of the earliest delivery, as ``event_time``.
             schema: ``"producer"`` stands for the schema of the producer; if it has none, the topic must not
                 have one either. ``"avro"`` and ``"json"`` define a schema by the columns, and any other
                 schema is one as for :meth:`PulsarClient.producer`: the broker gets it with the first row.
@@ -330,8 +334,17 @@ class PulsarProducer(Producer[T_contra]):
         """
         if other:
             refuse_all("pulsar", other)
-        columns = {"value": value, "key": key, "properties": properties, "event_time": event_time}
-        return self._submit_frame(frame, encoding=encoding, schema=schema, **columns)
+        return self._submit_frame(
+            frame,
+            value=value,
+            encoding=encoding,
+            key=key,
+            properties=properties,
+            event_time=event_time,
+            ordering_key=ordering_key,
+            deliver_at=deliver_at,
+            schema=schema,
+        )
 
     def _submit_frame(
         self,
@@ -342,6 +355,8 @@ class PulsarProducer(Producer[T_contra]):
         key: str | None = None,
         properties: str | None = None,
         event_time: str | None = None,
+        ordering_key: str | None = None,
+        deliver_at: str | None = None,
         schema: FrameSchema | None = "producer",
         **other: Unpack[NoFields],
     ) -> Pending[MessageIds]:
@@ -349,8 +364,23 @@ class PulsarProducer(Producer[T_contra]):
         if other:
             refuse_all("pulsar", other)
         self._check()
-        frames.check_frame(frame)
-        frames.check_encoding(value, encoding)
-        columns = {"value": value, "key": key, "properties": properties, "event_time": event_time}
-        rows = self._native.encode_frame(frame, schema=frame_schema(schema), encoding=encoding, **columns)
-        return self._submit_rows(rows)
+        roles: FrameRoles = {
+            "value": value,
+            "key": key,
+            "properties": properties,
+            "event_time": event_time,
+            "ordering_key": ordering_key,
+            "deliver_at": deliver_at,
+        }
+        return self._submit_rows(self._encode_frame(frame, roles, encoding, schema))
+
+    def _encode_frame(
+        self,
+        frame: Any,
+        roles: FrameRoles,
+        encoding: str | None,
+        schema: FrameSchema | None = "producer",
+    ) -> FrameRows:
+        _frames.check_frame(frame)
+        _frames.check_encoding(roles["value"], encoding)
+        return self._native.encode_frame(frame, roles, schema=frame_schema(schema), encoding=encoding)

@@ -42,8 +42,39 @@ _OF_PROBES = (
     "max_pending_chunked_messages",
     "chunked_message_timeout",
 )
+REFUSED = {
+    "start_inclusive": "reading begins behind the message that is given",
+    "durable": "no subscription is left behind",
+    "type": "each range is read by itself",
+    "dead_letter": "nothing is acknowledged",
+    "retry": "nothing is acknowledged",
+    "ack_timeout": "nothing is acknowledged",
+    "interceptors": "rows are no messages of Python",
+    "schema": "payloads are columns of bytes; read_frame() of a consumer decodes them",
+}
+"""Options of a consumer that have no meaning for ranges, and why."""
+# An entry that cannot be read would be a row that is missing.
+DEFAULTS = {"unreadable": "fail"}
+"""Options of a consumer that have another default for ranges."""
 DEPTH = 12
 """How often a range over several ledgers is halved at most to get to the size that is asked for."""
+
+
+def refuse_options(consumer: Mapping[str, Any], owner: str, start: str) -> None:
+    """Checks that options of a consumer have a meaning for ranges.
+
+    Args:
+        consumer: the options.
+        owner: who reads, for the error.
+        start: name of the option of the owner that says where reading begins.
+
+    Raises:
+        InvalidArgument: one has none.
+    """
+    refused = {**REFUSED, "position": f"use {start}"}
+    for name in consumer:
+        if name in refused:
+            raise InvalidArgument(f"{owner} has no option {name!r}: {refused[name]}")
 
 
 @dataclass(frozen=True)
@@ -79,12 +110,18 @@ class Plan:
             those that are not there are not set.
         consumer: options of :meth:`penstock.pulsar.PulsarClient.reader`, of which those that decide what is a
             message count.
+        called: what the caller calls these options, for errors, if that is not their name.
     """
 
     def __init__(
-        self, client: PulsarClient, own: Mapping[str, Any], consumer: Mapping[str, Any] | None = None
+        self,
+        client: PulsarClient,
+        own: Mapping[str, Any],
+        consumer: Mapping[str, Any] | None = None,
+        called: Mapping[str, str] | None = None,
     ) -> None:
         self._client = client
+        self._called = called or {}
         self._own = collections.defaultdict[str, Any](lambda: None, own)
         self._consumer = {name: value for name, value in (consumer or {}).items() if name in _OF_PROBES}
         self._listed: dict[str, set[str]] = {}
@@ -128,7 +165,8 @@ class Plan:
             for name, numbers in own["assign"].items():
                 add(name, numbers)
         elif own["subscribe"] is not None:
-            for name in own["subscribe"].split(","):
+            given: str | Sequence[str] = own["subscribe"]
+            for name in given.split(",") if isinstance(given, str) else given:
                 if name.strip():
                     add(name.strip())
         else:
@@ -147,11 +185,12 @@ class Plan:
                 continue
             for topic, values in given.items():
                 of_it = [part for part in parts if full_name(topic) in (part.base, part.topic)]
+                called = self._called.get(option, option)
                 if not of_it:
-                    raise InvalidArgument(f"{option}: {topic!r} is not read")
+                    raise InvalidArgument(f"{called}: {topic!r} is not read")
                 known = {max(part.number, 0) for part in of_it} | {-1}
                 if wrong := [str(number) for number in values if number not in known]:
-                    raise InvalidArgument(f"{option}: {topic!r} has no partition {', '.join(wrong)}")
+                    raise InvalidArgument(f"{called}: {topic!r} has no partition {', '.join(wrong)}")
 
     def _chosen(self, name: str, numbers: Sequence[int] | None) -> list[Part]:
         parts = self._parts(full_name(name))
@@ -178,11 +217,12 @@ class Plan:
             self._listed[namespace] = set(self._client.topics(namespace))
         return self._listed[namespace]
 
-    def _matching(self, pattern: str) -> list[Part]:
+    def _matching(self, pattern: str | re.Pattern[str]) -> list[Part]:
         """The partitions of the topics of a pattern."""
-        namespace, text = _pattern(pattern)
+        flags = 0 if isinstance(pattern, str) else pattern.flags
+        namespace, text = _pattern(pattern if isinstance(pattern, str) else pattern.pattern)
         try:
-            compiled = re.compile(text)
+            compiled = re.compile(text, flags)
         except re.error as error:
             text = f"subscribePattern: {pattern!r} is no regular expression: {error}"
             raise InvalidArgument(text) from None
@@ -414,6 +454,7 @@ def _cut(part: Range, cuts: Sequence[MessageId]) -> list[Range]:
 
 def _pattern(text: str) -> tuple[str, str]:
     """The namespace of a pattern, and the part of it that is for the names of topics."""
+    text = text.removeprefix("^")
     text = text.partition("://")[2] if "://" in text else text
     tenant, slash, rest = text.partition("/")
     namespace, second, name = rest.partition("/")

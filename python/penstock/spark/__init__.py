@@ -1,4 +1,4 @@
-"""Spark: writing DataFrames to topics, and streaming from MQTT.
+"""Spark: writing DataFrames to topics, reading topics, and watching streams.
 
 ``write(df, url, topic, ...)`` is eager, distributed and free of UDFs: each Python worker passes Arrow batches
 from the JVM to the engine, no row becomes a Python object, and the call returns when the broker has
@@ -18,8 +18,32 @@ PySpark 4 and pyarrow are installed by ``pip install penstock[spark]`` and impor
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from penstock import _lazy
+
 from .driver import register, write
 from .report import PartitionReport, WriteReport
 from .sink import PartitionWriter, partition_writer
 
-__all__ = ["PartitionReport", "PartitionWriter", "WriteReport", "partition_writer", "register", "write"]
+if TYPE_CHECKING:
+    from .lag import Lag as Lag
+    from .listener import LagListener as LagListener
+    from .listener import QueryProgress as QueryProgress
+else:
+    # They import PySpark, or the engine.
+    __getattr__, __dir__ = _lazy.attach(
+        __name__, {"Lag": "lag", "LagListener": "listener", "QueryProgress": "listener"}
+    )
+
+__all__ = [
+    "Lag",
+    "LagListener",
+    "PartitionReport",
+    "PartitionWriter",
+    "QueryProgress",
+    "WriteReport",
+    "partition_writer",
+    "register",
+    "write",
+]

@@ -7,10 +7,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from penstock._frames import is_template
 from penstock.errors import InvalidArgument
 
 from . import errors
-from .config import SinkConfig, is_template
+from .config import ROLES, SinkConfig
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -43,7 +44,7 @@ def fitted(config: SinkConfig, schema: StructType, owner: str) -> SinkConfig:
         InvalidArgument: a column does not exist, or its type does not fit its role.
     """
     changes: dict[str, Any] = {}
-    for name in ("value", "key", "properties", "event_time", "row_topic"):
+    for name in (*ROLES, "row_topic"):
         given = getattr(config, name)
         if given is None:
             continue
@@ -58,7 +59,7 @@ def fitted(config: SinkConfig, schema: StructType, owner: str) -> SinkConfig:
         kind = schema[config.key].dataType.simpleString()
         if kind.split("(")[0].split(" ")[0] not in _KEYS:
             raise errors.no_key(f"the key column {config.key!r} is {kind}")
-    for name in schema.names if config.encoding == "json" else config.columns():
+    for name in config.columns() if config.encoding == "raw" else schema.names:
         if _has_variant(schema[name].dataType):
             raise InvalidArgument(
                 f"column {name!r} is or has a VARIANT, which only Spark can read: make it text with "

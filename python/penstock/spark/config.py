@@ -11,15 +11,34 @@ import os
 import pickle
 import uuid
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock import _native, parse, protocols
+from penstock import parse, protocols
+from penstock._frames import ACK_TIMEOUT, check_encoding, placeholder, topic_columns, topic_of_rows
+from penstock._missing import refuse_all
 from penstock._typing import Duration
 from penstock.errors import InvalidArgument, Unsupported
-from penstock.frames import check_encoding
+from penstock.pulsar.positions import full_name
 
-ACK_TIMEOUT = 120.0
-"""Default of ``ack_timeout`` in seconds."""
+if TYPE_CHECKING:
+    from penstock._engine import FrameRoles
+
+
+ROLES = ("value", "key", "ordering_key", "properties", "event_time", "deliver_at", "message_type")
+"""The arguments that name a column."""
+ARGUMENTS = (
+    *ROLES,
+    "topic_column",
+    "encoding",
+    "id_property",
+    "write_id",
+    "ack_timeout",
+    "delivery",
+    "stable_order",
+    "on_bad_row",
+    "dead_letter_topic",
+)
+"""The arguments of a write beside URL and topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +50,28 @@ class SinkConfig:
     topic: str
     """The topic; empty if each row has its own."""
     row_topic: str | None
-    """MQTT only: the column with the topics, or a template that contains columns."""
+    """The column with the topics, or a template that contains columns."""
     value: str | None
     encoding: str
     key: str | None
+    ordering_key: str | None
     properties: str | None
     event_time: str | None
+    deliver_at: str | None
+    message_type: str | None
     id_property: str | None
     """Property with an id that stays the same when a row is sent again."""
     write_id: str | None
     """Beginning of these ids, if the user set one."""
     run_id: str
     """Beginning of these ids otherwise, outside of streams."""
+    delivery: str
+    """``"at-least-once"`` or ``"idempotent"``."""
+    stable_order: bool
+    """Whether the caller states that a task that is repeated gets the same rows in the same order."""
+    on_bad_row: str
+    """``"fail"``, ``"skip"`` or ``"dead_letter"``."""
+    dead_letter_topic: str | None
     ack_timeout: float
     """Seconds to wait for the broker to acknowledge a lot of rows."""
     client: dict[str, Any] = field(repr=False)
@@ -52,38 +81,30 @@ class SinkConfig:
 
     def columns(self) -> list[str]:
         """The columns that the arguments name."""
-        named = (self.value, self.key, self.properties, self.event_time, *self.topic_columns())
-        return list(dict.fromkeys(name for name in named if name))
+        named = [getattr(self, role) for role in ROLES]
+        return list(dict.fromkeys(name for name in (*named, *self.topic_columns()) if name))
 
     def topic_columns(self) -> list[str]:
         """The columns from which the topics of rows are made."""
-        if self.row_topic is None:
-            return []
-        return _native.template_columns(self.row_topic) if is_template(self.row_topic) else [self.row_topic]
+        return topic_columns(self.row_topic)
 
-    def encoding_arguments(self) -> dict[str, Any]:
-        """The arguments of :func:`penstock.frames.outgoing`, except ids."""
+    def roles(self) -> FrameRoles:
+        """The roles of the columns, for the engine."""
         return {
             "value": self.value,
-            "encoding": self.encoding,
-            "properties": self.properties,
             "key": self.key,
+            "ordering_key": self.ordering_key,
             "topic": self.row_topic,
+            "properties": self.properties,
             "event_time": self.event_time,
+            "deliver_at": self.deliver_at,
+            "message_type": self.message_type,
+            "leaves_out": self.on_bad_row != "fail",
         }
 
     def placeholder(self) -> str:
         """The topic to open a producer with. If each row has its own, it is a name that shows its origin."""
-        if self.row_topic is None:
-            return self.topic
-        text = self.row_topic if is_template(self.row_topic) else f"{{{self.row_topic}}}"
-        # Column names may contain characters that are not allowed in topic names.
-        return text.translate(str.maketrans("+#\0", "___"))
-
-
-def is_template(text: str) -> bool:
-    """Whether a topic is a template, which it is if it contains braces."""
-    return "{" in text or "}" in text
+        return placeholder(self.topic, self.row_topic)
 
 
 def inherited_for(url: str | None) -> tuple[str, dict[str, dict[str, Any]]]:
@@ -136,39 +157,10 @@ _NOT_HERE = {
 }
 
 
-def _refuse(options: dict[str, Any], given: dict[str, Any]) -> None:
+def _refuse(options: dict[str, Any]) -> None:
     for name, why in _NOT_HERE.items():
         if options.get(name) is not None:
             raise Unsupported(f"the Spark sink does not support {name!r} with MQTT: {why}")
-    for name, value in given.items():
-        if value is not None:
-            raise Unsupported(
-                f"MQTT has no {name}: use topic_column= or a template to give each row its topic"
-            )
-
-
-def _topic(protocol: str, topic: str | None, topic_column: str | None) -> tuple[str, str | None]:
-    """The topic of all rows, or the column or template that gives each row its own."""
-    if protocol != "mqtt":
-        if topic_column is not None:
-            raise Unsupported("topic_column is for MQTT URLs: with other protocols a producer has one topic")
-        if not topic:
-            raise InvalidArgument("a topic is needed: pass its name as topic")
-        return topic, None
-    if topic and topic_column:
-        raise InvalidArgument("give either topic or topic_column, not both")
-    if topic_column:
-        if is_template(topic_column):
-            raise InvalidArgument("topic_column is the name of a column; a template goes into topic")
-        return "", topic_column
-    if not topic:
-        raise InvalidArgument(
-            "a topic is needed: a name, a template like 'shop/{till}/sales', or topic_column"
-        )
-    if not is_template(topic):
-        return topic, None
-    _native.template_columns(topic)
-    return "", topic
 
 
 def _refuse_properties_of_old_versions(client: dict[str, Any], properties: dict[str, Any]) -> None:
@@ -178,20 +170,67 @@ def _refuse_properties_of_old_versions(client: dict[str, Any], properties: dict[
             raise Unsupported(f"MQTT {version} has no message properties: {name} needs version 5")
 
 
+def _one_of(name: str, value: str | None, *known: str) -> str:
+    """The value of an option with few values; the first of them is the default."""
+    if value is None:
+        return known[0]
+    plain = value.lower().replace("_", "").replace("-", "")
+    for each in known:
+        if plain == each.replace("_", "").replace("-", ""):
+            return each
+    raise InvalidArgument(f"{name}: expected {', '.join(map(repr, known))}, not {value!r}")
+
+
+def _idempotent(protocol: str, producer: dict[str, Any]) -> dict[str, Any]:
+    """The producer's options, with which a row is dropped if it is sent again, and only then.
+
+    Raises:
+        Unsupported: the protocol does not drop messages, or an option is in the way.
+    """
+    if protocol != "pulsar":
+        raise Unsupported(
+            f"{protocols.PROTOCOLS[protocol].title} does not remove messages that were sent twice: use "
+            'delivery="at-least-once" with id_property=, and let readers drop repeated ids'
+        )
+    in_the_way = {
+        "key_based_batching": "batches of keys are not in the order of the rows",
+        "router": "where it sends a row again is not known",
+    }
+    for name, why in in_the_way.items():
+        if producer.get(name):
+            raise Unsupported(f'delivery="idempotent" does not go with {name!r}: {why}')
+    if producer.get("routing", "round_robin") != "round_robin":
+        raise Unsupported(
+            'delivery="idempotent" needs routing="round_robin": with any other a row that is sent again may '
+            "get to another partition than before"
+        )
+    if producer.get("send_timeout"):
+        # What is behind a message that was given up would be stored, and the message would count as stored.
+        raise Unsupported('delivery="idempotent" has no send_timeout: ack_timeout ends the task')
+    return {**producer, "send_timeout": 0.0, "stop_on_refusal": True}
+
+
 def sink_config(
     url: str | None,
     topic: str | None,
+    options: dict[str, Any],
     *,
     topic_column: str | None = None,
     key: str | None = None,
+    ordering_key: str | None = None,
     value: str | None = None,
     encoding: str | None = None,
     properties: str | None = None,
     event_time: str | None = None,
+    deliver_at: str | None = None,
+    message_type: str | None = None,
     id_property: str | None = None,
     write_id: str | None = None,
     ack_timeout: Duration = ACK_TIMEOUT,
-    options: dict[str, Any],
+    delivery: str | None = None,
+    stable_order: bool | str = False,
+    on_bad_row: str | None = None,
+    dead_letter_topic: str | None = None,
 ) -> SinkConfig:
     """Makes the configuration, and checks everything that can be checked without a broker.
 
@@ -202,52 +241,110 @@ def sink_config(
     base, inherited = inherited_for(url)
     protocol = protocols.of(base).key
     scopes = [f"{protocol}.{scope}" for scope in ("client", "producer")]
-    tables = [protocols.table(scope) for scope in scopes]
-    for name in options:
-        if name not in tables[0] and name not in tables[1]:
-            known = [*tables[0], *tables[1]]
-            raise InvalidArgument(f"the Spark sink has no option {name!r}{parse.did_you_mean(name, known)}")
-    clients = {name: value for name, value in options.items() if name in tables[0]}
+    own = ("url", "topic", *ARGUMENTS)
+    clients, producers = protocols.by_table(options, scopes, "the Spark sink", own)
     refuse_embedded(base)
-    constant, row_topic = _topic(protocol, topic, topic_column)
+    constant, row_topic = topic_of_rows(topic, topic_column)
+    columns = {
+        "value": value,
+        "key": key,
+        "ordering_key": ordering_key,
+        "properties": properties,
+        "event_time": event_time,
+        "deliver_at": deliver_at,
+        "message_type": message_type,
+    }
+    lacking = protocols.PROTOCOLS[protocol].words()
+    refuse_all(protocol, {name: column for name, column in columns.items() if name in lacking})
     if protocol == "mqtt":
-        _refuse({**inherited["client"], **clients}, {"key": key, "event_time": event_time})
+        _refuse({**inherited["client"], **clients})
     client = travelling(scopes[0], {**inherited["client"], **clients})
+    delivery = _one_of("delivery", delivery, "at-least-once", "idempotent")
+    on_bad_row = _one_of("on_bad_row", on_bad_row, "fail", "skip", "dead_letter")
+    if (on_bad_row == "dead_letter") != (dead_letter_topic is not None):
+        raise InvalidArgument('on_bad_row="dead_letter" and dead_letter_topic= belong together')
     if protocol == "mqtt":
-        _refuse_properties_of_old_versions(client, {"properties": properties, "id_property": id_property})
-    if write_id and not id_property:
+        given = {"properties": properties, "id_property": id_property, "dead_letter_topic": dead_letter_topic}
+        _refuse_properties_of_old_versions(client, given)
+    if write_id and not id_property and delivery != "idempotent":
         raise InvalidArgument(
-            "write_id is the beginning of ids: name the property for them with id_property="
+            "write_id is the beginning of ids: name the property for them with id_property=, or use "
+            'delivery="idempotent"'
         )
     if protocol == "tubemq" and any(sign in f"{id_property}{write_id}" for sign in ",="):
         raise InvalidArgument("TubeMQ attributes contain neither ',' nor '=': change id_property or write_id")
-    producers = {name: value for name, value in options.items() if name not in clients}
     producer = travelling(scopes[1], {**inherited["producer"], **producers})
     if producer.get("initial_sequence_id") is not None:
         # The broker would take the rows of a second write for repetitions of the first.
         raise Unsupported(
             "the Spark sink does not support 'initial_sequence_id': each task has a producer of its own, and "
-            "its numbers would begin again with each write; use id_property="
+            'its numbers would begin again with each write; use delivery="idempotent"'
         )
-    encoding = check_encoding(value, encoding)
+    if delivery == "idempotent":
+        producer = _idempotent(protocol, producer)
+    if dead_letter_topic is not None and _is_one_topic(protocol, constant, dead_letter_topic):
+        raise InvalidArgument("dead_letter_topic is the topic itself: name another one")
+    if encoding == "avro" and protocol != "pulsar":
+        raise Unsupported(f"{protocols.PROTOCOLS[protocol].title} has no schemas: encoding='avro' needs them")
     return SinkConfig(
         url=base,
         protocol=protocol,
         topic=constant,
         row_topic=row_topic,
-        value=value,
-        encoding=encoding,
-        key=key,
-        properties=properties,
-        event_time=event_time,
+        **columns,
+        encoding="avro" if encoding == "avro" else check_encoding(value, encoding),
         id_property=id_property,
         write_id=write_id,
         run_id=uuid.uuid4().hex,
+        delivery=delivery,
+        stable_order=_flag("stable_order", stable_order),
+        on_bad_row=on_bad_row,
+        dead_letter_topic=dead_letter_topic,
         ack_timeout=_seconds(ack_timeout),
         client=client,
         producer=producer,
         pool_key=digest(base, client),
     )
+
+
+def _is_one_topic(protocol: str, one: str, other: str) -> bool:
+    if protocol == "pulsar" and one:
+        return full_name(one) == full_name(other)
+    return one == other
+
+
+def check_order_is_stated(config: SinkConfig) -> None:
+    """For rows whose plan cannot be looked at.
+
+    Raises:
+        InvalidArgument: the write depends on the order of rows, and it is not stated that it is stable.
+    """
+    if config.delivery == "idempotent" and not config.stable_order:
+        raise InvalidArgument(
+            'delivery="idempotent" numbers the rows of each task, and here it cannot be seen whether a task '
+            "that is repeated gets the same rows in the same order: if it does, say stable_order=True; if "
+            "not, rows would be lost"
+        )
+
+
+def check_write_is_named(config: SinkConfig) -> None:
+    """For a write within the function of ``foreachBatch``, of which there may be several.
+
+    Raises:
+        InvalidArgument: the numbers of its rows could be those of another write.
+    """
+    if config.delivery == "idempotent" and not config.write_id:
+        raise InvalidArgument(
+            'delivery="idempotent" in foreachBatch needs write_id=, a name of this write: with one name, the '
+            "rows of a second write in the same batch would count as sent"
+        )
+
+
+def _flag(name: str, value: bool | str) -> bool:
+    try:
+        return parse.boolean(value)
+    except ValueError as error:
+        raise InvalidArgument(f"{name}: {error}") from None
 
 
 def _seconds(value: Duration) -> float:

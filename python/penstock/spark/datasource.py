@@ -22,17 +22,21 @@ from pyspark.sql.datasource import (
 )
 
 from penstock import protocols
+from penstock._frames import is_template
 from penstock.errors import InvalidArgument, Unsupported
 
 from . import errors
 from .columns import fitted
-from .config import SinkConfig, inherited_for, is_template, sink_config
+from .config import ARGUMENTS, SinkConfig, check_order_is_stated, inherited_for, sink_config
 from .report import PartitionReport, WriteReport
+from .shipping import Shipped
 from .sink import PartitionWriter
-from .sources import names
+from .sources import names, pulsar, tubemq
 from .sources.mqtt import MqttStreamReader, source_config, spark_schema
-from .sources.pulsar import PulsarReader, read_config, schema_text
 from .sources.pulsar_stream import PulsarStreamReader
+from .sources.reading import Source, read_config, schema_text
+from .sources.tubemq_stream import TubeMqStreamReader
+from .spark_options import without_those_of_spark
 
 if TYPE_CHECKING:
     _StreamBase = DataSourceStreamWriter
@@ -43,26 +47,16 @@ else:
         # PySpark 4.0 passes Rows, which the writer accepts, too.
         _StreamBase = DataSourceStreamWriter
 
-_ARGUMENTS = (
-    "topic_column",
-    "key",
-    "value",
-    "encoding",
-    "properties",
-    "event_time",
-    "id_property",
-    "write_id",
-    "ack_timeout",
-)
-
-
 _REPORT_TO_COME = "the report of a write by penstock.spark\n"
 """Content of the file for a report, until the report is there."""
 
 
 class PenstockDataSource(DataSource):
     """``df.write.format("penstock").option("url", ...).option("topic", ...).mode("append").save()``, the same
-    with ``df.writeStream``, and ``spark.readStream`` for MQTT."""
+    with ``df.writeStream``, ``spark.read`` for Pulsar and TubeMQ, and ``spark.readStream``."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(without_those_of_spark(options))
 
     @classmethod
     def name(cls) -> str:
@@ -77,19 +71,22 @@ class PenstockDataSource(DataSource):
 
     def schema(self) -> Any:
         """The schema of the rows of the source."""
-        if self._protocol() == "pulsar":
-            return schema_text(read_config(dict(self.options)))
-        return spark_schema()
+        source = self._positions().get(self._protocol())
+        return spark_schema() if source is None else schema_text(read_config(source, dict(self.options)))
 
     def reader(self, schema: Any) -> DataSourceReader:
         protocol = self._protocol()
-        if protocol == "pulsar":
-            return PulsarReader(read_config(dict(self.options), "batch"), schema)
         if protocol == "mqtt":
             raise Unsupported(
                 "an MQTT topic cannot be read as a batch, because it has no end: use spark.readStream"
             )
-        raise Unsupported(f"topics of {protocols.PROTOCOLS[protocol].title} cannot be read yet")
+        reader = {"pulsar": pulsar.PulsarReader, "tubemq": tubemq.TubeMqReader}[protocol]
+        return reader(read_config(self._positions()[protocol], dict(self.options), "batch"), schema)
+
+    @staticmethod
+    def _positions() -> dict[str, Source]:
+        """The sources that have positions, by protocol."""
+        return {source.protocol: source for source in (pulsar.SOURCE, tubemq.SOURCE)}
 
     def _protocol(self) -> str:
         """The protocol of the URL."""
@@ -98,10 +95,9 @@ class PenstockDataSource(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
         protocol = self._protocol()
-        if protocol == "pulsar":
-            return PulsarStreamReader(read_config(dict(self.options), "stream"), schema)
         if protocol != "mqtt":
-            raise Unsupported(f"topics of {protocols.PROTOCOLS[protocol].title} cannot be read yet")
+            reader = {"pulsar": PulsarStreamReader, "tubemq": TubeMqStreamReader}[protocol]
+            return reader(read_config(self._positions()[protocol], dict(self.options), "stream"), schema)
         if schema != spark_schema():
             raise InvalidArgument(
                 f"the source has its own schema, {spark_schema().simpleString()}: do not set another"
@@ -110,21 +106,35 @@ class PenstockDataSource(DataSource):
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         if overwrite:
-            raise Unsupported('a topic cannot be overwritten: use outputMode("append") or "update"')
+            raise Unsupported('a topic cannot be overwritten: use outputMode("append")')
         options: dict[str, Any] = dict(self.options)
-        # Options of Spark itself, which it passes along.
-        for name in ("checkpointlocation", "path", "queryname"):
-            options.pop(name, None)
         return _StreamWriter(_config(options, schema), schema)
 
 
 def _config(options: dict[str, Any], schema: Any) -> SinkConfig:
-    url, topic = options.pop("url", None), options.pop("topic", None)
-    if not topic and "topic_column" not in options:
+    """The configuration of a write. Names of options do not depend on case or underscores: Spark hands them
+    over in lower case, and ``onBadRow`` is as usual in Spark as ``on_bad_row`` is in Python."""
+    known = {_plain(name): name for name in ("url", "topic", *ARGUMENTS)}
+    given: dict[str, Any] = {}
+    rest: dict[str, Any] = {}
+    for name, value in options.items():
+        argument = known.get(_plain(name))
+        if argument is None:
+            rest[name.lower()] = value
+        elif argument in given:
+            raise InvalidArgument(f"option {argument!r} is given twice, once as {name!r}")
+        else:
+            given[argument] = value
+    url, topic = given.pop("url", None), given.pop("topic", None)
+    if not topic and "topic_column" not in given:
         raise InvalidArgument('option "topic" is missing')
-    arguments = {name: options.pop(name) for name in _ARGUMENTS if name in options}
-    config = sink_config(url, topic, options=options, **arguments)
+    config = sink_config(url, topic, rest, **given)
+    check_order_is_stated(config)
     return fitted(config, schema, "DataFrame")
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")
 
 
 @dataclass
@@ -132,7 +142,7 @@ class _Written(WriterCommitMessage):
     report: PartitionReport
 
 
-class _Writer(DataSourceArrowWriter):
+class _Writer(Shipped, DataSourceArrowWriter):
     def __init__(self, config: SinkConfig, report: str | None) -> None:
         self._config = config
         self._report = report
@@ -148,7 +158,7 @@ class _Writer(DataSourceArrowWriter):
             Path(self._report).write_text(json.dumps([_as_json(report) for report in reports]))
 
 
-class _StreamWriter(_StreamBase):
+class _StreamWriter(Shipped, _StreamBase):
     """Writes micro-batches. When the tasks of a batch have ended, every row is acknowledged, so there is
     nothing to commit. A batch that Spark repeats is sent again, with the same ids."""
 
@@ -158,7 +168,8 @@ class _StreamWriter(_StreamBase):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         # The schema is for the Rows of PySpark 4.0.
-        return _Written(PartitionWriter(self._config, row_schema=self._schema)(iterator)[0])
+        writer = PartitionWriter(self._config, row_schema=self._schema, of_query=True)
+        return _Written(writer(iterator)[0])
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         pass
@@ -184,6 +195,7 @@ def _as_json(report: PartitionReport) -> dict[str, Any]:
         "last": report.last and str(report.last),
         "attempt": report.attempt,
         "seconds": report.seconds,
+        "bad_rows": report.bad_rows,
     }
 
 
@@ -197,8 +209,8 @@ def _from_json(value: dict[str, Any], protocol: str) -> PartitionReport:
 
 
 def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
-    """Writes through the data source. If the driver runs on another machine (a remote Connect server), the
-    report has the number of rows, but no partitions.
+    """Writes through the data source, which the session knows. If the driver runs on another machine (a
+    remote Connect server), the report has the number of rows, but no partitions.
 
     Raises:
         InvalidArgument: an option that only a classic driver can pass to its workers.
@@ -206,7 +218,6 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
 
-    df.sparkSession.dataSource.register(PenstockDataSource)
     seen = Observation()
     with tempfile.NamedTemporaryFile(mode="w+", prefix="penstock-report-") as file:
         file.write(_REPORT_TO_COME)
@@ -214,14 +225,16 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
         writer = df.observe(seen, F.count(F.lit(1)).alias("rows")).write.format("penstock").mode("append")
         options = {
             "url": config.url,
-            "encoding": config.encoding,
             "_report": file.name,
+            # It has been looked at.
+            "stable_order": config.delivery == "idempotent",
         }
         if config.row_topic and not is_template(config.row_topic):
             options["topic_column"] = config.row_topic
         else:
             options["topic"] = config.topic or config.row_topic or ""
-        options |= {name: getattr(config, name) for name in _ARGUMENTS[1:] if getattr(config, name)}
+        arguments = {name: getattr(config, name, None) for name in ARGUMENTS}
+        options = {name: value for name, value in arguments.items() if value} | options
         for name, value in {**config.client, **config.producer}.items():
             options[name] = _as_text(name, value)
         try:

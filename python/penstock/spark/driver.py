@@ -13,14 +13,16 @@ import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
+from penstock._frames import ACK_TIMEOUT
 from penstock.errors import InvalidArgument, Unsupported
 
-from . import errors
+from . import errors, plans
 from .arrow import arrow_schema
 from .columns import fitted
-from .config import ACK_TIMEOUT, SinkConfig, sink_config
+from .config import SinkConfig, sink_config
 from .pool import client_options
 from .report import PartitionReport, WriteReport
+from .shipping import travels_by_value
 from .sink import PartitionWriter
 
 if TYPE_CHECKING:
@@ -45,13 +47,20 @@ def write(
     *,
     topic_column: str | None = None,
     key: str | None = None,
+    ordering_key: str | None = None,
     value: str | None = None,
     encoding: str | None = None,
     properties: str | None = None,
     event_time: str | None = None,
+    deliver_at: str | None = None,
+    message_type: str | None = None,
     id_property: str | None = None,
     write_id: str | None = None,
     ack_timeout: Duration = ACK_TIMEOUT,
+    delivery: str = "at-least-once",
+    stable_order: bool = False,
+    on_bad_row: str = "fail",
+    dead_letter_topic: str | None = None,
     **options: Any,
 ) -> WriteReport:
     """Writes a DataFrame to a topic from all executors and returns when the broker has acknowledged every
@@ -60,25 +69,42 @@ def write(
     Args:
         df: any DataFrame, of classic PySpark or Spark Connect.
         url: URL of the broker, as for :func:`penstock.connect`; reachable from the driver and the workers.
-        topic: the topic. With MQTT it may be a template that contains columns: ``"shop/{till}/sales"``;
-            literal braces are doubled.
-        topic_column: MQTT only: the column with the topics, in place of ``topic``.
+        topic: the topic, or a template that contains columns: ``"shop/{till}/sales"``; literal braces are
+            doubled.
+        topic_column: the column with the topics, in place of ``topic``.
         key: column with the keys; rows with the same key go to the same partition of the topic. Not for MQTT.
+            With Pulsar, keys of bytes are sent as Base64 with the mark for it, as the Java client does.
+        ordering_key: Pulsar: column with the keys for Key_Shared subscriptions; text or bytes.
         value: column with the payloads, binary or text.
-        encoding: ``"raw"`` sends ``value``; ``"json"`` sends each row as a JSON object with all columns,
-            encoded by the engine. Default: ``"raw"`` with ``value``, ``"json"`` without.
+        encoding: ``"raw"`` sends ``value``; ``"json"`` sends each row as a JSON object with all columns;
+            ``"avro"`` sends it as an Avro record, and registers its schema with the topic (Pulsar). The
+            engine encodes them. Default: ``"raw"`` with ``value``, ``"json"`` without.
         properties: column of maps from text to text, or of structs of texts. They become user properties with
             MQTT and attributes with TubeMQ.
         event_time: column of timestamps. Not for MQTT.
+        deliver_at: Pulsar: column with the times of the earliest delivery to Shared subscriptions.
+        message_type: TubeMQ: column with the types, by which brokers filter.
         id_property: name of a property to add. Its value is an id that stays the same when Spark sends the
             row again, so that readers can drop duplicates: ``write/partition/row``, or in a stream
             ``query/batch/partition/row``. It is reliable as long as the plan yields the same rows in the same
             order.
         write_id: beginning of these ids, in place of a random name or the query's. Use the same one when a
             job is run again, and different ones for several writes in one ``foreachBatch``. In
-            ``foreachBatch`` with Spark Connect it is needed, and has to contain the batch's number.
+            ``foreachBatch`` with Spark Connect it is needed, and has to contain the batch's number. With
+            ``delivery="idempotent"`` it is the name of the write, and needed in every ``foreachBatch``.
         ack_timeout: seconds to wait for the broker to acknowledge a lot of rows. Then the task fails, and
             Spark repeats it.
+        delivery: ``"at-least-once"``, or with Pulsar ``"idempotent"``: rows that Spark sends again are
+            dropped by the broker, which has to have deduplication enabled. Each task numbers its rows, so the
+            plan has to give a task that is repeated the same rows in the same order; otherwise the write is
+            refused.
+        stable_order: states that the plan does so, where that cannot be seen.
+        on_bad_row: what happens to a row that cannot be a message, because it is too large, has no topic or
+            cannot be encoded: ``"fail"`` ends the write with an error that names it, ``"skip"`` leaves it
+            out, ``"dead_letter"`` sends it to ``dead_letter_topic``. The report counts such rows, and the
+            workers log them.
+        dead_letter_topic: gets the bad rows: the payload, or the row as JSON, with the properties
+            ``penstock-error``, ``penstock-row`` (number of the row in its partition) and ``penstock-topic``.
         options: options of the client and the producer, such as ``compression="zstd"`` or
             ``token="env:TOKEN"``; with MQTT ``qos=``, ``retain=``, ``password="env:PASSWORD"``. With MQTT,
             ``client_id`` is a prefix to which each worker adds its own suffix. With ``qos=0`` there are no
@@ -101,16 +127,23 @@ def write(
     config = sink_config(
         url,
         topic,
+        options,
         topic_column=topic_column,
         key=key,
+        ordering_key=ordering_key,
         value=value,
         encoding=encoding,
         properties=properties,
         event_time=event_time,
+        deliver_at=deliver_at,
+        message_type=message_type,
         id_property=id_property,
         write_id=write_id,
         ack_timeout=ack_timeout,
-        options=options,
+        delivery=delivery,
+        stable_order=stable_order,
+        on_bad_row=on_bad_row,
+        dead_letter_topic=dead_letter_topic,
     )
     config = fitted(config, df.schema, "DataFrame")
     if config.id_property and not config.write_id and _is_remote_batch(df):
@@ -118,6 +151,13 @@ def write(
             "in foreachBatch of Spark Connect nothing tells a write its batch, so that a replay would have "
             "other ids: pass the batch's number, write_id=f'my-query/{batch_id}'"
         )
+    if config.delivery == "idempotent":
+        if _is_remote_batch(df):
+            raise Unsupported(
+                'delivery="idempotent" does not work in foreachBatch of Spark Connect, where nothing tells a '
+                'task its batch: use df.writeStream.format("penstock")'
+            )
+        plans.check_order(df, config)
     _ask_broker(config)
     df = _shape(df, config)
     session = df.sparkSession
@@ -127,6 +167,7 @@ def write(
             log.debug("the JVM gives no Arrow batches here: writing through the data source")
             from .datasource import write_through
 
+            register(session)
             return write_through(df, config, started)
         try:
             # The first of these runs the shuffles below the frame. What they raise is the job's failure.
@@ -139,15 +180,24 @@ def write(
 
 
 def register(spark: SparkSession) -> None:
-    """Adds the data source ``penstock``. Its options are named like the arguments of :func:`write`.
+    """Adds the data source ``penstock``, where Spark does not find it by itself: it does if its Python has
+    the package when it looks for a source first. Options are named like the arguments of :func:`write`.
 
     * ``df.write.format("penstock").option("url", ...).option("topic", ...).mode("append").save()``
     * ``df.writeStream.format("penstock").option(...).option("checkpointLocation", ...).start()``
     * MQTT: ``spark.readStream.format("penstock").option(...).load()``, see :mod:`penstock.spark.sources.mqtt`
     """
-    from .datasource import PenstockDataSource
+    from pyspark.errors import AnalysisException
 
-    spark.dataSource.register(PenstockDataSource)
+    import pyspark_penstock
+
+    travels_by_value(pyspark_penstock)
+    try:
+        spark.dataSource.register(pyspark_penstock.DefaultSource)
+    except AnalysisException as error:
+        # PySpark 4.0 refuses it when Spark has found the data source by itself.
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
 
 
 def _ask_broker(config: SinkConfig) -> None:
@@ -155,9 +205,13 @@ def _ask_broker(config: SinkConfig) -> None:
     failed tasks."""
     from penstock import blocking
 
-    # Opening a producer checks all three at once, and creates the topic where first use creates topics.
     with blocking.connect(config.url, **client_options(config)) as client:
-        client.producer(config.placeholder()).close()
+        # Opening a producer checks all three at once, and creates the topic where first use creates topics.
+        # A topic of MQTT needs no producer of its own.
+        if config.row_topic is None or config.protocol == "mqtt":
+            client.producer(config.placeholder()).close()
+        if config.dead_letter_topic is not None:
+            client.producer(config.dead_letter_topic).close()
         if config.protocol == "mqtt":
             _ask_limits(client.stats(), config.producer)
 
@@ -174,14 +228,16 @@ def _ask_limits(broker: dict[str, Any], producer: dict[str, Any]) -> None:
 def _shape(df: DataFrame, config: SinkConfig) -> DataFrame:
     """The columns that have to leave the JVM, in types that the engine reads."""
     from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import StringType
+    from pyspark.sql.types import BinaryType, StringType
 
-    if config.encoding == "json":
+    if config.encoding != "raw":
         return df
+    # Pulsar marks keys of bytes.
+    of_bytes = config.protocol == "pulsar" and config.key and df.schema[config.key].dataType == BinaryType()
     columns = {name: F.col("`" + name.replace("`", "``") + "`") for name in config.columns()}
     return df.select(
         *(
-            column.cast(StringType()).alias(name) if name == config.key else column
+            column.cast(StringType()).alias(name) if name == config.key and not of_bytes else column
             for name, column in columns.items()
         )
     )

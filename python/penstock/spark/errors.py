@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 
 from penstock import errors
-from penstock.errors import Error, InvalidArgument
+from penstock.errors import Error, InvalidArgument, Unsupported
 
+_NOT_INSTALLED = re.compile(r"^ImportError: (penstock cannot be imported by .*)$", re.MULTILINE)
 _RAISED = re.compile(r"^penstock\.errors\.(\w+): (.*)$", re.MULTILINE)
 
 
 def of_task(error: Exception) -> Exception:
     """The package's error behind the failure of a Spark job. Spark hands over the text of the task's
     traceback only, so the class is found by its name there. Any other failure is returned as it is."""
+    if missing := _NOT_INSTALLED.search(str(error)):
+        return Unsupported(missing[1])
     # The last one is the error of the task; those before it are its causes.
     found = _RAISED.findall(str(error))
     name, text = found[-1] if found else ("", "")

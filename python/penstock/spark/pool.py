@@ -1,5 +1,5 @@
 """Connections that a worker process keeps between tasks. Spark reuses its Python workers, and opening a
-connection and a producer for each task would cost more than a small task itself.
+connection for each task would cost more than a small task itself.
 
 A pool belongs to one process and is created by its first task. After a fork the child starts with an empty
 pool and leaves the parent's handles alone.
@@ -8,12 +8,16 @@ pool and leaves the parent's handles alone.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
 import time
 import uuid
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.errors import ProducerBusy
+from penstock.pulsar.positions import full_name
 
 if TYPE_CHECKING:
     from penstock import blocking
@@ -35,12 +39,13 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 60.0
 """Idle time after which a connection is closed when the next task begins; Spark ends idle workers after the
 same time."""
+MOST_PRODUCERS = 1000
+"""Most topics to which a task has producers at a time; the one that was not used for longest is closed."""
 
 
 class _Connection:
     def __init__(self, client: blocking.Client) -> None:
         self.client = client
-        self.producers: dict[str, blocking.Producer] = {}
         self.users = 0
         self.broken = False
         self.used = time.monotonic()
@@ -95,29 +100,108 @@ def client(config: Config) -> Generator[Any, None, None]:
         yield connection.client
 
 
+class Producers:
+    """The producers of a task, one for each topic. They end with the task: a producer that stayed open would
+    bring its topic back after it was deleted."""
+
+    def __init__(self, client: Any, config: SinkConfig, name: str | None) -> None:
+        self._client = client
+        self._config = config
+        self._name = name
+        self._open: dict[str, Any] = {}
+        self._partitions: dict[str, int] = {}
+        self._dead: Any = None
+
+    def of(self, topic: str) -> Any:
+        """The producer of a topic. It may take the place of one that has not been used for long, so there has
+        to be room (:meth:`has_room`), or nothing in flight."""
+        # One topic may be spelled in two ways, and the second producer of a name would be refused.
+        topic = full_name(topic) if self._config.protocol == "pulsar" else topic
+        producer = self._open.pop(topic, None)
+        if producer is None:
+            if len(self._open) >= MOST_PRODUCERS:
+                self._open.pop(next(iter(self._open))).close()
+            producer = self._opened(topic)
+        # The last one is the one that was used last.
+        self._open[topic] = producer
+        return producer
+
+    def has_room(self) -> bool:
+        """Whether another one may be opened without closing one."""
+        return len(self._open) < MOST_PRODUCERS
+
+    def dead(self) -> Any:
+        """The producer for rows that could not be sent. It has neither a name nor numbers of rows."""
+        if self._dead is None:
+            others = ("name", "stop_on_refusal")
+            options = {name: value for name, value in self._config.producer.items() if name not in others}
+            if self._config.protocol == "pulsar":
+                options["send_timeout"] = self._config.ack_timeout
+            self._dead = self._client.producer(self._config.dead_letter_topic, **options)
+        return self._dead
+
+    def last_sequence_id(self, topic: str) -> int:
+        """Sequence id of the last message that the broker has of the producer of a topic, in all attempts;
+        -1 for none, and for a topic with partitions, each of which has its own."""
+        producer = self.of(topic)
+        return -1 if self._partitions.get(full_name(topic)) else producer.last_sequence_id
+
+    def drops_repetitions(self, topic: str) -> bool:
+        """Whether the broker knows the last number of the producer of a topic, which has sent something. It
+        is closed and opened again for that."""
+        self._open.pop(full_name(topic)).close()
+        return self.of(topic).last_sequence_id >= 0
+
+    def close(self) -> None:
+        """Waits for what was sent, and closes the producers."""
+        while self._open:
+            self._open.popitem()[1].close()
+        if self._dead is not None:
+            self._dead.close()
+
+    def _opened(self, topic: str) -> Any:
+        config, options = self._config, dict(self._config.producer)
+        if self._name is None:
+            return self._client.producer(topic, **options)
+        if config.delivery != "idempotent":
+            return self._patiently(topic, options | {"name": self._name})
+        # Each partition of the topic knows the numbers of its own rows only. With another number of
+        # partitions a row may get to another one, whose numbers say nothing about it.
+        options |= {"partitions_update_interval": 0, "lazy_start": False}
+        while True:
+            count = self._client.partitions(topic)
+            name = f"{self._name}-of-{count}" if count else self._name
+            producer = self._patiently(topic, options | {"name": name})
+            if producer.started_partitions == max(count, 1):
+                self._partitions[topic] = count
+                return producer
+            producer.close()
+
+    def _patiently(self, topic: str, options: dict[str, Any]) -> Any:
+        """Opens a producer with a name. An attempt of the task that was killed may still have it."""
+        end = time.monotonic() + self._config.ack_timeout
+        for pause in itertools.chain((0.05, 0.1, 0.2, 0.5), itertools.repeat(1.0)):
+            try:
+                return self._client.producer(topic, **options)
+            except ProducerBusy:
+                if time.monotonic() + pause > end:
+                    raise
+            time.sleep(pause)
+        raise AssertionError("the pauses do not end")
+
+
 @contextlib.contextmanager
-def producer(config: SinkConfig, partition: int) -> Generator[blocking.Producer, None, None]:
-    """A producer for the task of ``partition``. It stays in the pool unless the block fails or the producer
-    has a name: the next task may run in another process, and the broker allows a name only once."""
+def producers(config: SinkConfig, name: str | None) -> Generator[Producers, None, None]:
+    """The producers of a task. With a name the broker allows each of them only once.
+
+    Args:
+        config: of the write.
+        name: of the producers, if they have one.
+    """
     with _borrowed(config) as connection:
-        name = config.producer.get("name")
-        if name is None:
-            yield _shared(connection, config)
-        else:
-            options: dict[str, Any] = {**config.producer, "name": f"{name}-{partition}"}
-            with connection.client.producer(config.topic, **options) as own:
-                yield own
-
-
-def _shared(connection: _Connection, config: SinkConfig) -> blocking.Producer:
-    topic = config.placeholder()
-    key = f"{topic}\n{sorted(config.producer.items())!r}"
-    with _current().lock:
-        shared = connection.producers.get(key)
-        if shared is None or shared.closed:
-            shared = connection.client.producer(topic, **config.producer)
-            connection.producers[key] = shared
-        return shared
+        opened = Producers(connection.client, config, name)
+        yield opened
+        opened.close()
 
 
 def _connection(pool: _Pool, config: Config) -> _Connection:

@@ -28,6 +28,8 @@ class PartitionReport:
     """0 for the first attempt of the task."""
     seconds: float
     """Duration of the task, including the wait for receipts."""
+    bad_rows: int = 0
+    """Rows that could not be sent and were left out (``on_bad_row``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class WriteReport:
     """Repeated attempts of tasks; their rows may be in the topic more than once."""
     partitions: tuple[PartitionReport, ...]
     """One report for each Spark partition, in order."""
+    bad_rows: int = 0
+    """Rows that could not be sent and were left out (``on_bad_row``)."""
 
     @classmethod
     def of(cls, partitions: list[PartitionReport], seconds: float) -> WriteReport:
@@ -55,4 +59,5 @@ class WriteReport:
             seconds=seconds,
             retries=sum(part.attempt for part in ordered),
             partitions=ordered,
+            bad_rows=sum(part.bad_rows for part in ordered),
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from penstock import frames, parse
+from penstock import parse
 from penstock._missing import refuse_all
 from penstock._native import TubeMqMessage
 from penstock._typing import NoFields
@@ -19,6 +19,7 @@ from penstock.tubemq.positions import partitions_of, seek_target
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from penstock._engine import FrameRoles
     from penstock._typing import Duration, Timestamp, Waiter
     from penstock.tubemq.options import TubeMqClientOptions, TubeMqConsumerOptions, TubeMqProducerOptions
     from penstock.tubemq.positions import PartitionState, Position
@@ -203,6 +204,7 @@ class TubeMqProducer(Producer):
         key: str | None = None,
         properties: str | None = None,
         event_time: str | None = None,
+        message_type: str | None = None,
         **other: Unpack[NoFields],
     ) -> list[Position]:
         """Sends each row of a DataFrame as a message, without a Python object per row.
@@ -215,6 +217,7 @@ class TubeMqProducer(Producer):
             key: column of the keys.
             properties: column of maps, text to text.
             event_time: column of timestamps, or of milliseconds since 1970.
+            message_type: column of the types, by which brokers filter.
 
         Returns:
             The positions in the order of the rows.
@@ -226,7 +229,13 @@ class TubeMqProducer(Producer):
         if other:
             refuse_all("tubemq", other)
         return self.submit_frame(
-            frame, value=value, encoding=encoding, key=key, properties=properties, event_time=event_time
+            frame,
+            value=value,
+            encoding=encoding,
+            key=key,
+            properties=properties,
+            event_time=event_time,
+            message_type=message_type,
         ).wait()
 
     def submit_frame(
@@ -238,15 +247,21 @@ class TubeMqProducer(Producer):
         key: str | None = None,
         properties: str | None = None,
         event_time: str | None = None,
+        message_type: str | None = None,
         **other: Unpack[NoFields],
     ) -> Waiter[list[Position]]:
         """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the positions."""
         if other:
             refuse_all("tubemq", other)
         self._check()
-        rows = frames.outgoing(
-            frame, value=value, encoding=encoding, key=key, properties=properties, event_time=event_time
-        )
+        roles: FrameRoles = {
+            "value": value,
+            "key": key,
+            "properties": properties,
+            "event_time": event_time,
+            "message_type": message_type,
+        }
+        rows = self._encode_frame(frame, roles, encoding)
         return self.submit_rows(rows)
 
     def _carried(self, context: dict[str, str]) -> dict[str, str]:

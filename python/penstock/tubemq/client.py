@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from penstock import frames, parse
+from penstock import parse
 from penstock._base import Client, Consumer, Producer
 from penstock._handle import Opening
 from penstock._missing import refuse_all
@@ -23,6 +23,7 @@ from penstock.tubemq.positions import partitions_of, seek_target
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from penstock._engine import FrameRoles
     from penstock._typing import Duration, Pending, Timestamp
     from penstock.tubemq.options import TubeMqClientOptions, TubeMqConsumerOptions, TubeMqProducerOptions
     from penstock.tubemq.positions import PartitionState, Position
@@ -211,6 +212,7 @@ class TubeMqProducer(Producer):
         key: str | None = None,
         properties: str | None = None,
         event_time: str | None = None,
+        message_type: str | None = None,
         **other: Unpack[NoFields],
     ) -> Awaitable[list[Position]]:
         """Sends each row of a DataFrame as a message, without a Python object per row.
@@ -223,6 +225,7 @@ class TubeMqProducer(Producer):
             key: column of the keys.
             properties: column of maps, text to text.
             event_time: column of timestamps, or of milliseconds since 1970.
+            message_type: column of the types, by which brokers filter.
 
         Returns:
             The positions in the order of the rows.
@@ -234,7 +237,13 @@ class TubeMqProducer(Producer):
         if other:
             refuse_all("tubemq", other)
         return self._submit_frame(
-            frame, value=value, encoding=encoding, key=key, properties=properties, event_time=event_time
+            frame,
+            value=value,
+            encoding=encoding,
+            key=key,
+            properties=properties,
+            event_time=event_time,
+            message_type=message_type,
         )
 
     def _submit_frame(
@@ -246,15 +255,21 @@ class TubeMqProducer(Producer):
         key: str | None = None,
         properties: str | None = None,
         event_time: str | None = None,
+        message_type: str | None = None,
         **other: Unpack[NoFields],
     ) -> Pending[list[Position]]:
         """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the positions."""
         if other:
             refuse_all("tubemq", other)
         self._check()
-        rows = frames.outgoing(
-            frame, value=value, encoding=encoding, key=key, properties=properties, event_time=event_time
-        )
+        roles: FrameRoles = {
+            "value": value,
+            "key": key,
+            "properties": properties,
+            "event_time": event_time,
+            "message_type": message_type,
+        }
+        rows = self._encode_frame(frame, roles, encoding)
         return self._submit_rows(rows)
 
     def _carried(self, context: dict[str, str]) -> dict[str, str]:

@@ -118,6 +118,8 @@ pub struct ProducerOptions {
     pub batching_delay: Duration,
     /// Whether each key has batches of its own, for Key_Shared consumers. The limits count over all open batches.
     pub key_based_batching: bool,
+    /// Sends a batch at a time, and nothing behind one that the broker has refused.
+    pub stop_on_refusal: bool,
     /// Compression of payloads.
     pub compression: Compression,
     /// Entries with fewer bytes of payload are not compressed.
@@ -159,6 +161,7 @@ impl Default for ProducerOptions {
             batch_max_bytes: 128 << 10,
             batching_delay: Duration::from_millis(1),
             key_based_batching: false,
+            stop_on_refusal: false,
             compression: Compression::None,
             compression_min_size: 0,
             send_timeout: Some(Duration::from_secs(30)),

@@ -5,6 +5,8 @@
 //! * `connection`: a socket's protocol with its routes, the connection pool, and the masters
 //! * `shared`: what the producers and consumers of a client share, and the producers' registration
 //! * [`producer`], [`consumer`]: handles
+//! * `lease`: one partition, held without being a member of its group
+//! * [`range`]: a part of a partition, read once
 //!
 //! ```text
 //!            register, heartbeat: topics and brokers            one connection per broker for producing
@@ -15,6 +17,7 @@
 //! The producers of a client share one registration at the master, which is made when the client connects. Each
 //! consumer is a member of its group on its own.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,14 +31,17 @@ use crate::client::registry::Registry;
 use crate::client::traffic::Traffic;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::url::Protocol;
+use crate::tubemq::balance::PartitionLocation;
 use crate::tubemq::master::TopicState;
 use crate::tubemq::topic::{check_group, check_topic};
 
 mod auth;
 mod connection;
 pub mod consumer;
+mod lease;
 pub mod options;
 pub mod producer;
+pub mod range;
 mod shared;
 
 pub use crate::tubemq::message::Outgoing;
@@ -43,6 +49,7 @@ pub use auth::signature;
 pub use consumer::{Consumer, PartitionState, SeekTo};
 use options::{ClientOptions, ConsumerOptions, ProducerOptions};
 pub use producer::Producer;
+use range::{Range, RangeReader, Rules, Tail};
 use shared::{Shared, keep_session};
 
 /// Time for which close waits for the master.
@@ -142,6 +149,46 @@ impl Client {
             TopicState::Topic(known) => Ok(known.partitions.len() as u32),
             TopicState::Missing | TopicState::NotYet => Ok(0),
         }
+    }
+
+    /// The partitions of `topics` that can be read, in order. The master is told a group for that, `groups` with a number
+    /// behind it, as [`Self::range`] takes them.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TopicNotFound`]: no broker has any of the topics.
+    pub async fn locations(&self, topics: BTreeSet<String>, groups: &str) -> Result<Vec<PartitionLocation>> {
+        self.0.open.check_open()?;
+        topics.iter().try_for_each(|topic| check_topic(topic))?;
+        check_group(groups)?;
+        range::locations(&self.0.shared, &topics, groups).await
+    }
+
+    /// Asks for the ends of partitions, until it is closed.
+    pub fn tail(&self, locations: Vec<PartitionLocation>, groups: String) -> Result<Tail> {
+        self.0.open.check_open()?;
+        check_group(&groups)?;
+        Ok(Tail::new(Arc::clone(&self.0.shared), locations, groups))
+    }
+
+    /// Reads a part of a partition. It is taken in the first of the groups `groups-0`, `groups-1` and so on in which it is
+    /// free; the offsets of these groups mean nothing.
+    pub fn range(&self, range: Range, groups: String, rules: Rules) -> Result<RangeReader> {
+        self.0.open.check_open()?;
+        check_group(&groups)?;
+        Ok(RangeReader::new(Arc::clone(&self.0.shared), range, groups, rules))
+    }
+
+    /// Sets the offsets of `group`, from which its members go on. The error of each partition for which that failed; one
+    /// that another client of the group holds is [`ErrorKind::ConsumerBusy`].
+    pub async fn confirm(
+        &self,
+        group: &str,
+        offsets: Vec<(PartitionLocation, i64)>,
+    ) -> Result<Vec<Option<Error>>> {
+        self.0.open.check_open()?;
+        check_group(group)?;
+        Ok(range::confirm(&self.0.shared, group, offsets).await)
     }
 
     /// Totals of what was sent and received.

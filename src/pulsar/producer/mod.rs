@@ -74,6 +74,9 @@ pub struct Options {
     pub lazy: bool,
     /// Gives each key a batch of its own, as Key_Shared consumers require. All are closed together.
     pub key_based: bool,
+    /// Sends an entry at a time, and nothing behind one that was refused: with deduplication, the sequence ids of what is
+    /// stored behind it would have the broker drop its messages when they are sent again.
+    pub stop_on_refusal: bool,
 }
 
 impl Default for Options {
@@ -92,6 +95,7 @@ impl Default for Options {
             chunk_max_size: None,
             lazy: false,
             key_based: false,
+            stop_on_refusal: false,
         }
     }
 }
@@ -164,6 +168,8 @@ pub struct Producer {
     pending_bytes: usize,
     /// Last error with which the broker refused an entry that is being sent again; reported by its timeout.
     refusal: Option<Error>,
+    /// The refusal behind which nothing is sent any more.
+    stopped: Option<Error>,
     /// Why there is no connection; named by timeouts.
     trouble: Option<Error>,
     /// Why a schema could not be registered so far.
@@ -195,6 +201,7 @@ impl Producer {
             pending_messages: 0,
             pending_bytes: 0,
             refusal: None,
+            stopped: None,
             trouble: None,
             schema_trouble: None,
             options,
@@ -253,6 +260,9 @@ impl Producer {
     }
 
     fn accept(&mut self, now: Instant, wall_ms: u64, message: &Outgoing<'_>) -> Result<u64> {
+        if let Some(error) = &self.stopped {
+            return Err(error.clone());
+        }
         let sequence_id = message.sequence_id.unwrap_or(self.next_sequence);
         // A sequence id that does not increase may be a duplicate, and the broker drops a duplicate's whole batch.
         let may_be_duplicate = (sequence_id as i64) <= self.last_sequence;
@@ -482,7 +492,8 @@ impl Producer {
         let mut written = 0;
         while let Some(entry) = self.window.get(self.in_flight) {
             let messages = entry.count as usize;
-            let room = self.in_flight_messages + messages <= self.options.max_pending || self.in_flight == 0;
+            let fits = self.in_flight_messages + messages <= self.options.max_pending;
+            let room = self.in_flight == 0 || fits && !self.options.stop_on_refusal;
             if !room {
                 return false;
             }
@@ -615,6 +626,15 @@ impl Producer {
     /// Fails the doomed entries at the head of the window.
     fn settle(&mut self) {
         while let Some(error) = self.window.front().and_then(|head| head.doomed.clone()) {
+            if self.options.stop_on_refusal && self.stopped.is_none() {
+                let text = format!("nothing is sent behind a message that was refused: {}", error.message());
+                let behind = Error::new(ErrorKind::Closed, text);
+                self.stopped = Some(behind.clone());
+                self.close_batch();
+                for entry in &mut self.window {
+                    entry.doomed.get_or_insert_with(|| behind.clone());
+                }
+            }
             let entry = self.pop_head().expect("the window has a head");
             self.fail(&entry, error);
         }

@@ -363,6 +363,40 @@ fn a_message_too_large_is_refused_and_leaves_no_gap() {
 }
 
 #[test]
+fn nothing_is_stored_behind_a_refusal_if_that_is_wanted() {
+    let mut p = producer(Options { stop_on_refusal: true, batch_max_messages: 2, ..Options::default() });
+    let large = pb::CommandSendError {
+        producer_id: 3,
+        sequence_id: 2,
+        error: pb::ServerError::NotAllowedError as i32,
+        message: "too large for the policy of the topic".into(),
+    };
+    for number in 0..7 {
+        assert_eq!(push(&mut p, b"x").unwrap(), number);
+    }
+    assert_eq!(sent(&mut p), [(0, 2)], "an entry at a time");
+    receipt(&mut p, 0).unwrap();
+    assert_eq!(sent(&mut p), [(2, 2)]);
+    // It is sent again, and still alone.
+    p.detach();
+    p.attach("p", -1, 1000);
+    assert_eq!(sent(&mut p), [(2, 2)]);
+    p.handle_send_error(&large).unwrap();
+    assert_eq!(sent(&mut p), []);
+    let events: Vec<Event> = std::iter::from_fn(|| p.poll_event()).collect();
+    let failed = |event: &Event| match event {
+        Event::Failed { error, .. } => Some(error.kind()),
+        Event::Stored { .. } => None,
+    };
+    let kinds: Vec<_> = events.iter().map(failed).collect();
+    assert_eq!(kinds, [None, Some(ErrorKind::NotAllowed), Some(ErrorKind::Closed), Some(ErrorKind::Closed)]);
+    assert_eq!(push(&mut p, b"x").unwrap_err().kind(), ErrorKind::Closed);
+    p.detach();
+    p.attach("p", -1, 1000);
+    assert_eq!((p.pending_messages(), sent(&mut p)), (0, vec![]));
+}
+
+#[test]
 fn chunks_share_a_sequence_id_and_end_as_one_message() {
     let mut p = producer(Options { chunking: true, ..Options::default() });
     let large: Vec<u8> = (0..3000_u32).map(|i| (i * 7 % 251) as u8).collect();

@@ -96,7 +96,7 @@ impl Sink for Producer {
     ) -> Result<()> {
         let mut messages = rows.map(|row| Outgoing {
             payload: row.payload,
-            topic: row.key,
+            topic: row.topic,
             properties: (row.properties.iter())
                 .map(|(n, v)| Property::User((*n).into(), (*v).into()))
                 .collect(),

@@ -1,9 +1,12 @@
 //! Received messages of Pulsar, as objects and as columns.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_array::builder::{BinaryBuilder, StringBuilder, TimestampMillisecondBuilder, UInt32Builder};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -39,6 +42,13 @@ impl Message for core::Message {
     }
 }
 
+/// The bytes of a key, whether they were sent as they are or as Base64.
+pub(super) fn key_bytes(message: &core::Message) -> Option<Cow<'_, [u8]>> {
+    let key = message.key.as_deref()?;
+    let raw = message.key_is_base64.then(|| STANDARD.decode(key).ok()).flatten();
+    Some(raw.map_or(Cow::Borrowed(key.as_bytes()), Cow::Owned))
+}
+
 #[pymethods]
 impl PulsarMessage {
     #[getter]
@@ -60,6 +70,11 @@ impl PulsarMessage {
     #[getter]
     fn key(&self) -> Option<&str> {
         self.0.key.as_deref()
+    }
+
+    #[getter]
+    fn key_bytes<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        key_bytes(&self.0).map(|key| PyBytes::new(py, &key))
     }
 
     #[getter]

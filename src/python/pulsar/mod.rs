@@ -37,6 +37,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<message::PulsarMessage>()?;
     module.add_class::<schema::PulsarSchema>()?;
     module.add_class::<MessageId>()?;
+    module.add_function(wrap_pyfunction!(producer::encode_pulsar_frame, module)?)?;
     module.add_class::<message_id::MessageIds>()
 }
 

@@ -55,6 +55,7 @@ pub(super) fn producer(options: &Bound<'_, PyDict>) -> PyResult<ProducerOptions>
     fields.size("batch_max_bytes", &mut to.batch_max_bytes)?;
     fields.seconds("batching_delay", &mut to.batching_delay)?;
     fields.flag("key_based_batching", &mut to.key_based_batching)?;
+    fields.flag("stop_on_refusal", &mut to.stop_on_refusal)?;
     if let Some(name) = fields.text("compression")? {
         to.compression = Compression::from_name(&name).ok_or_else(|| {
             let text = format!("compression is {name:?}: use none, lz4, zlib, zstd or snappy");

@@ -15,8 +15,8 @@ use crate::frame::{Columns, RowRef, Rows};
 use crate::pulsar::Outgoing;
 use crate::pulsar::schema::Codec;
 use crate::pulsar::schema::SchemaInfo;
-use crate::python::convert::{EventTime, Payload, foreign_receipt, raise};
-use crate::python::frame::{Form, FrameRows};
+use crate::python::convert::{EventTime, Payload, foreign_receipt, py_result, raise};
+use crate::python::frame::{Form, FrameRows, Roles};
 use crate::python::pulsar::message_id::{MessageId, MessageIds};
 use crate::python::pulsar::schema::pair::{Separated, is_separated};
 use crate::python::pulsar::schema::{self, PulsarSchema};
@@ -61,20 +61,16 @@ producer_class! {
     }
 
     /// Encodes the rows of a frame for this producer.
-    #[pyo3(signature = (frame, *, schema, value=None, encoding=None, key=None, properties=None, event_time=None))]
-    #[allow(clippy::too_many_arguments, reason = "the arguments of the Python method")]
+    #[pyo3(signature = (frame, roles, *, schema, encoding=None))]
     fn encode_frame(
         &self,
         py: Python<'_>,
         frame: &Bound<'_, PyAny>,
+        roles: Roles,
         schema: Option<&Bound<'_, PyAny>>,
-        value: Option<String>,
         encoding: Option<&str>,
-        key: Option<String>,
-        properties: Option<String>,
-        event_time: Option<String>,
     ) -> PyResult<FrameRows> {
-        let columns = Columns { value, key, properties, event_time, ..Columns::default() };
+        let columns = Columns { keys_of_bytes: true, ..py_result(py, roles.columns())? };
         let own = self.0.sink(py)?.codec().cloned();
         schema::frame::encode(py, frame, own.as_deref(), schema, encoding, columns)
     }
@@ -103,6 +99,20 @@ producer_class! {
         }
         Ok(FrameRows::of(rows, Form::Schema(Arc::new(Arc::clone(&own.info)))))
     }
+}
+
+/// Encodes the rows of a frame for producers without a schema of their own.
+#[pyfunction]
+#[pyo3(signature = (frame, roles, *, schema, encoding=None))]
+pub(in crate::python) fn encode_pulsar_frame(
+    py: Python<'_>,
+    frame: &Bound<'_, PyAny>,
+    roles: Roles,
+    schema: Option<&Bound<'_, PyAny>>,
+    encoding: Option<&str>,
+) -> PyResult<FrameRows> {
+    let columns = Columns { keys_of_bytes: true, ..py_result(py, roles.columns())? };
+    schema::frame::encode(py, frame, None, schema, encoding, columns)
 }
 
 #[allow(clippy::too_many_arguments, reason = "the arguments of the Python method")]
@@ -274,8 +284,12 @@ impl Sink for native::Producer {
         let mut messages = rows.map(|row| Outgoing {
             payload: row.payload,
             key: row.key,
+            key_is_base64: row.key_is_base64,
+            ordering_key: row.rare.ordering_key.as_deref(),
             properties: row.properties,
             event_time: row.event_time,
+            sequence_id: row.sequence_id,
+            deliver_at: row.rare.deliver_at,
             null_value: row.null_value,
             schema_version,
             schema,

@@ -4,19 +4,15 @@ use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 use arrow_array::RecordBatch;
-use arrow_array::builder::{
-    BinaryBuilder, Int32Builder, Int64Builder, ListBuilder, StringBuilder, StructBuilder,
-    TimestampMicrosecondBuilder,
-};
-use arrow_schema::{DataType, Field, Fields};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use arrow_array::builder::{BinaryBuilder, StringBuilder};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::arrow_error;
 use crate::pulsar::Message;
 use crate::pulsar::topic::TopicName;
 use crate::python::arrow::{batch, properties_builder};
+use crate::python::columns::{binary, headers, long, moment, text, whole};
+use crate::python::pulsar::message::key_bytes;
 
 /// Content of a column. Moments are in microseconds and UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,14 +89,7 @@ impl Content {
             Self::Key => {
                 let mut builder = BinaryBuilder::new();
                 for message in messages {
-                    let raw = |key: &str| message.key_is_base64.then(|| STANDARD.decode(key).ok()).flatten();
-                    match message.key.as_deref() {
-                        None => builder.append_null(),
-                        Some(key) => match raw(key) {
-                            Some(raw) => builder.append_value(raw),
-                            None => builder.append_value(key),
-                        },
-                    }
+                    builder.append_option(key_bytes(message));
                 }
                 Arc::new(builder.finish())
             }
@@ -128,7 +117,9 @@ impl Content {
             }
             Self::BrokerTime => moment(messages, |message| message.entry.rare().broker_timestamp),
             Self::TimestampType => whole(messages, |_| 0),
-            Self::Headers => headers(messages),
+            Self::Headers => headers(messages, |message| {
+                message.properties().iter().map(|(name, text)| (&**name, &**text))
+            }),
             Self::Properties => {
                 let mut builder = properties_builder();
                 for message in messages {
@@ -158,70 +149,6 @@ impl Content {
             }),
         })
     }
-}
-
-fn binary<'a>(messages: &'a [Message], of: impl Fn(&'a Message) -> Option<&'a [u8]>) -> ArrayRef {
-    let bytes = messages.iter().filter_map(&of).map(<[u8]>::len).sum();
-    let mut builder = BinaryBuilder::with_capacity(messages.len(), bytes);
-    messages.iter().for_each(|message| builder.append_option(of(message)));
-    Arc::new(builder.finish())
-}
-
-fn text<'a>(messages: &'a [Message], of: impl Fn(&'a Message) -> Option<&'a str>) -> ArrayRef {
-    let mut builder = StringBuilder::new();
-    messages.iter().for_each(|message| builder.append_option(of(message)));
-    Arc::new(builder.finish())
-}
-
-fn whole(messages: &[Message], of: impl Fn(&Message) -> i32) -> ArrayRef {
-    let mut builder = Int32Builder::with_capacity(messages.len());
-    messages.iter().for_each(|message| builder.append_value(of(message)));
-    Arc::new(builder.finish())
-}
-
-fn long(messages: &[Message], of: impl Fn(&Message) -> Option<i64>) -> ArrayRef {
-    let mut builder = Int64Builder::with_capacity(messages.len());
-    messages.iter().for_each(|message| builder.append_option(of(message)));
-    Arc::new(builder.finish())
-}
-
-/// A time in milliseconds since 1970, which any producer may have set to anything.
-fn moment(messages: &[Message], of: impl Fn(&Message) -> Option<u64>) -> ArrayRef {
-    let mut builder = TimestampMicrosecondBuilder::with_capacity(messages.len()).with_timezone("UTC");
-    for message in messages {
-        let micros = |ms| i64::try_from(ms).ok().and_then(|ms: i64| ms.checked_mul(1000));
-        builder.append_option(of(message).and_then(micros));
-    }
-    Arc::new(builder.finish())
-}
-
-fn headers(messages: &[Message]) -> ArrayRef {
-    let fields = Fields::from(vec![
-        Field::new("key", DataType::Utf8, true),
-        Field::new("value", DataType::Binary, true),
-    ]);
-    let header = StructBuilder::new(
-        fields.clone(),
-        vec![Box::new(StringBuilder::new()), Box::new(BinaryBuilder::new())],
-    );
-    let mut builder =
-        ListBuilder::new(header).with_field(Field::new("element", DataType::Struct(fields), true));
-    for message in messages {
-        // As Kafka's: none are a null.
-        let is_any = !message.properties().is_empty();
-        for (name, text) in message.properties() {
-            let header = builder.values();
-            if let Some(names) = header.field_builder::<StringBuilder>(0) {
-                names.append_value(name);
-            }
-            if let Some(values) = header.field_builder::<BinaryBuilder>(1) {
-                values.append_value(text.as_bytes());
-            }
-            header.append(true);
-        }
-        builder.append(is_any);
-    }
-    Arc::new(builder.finish())
 }
 
 /// The messages as columns: what each holds, and its name.

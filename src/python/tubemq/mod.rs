@@ -1,5 +1,6 @@
 //! The native classes of TubeMQ, and its options.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -11,6 +12,9 @@ use crate::client::tubemq as native;
 use crate::error::Result;
 use crate::python::bridge::Loop;
 use crate::python::client::{Connected, Connection, client_class};
+use crate::python::convert::{py_result, seconds};
+use crate::python::tubemq::range::{Location, located};
+use crate::python::tubemq::table::Content;
 use crate::python::value::IntoPython;
 
 mod consumer;
@@ -18,12 +22,16 @@ mod message;
 mod options;
 mod position;
 mod producer;
+mod range;
+mod table;
 
 /// Adds the classes to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<TubeMqClient>()?;
     module.add_class::<producer::TubeMqProducer>()?;
     module.add_class::<consumer::TubeMqConsumer>()?;
+    module.add_class::<range::TubeMqRange>()?;
+    module.add_class::<range::TubeMqTail>()?;
     module.add_class::<message::TubeMqMessage>()?;
     module.add_class::<position::Position>()
 }
@@ -54,6 +62,51 @@ client_class! {
 
     fn partitions(&self, py: Python<'_>, topic: String) -> PyResult<Py<PyAny>> {
         self.0.run(py, |client| async move { client.partitions(&topic).await })
+    }
+
+    /// The partitions of topics that can be read: topic, broker, number, and the broker's host and port.
+    fn locations(&self, py: Python<'_>, topics: BTreeSet<String>, groups: String) -> PyResult<Py<PyAny>> {
+        self.0.run(py, |client| async move {
+            client.locations(topics, &groups).await.map(range::Located)
+        })
+    }
+
+    /// Asks for the ends of partitions.
+    fn tail(&self, py: Python<'_>, locations: Vec<Location>, groups: String) -> PyResult<Py<PyAny>> {
+        let locations = locations.into_iter().map(located).collect();
+        let caller = self.0.caller().clone();
+        self.0.run(py, |client| async move { Ok(range::Asking(client.tail(locations, groups)?, caller)) })
+    }
+
+    /// Reads a part of a partition as tables. `columns`: what each column holds, and its name.
+    #[allow(clippy::too_many_arguments, reason = "the arguments of the Python method")]
+    fn range(
+        &self,
+        py: Python<'_>,
+        location: Location,
+        start: i64,
+        end: i64,
+        columns: Vec<(String, String)>,
+        timeout: f64,
+        fails_on_loss: bool,
+        filters: BTreeSet<String>,
+        groups: String,
+    ) -> PyResult<Py<PyAny>> {
+        let parse = |(content, name): (String, String)| Ok((Content::parse(&content)?, name));
+        let columns: Vec<_> = py_result(py, columns.into_iter().map(parse).collect::<Result<_>>())?;
+        let range =
+            native::range::Range { location: located(location), start, end, filters: Arc::new(filters) };
+        let rules = native::range::Rules { timeout: seconds(timeout), fails_on_loss };
+        let caller = self.0.caller().clone();
+        self.0.run(py, |client| async move {
+            Ok(range::Opened(client.range(range, groups, rules)?, columns.into(), caller))
+        })
+    }
+
+    /// Sets the offsets of a group. For each partition what went wrong.
+    fn confirm(&self, py: Python<'_>, group: String, offsets: Vec<(Location, i64)>) -> PyResult<Py<PyAny>> {
+        let offsets = offsets.into_iter().map(|(location, offset)| (located(location), offset)).collect();
+        self.0.run(py, |client| async move { client.confirm(&group, offsets).await.map(range::Confirmed) })
     }
 }
 

@@ -99,7 +99,7 @@ impl Sink for Producer {
         let mut messages = rows.map(|row| Outgoing {
             payload: row.payload,
             key: row.key,
-            message_type: None,
+            message_type: row.rare.message_type.as_deref(),
             time: (row.event_time != 0).then_some(row.event_time),
             properties: row.properties,
         });

@@ -8,10 +8,11 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import penstock
-from penstock import errors
+from penstock import errors, frames
 from penstock.tubemq import Position
 
 from support.messages import numbered, payloads
@@ -244,6 +245,19 @@ def test_the_blocking_twin(tube: TubeMqService) -> None:
             assert (message.partition, bytes(message.data), message.key) == (at.partition, b"x", "key")
             consumer.ack(message)
         assert client.partitions(topic) == 3
+
+
+def test_a_table_is_written_in_one_call(tube: TubeMqService) -> None:
+    topic = tube.topic(1)
+    table = pa.table({"payload": [b"%d" % number for number in range(12_000)], "key": ["k"] * 12_000})
+    report = frames.write(table, tube.url, topic, value="payload", key="key")
+    assert (report.rows, report.bytes) == (12_000, sum(map(len, table["payload"].to_pylist())))
+    assert isinstance(report.first, Position) and isinstance(report.last, Position)
+    assert report.first.offset < report.last.offset
+    with penstock.blocking.connect(tube.url) as client:
+        with client.consumer(topic, group(), position="first", auto_ack=True) as consumer:
+            got = consumer.read_frame(12_000, timeout=60)
+    assert got["value"].to_pylist() == table["payload"].to_pylist()
 
 
 @pytest.mark.parametrize("balance", BALANCES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 import penstock
-from penstock import _native, blocking, errors, frames
+from penstock import _frames, _native, blocking, errors, frames
 from penstock.mqtt import ReasonCode
 
 from support.mqtt.harness import MqttService
@@ -324,9 +325,22 @@ def test_what_is_no_template(template: str) -> None:
 
 
 def test_encoded_rows_are_sent_once(broker: MqttService, topic: str) -> None:
-    rows = frames.outgoing(TABLE, value="payload", encoding=None)
+    rows = _frames.outgoing(TABLE, {"value": "payload"}, None)
     assert (len(rows), rows.payload_bytes) == (ROWS, sum(map(len, TABLE["payload"].to_pylist())))
     with blocking.connect(broker.url) as client, client.producer(topic) as producer:
         assert len(producer.submit_rows(rows).wait()) == ROWS
         with pytest.raises(errors.InvalidArgument, match="sent already"):
             producer.submit_rows(rows)
+
+
+async def test_a_table_is_written_in_one_call(broker: MqttService, client: Any, topic: str) -> None:
+    async with client.subscribe(f"{topic}/#", qos=1) as consumer:
+        report = await asyncio.to_thread(
+            frames.write, TABLE, broker.url, f"{topic}/{{till}}", value="payload", qos=1
+        )
+        got = await rows(consumer, ROWS)
+    assert (report.rows, report.bytes) == (ROWS, sum(map(len, TABLE["payload"].to_pylist())))
+    expected = zip(TABLE["till"].to_pylist(), TABLE["payload"].to_pylist(), strict=True)
+    assert [(row["topic"], row["value"]) for row in got] == [
+        (f"{topic}/{till}", value) for till, value in expected
+    ]

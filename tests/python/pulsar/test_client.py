@@ -22,6 +22,7 @@ from penstock import errors
         "penstock.broker",
         "penstock._missing",
         "penstock.errors",
+        "penstock.frames",
         "penstock.mqtt",
         "penstock.options",
         "penstock.protocols",

@@ -105,14 +105,9 @@ def source_config(options: dict[str, Any]) -> SourceConfig:
         if not value:
             raise InvalidArgument(f'option "{name}" is missing')
     scopes = ("mqtt.client", "mqtt.consumer")
-    tables = [protocols.table(scope) for scope in scopes]
     own = {name: options.pop(name) for name in OPTIONS if name in options}
-    for name in options:
-        if name not in tables[0] and name not in tables[1]:
-            hint = parse.did_you_mean(name, [*OPTIONS, *tables[0], *tables[1]])
-            raise InvalidArgument(f"the Spark source has no option {name!r}{hint}")
-    client = {name: value for name, value in options.items() if name in tables[0]}
-    consumer = {name: value for name, value in options.items() if name not in client}
+    known = ("url", "topic", *OPTIONS)
+    client, consumer = protocols.by_table(options, scopes, "the Spark source", known)
     for name in ("clean_start", "outbox", "auto_ack"):
         if name in options:
             raise Unsupported(
@@ -186,9 +181,9 @@ class MqttStreamReader(StreamReader):
             end = min(end, start + most)
         return _offset(ingest.log, max(start, end))
 
-    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        wal = self._running().log
-        return _offset(wal, wal.end)
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Begins nothing: a report must not fail a query."""
+        return None if self._ingest is None else _offset(self._ingest.log, self._ingest.log.end)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Waits until the broker has handed over what it kept; the rows up to then are available. A topic on

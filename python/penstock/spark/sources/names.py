@@ -8,56 +8,74 @@ Spark hands over the names in lower case. Here they are found whatever their cas
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock import parse
 from penstock.errors import InvalidArgument
 from penstock.options import Option
-from penstock.pulsar import offsets
+from penstock.pulsar import offsets as ids
+from penstock.tubemq import offsets
+from penstock.tubemq.ranges import GROUPS
 
-OPTIONS: dict[str, Option] = {
+_SPLIT = {
+    "minPartitions": Option(
+        parse.whole(1, 1_000_000), None, "Fewest Spark partitions; a topic partition is split for more."
+    ),
+}
+_LOSS = {
+    "failOnDataLoss": Option(
+        parse.boolean, True, "Whether messages that were deleted before they were read are an error."
+    ),
+    "includeHeaders": Option(parse.boolean, False, "Adds the column `headers`, with the properties."),
+}
+_DELAY = {
+    "maxTriggerDelay": Option(parse.duration, 900.0, "Longest wait for `minOffsetsPerTrigger`."),
+}
+_TIMEOUT = {
+    "readTimeout": Option(
+        parse.duration, 60.0, "Longest time for which a task waits for a message that the broker has."
+    ),
+}
+
+_PULSAR: dict[str, Option] = {
     "subscribe": Option(parse.text, None, "Topics, separated by commas."),
     "subscribePattern": Option(
         parse.text, None, "Regular expression; the topics of a namespace that match it as a whole are read."
     ),
-    "assign": Option(offsets.partitions, None, 'Partitions: JSON like `{"orders": [0, 2]}`.'),
+    "assign": Option(ids.partitions, None, 'Partitions: JSON like `{"orders": [0, 2]}`.'),
     "startingOffsets": Option(
-        offsets.starting,
+        ids.starting,
         None,
         'Where reading begins: `"earliest"` (the default of a batch), `"latest"` (of a stream), or JSON with'
         ' the id of the message to begin behind: `{"orders": {"0": "(12,4,0,-1)", "1": "earliest"}}`.'
         " Partitions without one begin at the default.",
     ),
     "endingOffsets": Option(
-        offsets.ending,
+        ids.ending,
         None,
         'Where a batch ends: `"latest"` (the default), or JSON with the id of the last message to read.',
     ),
     "startingTimestamp": Option(
-        offsets.timestamp, None, "Begins with the first message published at this time or later."
+        ids.timestamp, None, "Begins with the first message published at this time or later."
     ),
     "endingTimestamp": Option(
-        offsets.timestamp, None, "Ends before the first message published at this time or later."
+        ids.timestamp, None, "Ends before the first message published at this time or later."
     ),
     "startingOffsetsByTimestamp": Option(
-        offsets.timestamps, None, 'The same for each partition: `{"orders": {"0": 1700000000000}}`.'
+        ids.timestamps, None, 'The same for each partition: `{"orders": {"0": 1700000000000}}`.'
     ),
-    "endingOffsetsByTimestamp": Option(offsets.timestamps, None, "The same for the end."),
+    "endingOffsetsByTimestamp": Option(ids.timestamps, None, "The same for the end."),
     "startingOffsetsByTimestampStrategy": Option(
         parse.one_of("error", "latest"),
         "error",
         "What a partition without a message at the time means: an error, or its end.",
     ),
-    "minPartitions": Option(
-        parse.whole(1, 1_000_000), None, "Fewest Spark partitions; a topic partition is split for more."
-    ),
+    **_SPLIT,
     "maxRecordsPerPartition": Option(
         parse.whole(1), None, "Most messages of a Spark partition, about: entries are counted, not messages."
     ),
-    "failOnDataLoss": Option(
-        parse.boolean, True, "Whether messages that were deleted before they were read are an error."
-    ),
-    "includeHeaders": Option(parse.boolean, False, "Adds the column `headers`, with the properties."),
+    **_LOSS,
     "columns": Option(
         parse.one_of("kafka", "pulsar"),
         "kafka",
@@ -69,20 +87,69 @@ OPTIONS: dict[str, Option] = {
     "minOffsetsPerTrigger": Option(
         parse.whole(1), None, "Fewest messages of a micro-batch, about, unless `maxTriggerDelay` is over."
     ),
-    "maxTriggerDelay": Option(parse.duration, 900.0, "Longest wait for `minOffsetsPerTrigger`."),
+    **_DELAY,
     "subscription": Option(
         parse.text,
         None,
         "Durable subscription on which a stream acknowledges what Spark has committed, so that the broker "
         "keeps the rest and counts it as backlog.",
     ),
-    "readTimeout": Option(
-        parse.duration, 60.0, "Longest time for which a task waits for a message that the broker has."
-    ),
+    **_TIMEOUT,
 }
-"""The options, as they are documented."""
 
-ALIASES: dict[str, str] = {
+_TUBEMQ: dict[str, Option] = {
+    "subscribe": Option(parse.text, None, "Topics, separated by commas."),
+    "assign": Option(
+        offsets.partitions, None, 'Partitions, by broker: JSON like `{"orders": ["1:0", "1:2"]}`.'
+    ),
+    "startingOffsets": Option(
+        offsets.starting,
+        None,
+        'Where reading begins: `"earliest"` (the default of a batch), `"latest"` (of a stream), or JSON with'
+        ' the first offset to read: `{"orders": {"1:0": 2800, "1:1": "earliest"}}`. Partitions without one'
+        " begin at the default.",
+    ),
+    "endingOffsets": Option(
+        offsets.ending,
+        None,
+        'Where a batch ends: `"latest"` (the default), or JSON with the first offset that is not read.',
+    ),
+    **_SPLIT,
+    "maxRecordsPerPartition": Option(
+        parse.whole(1),
+        None,
+        "Most messages of a Spark partition: entries of the index are counted, which the partitions of a"
+        " store share.",
+    ),
+    **_LOSS,
+    "maxOffsetsPerTrigger": Option(
+        parse.whole(1),
+        None,
+        "Most messages of a micro-batch: entries of the index are counted for each partition, and the"
+        " partitions of a store share them, so that there may be fewer.",
+    ),
+    "minOffsetsPerTrigger": Option(
+        parse.whole(1),
+        None,
+        "Fewest entries for a micro-batch, counted so, unless `maxTriggerDelay` is over.",
+    ),
+    **_DELAY,
+    "subscription": Option(
+        parse.text,
+        None,
+        "Consumer group whose offsets a stream sets to what Spark has committed, for its lag and for"
+        " consumers that go on from there.",
+    ),
+    "groupIdPrefix": Option(
+        parse.text,
+        GROUPS,
+        "Beginning of the names of the groups in which partitions are read; `-0`, `-1` ... are added. Their"
+        " offsets mean nothing.",
+    ),
+    **_TIMEOUT,
+}
+
+_ALIASES: dict[str, str] = {
     "topic": "subscribe",
     "topics": "subscribe",
     "topicspattern": "subscribePattern",
@@ -107,65 +174,88 @@ _OF_FORM: dict[str, tuple[frozenset[str], str]] = {
 }
 """Options that a batch, or a stream, does not have, and why."""
 
-OF_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
-"""Options of Spark itself, which it hands to sources as well."""
+
+_URL = ("url", "serviceurl")
 
 
 def _plain(name: str) -> str:
     return name.lower().replace("_", "").replace(".", "")
 
 
-_KNOWN = {_plain(name): name for name in OPTIONS}
-
-
 def split_url(given: Mapping[str, Any]) -> str | None:
     """The URL among options."""
-    return next((value for name, value in given.items() if _is_url(name)), None)
+    return next((value for name, value in given.items() if _plain(name) in _URL), None)
 
 
-def _is_url(name: str) -> bool:
-    return _plain(name) in ("url", "serviceurl")
+@dataclass(frozen=True)
+class Names:
+    """The options of a protocol's source."""
+
+    options: Mapping[str, Option]
+    """As they are documented."""
+    lacks: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Those of other sources that it does not have, and why."""
+
+    def split(
+        self, given: Mapping[str, Any], engine: Iterable[str], form: str | None = None
+    ) -> tuple[str | None, dict[str, Any], dict[str, Any]]:
+        """The URL, the values of the source's own options with their defaults, and the options of the engine.
+
+        Args:
+            given: options as Spark hands them over.
+            engine: names of the engine's options.
+            form: ``"batch"`` or ``"stream"``, if that is known.
+
+        Raises:
+            InvalidArgument: an unknown option, one of the other form, two names of one option, or a bad
+                value.
+        """
+        engine = list(engine)
+        by_plain = {_plain(name): name for name in [*self.options, *self.lacks]}
+        url: str | None = None
+        own: dict[str, Any] = {}
+        rest: dict[str, Any] = {}
+        for name, value in given.items():
+            plain = _plain(name)
+            known = by_plain.get(plain) or _ALIASES.get(plain)
+            if plain in _URL:
+                url = value
+            elif name.lower() in engine:
+                rest[name.lower()] = value
+            elif known is not None and known in self.lacks:
+                raise InvalidArgument(f"the source has no option {known!r}: {self.lacks[known]}")
+            elif known is not None:
+                if known in own:
+                    raise InvalidArgument(f"option {known!r} is given twice, once as {name!r}")
+                own[known] = self._parsed(known, value)
+            else:
+                hint = parse.did_you_mean(name, ["url", *self.options, *engine])
+                raise InvalidArgument(f"the source has no option {name!r}{hint}")
+        foreign, why = _OF_FORM.get(form or "", (frozenset[str](), ""))
+        if wrong := sorted(foreign & own.keys()):
+            raise InvalidArgument(f"option {wrong[0]!r} {why}")
+        values = {name: own.get(name, option.default) for name, option in self.options.items()}
+        return url, values, rest
+
+    def _parsed(self, name: str, value: Any) -> Any:
+        try:
+            return self.options[name].parse(value)
+        except ValueError as error:
+            raise InvalidArgument(f"{name}: {error}") from None
 
 
-def split(
-    given: Mapping[str, Any], engine: Iterable[str], form: str | None = None
-) -> tuple[str | None, dict[str, Any], dict[str, Any]]:
-    """The URL, the values of the source's own options with their defaults, and the options of the engine.
+_NO_TIMES = "TubeMQ's brokers find the offset of a time in their web interface only: use offsets"
 
-    Args:
-        given: options as Spark hands them over.
-        engine: names of the engine's options.
-        form: ``"batch"`` or ``"stream"``, if that is known.
-
-    Raises:
-        InvalidArgument: an unknown option, one of the other form, two names of one option, or a bad value.
-    """
-    engine = list(engine)
-    url: str | None = None
-    own: dict[str, Any] = {}
-    rest: dict[str, Any] = {}
-    for name, value in given.items():
-        plain = _plain(name)
-        if _is_url(name):
-            url = value
-        elif name.lower() in engine:
-            rest[name.lower()] = value
-        elif (known := _KNOWN.get(plain) or ALIASES.get(plain)) is not None:
-            if known in own:
-                raise InvalidArgument(f"option {known!r} is given twice, once as {name!r}")
-            own[known] = _parsed(known, value)
-        elif plain not in OF_SPARK:
-            hint = parse.did_you_mean(name, [*OPTIONS, *engine])
-            raise InvalidArgument(f"the source has no option {name!r}{hint}")
-    foreign, why = _OF_FORM.get(form or "", (frozenset[str](), ""))
-    if wrong := sorted(foreign & own.keys()):
-        raise InvalidArgument(f"option {wrong[0]!r} {why}")
-    values = {name: own.get(name, option.default) for name, option in OPTIONS.items()}
-    return url, values, rest
-
-
-def _parsed(name: str, value: Any) -> Any:
-    try:
-        return OPTIONS[name].parse(value)
-    except ValueError as error:
-        raise InvalidArgument(f"{name}: {error}") from None
+PULSAR = Names(_PULSAR, {"groupIdPrefix": "it reads without a subscription"})
+TUBEMQ = Names(
+    _TUBEMQ,
+    {
+        "subscribePattern": "TubeMQ's masters do not list topics: name them with subscribe",
+        "startingTimestamp": _NO_TIMES,
+        "endingTimestamp": _NO_TIMES,
+        "startingOffsetsByTimestamp": _NO_TIMES,
+        "endingOffsetsByTimestamp": _NO_TIMES,
+        "startingOffsetsByTimestampStrategy": _NO_TIMES,
+        "columns": "its columns have Kafka's names",
+    },
+)

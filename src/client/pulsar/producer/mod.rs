@@ -336,7 +336,7 @@ impl Producer {
         if self.0.parts.is_single() {
             return 0;
         }
-        self.0.router.lock().pick(message.key, now) as usize
+        self.0.router.lock().pick(message.key, message.sequence_id, now) as usize
     }
 
     fn check_open(&self) -> Result<()> {

@@ -85,6 +85,7 @@ impl PartitionProducer {
                 chunk_max_size: options.chunk_max_size,
                 lazy: options.lazy_start,
                 key_based: options.key_based_batching,
+                stop_on_refusal: options.stop_on_refusal,
             },
         );
         Self {

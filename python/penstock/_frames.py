@@ -1,0 +1,126 @@
+"""DataFrames in and out, by the Arrow PyCapsule interface alone."""
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from . import _native
+from .errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from ._engine import FrameRoles, FrameRows
+
+ACK_TIMEOUT = 120.0
+"""Default of ``ack_timeout``, the seconds to wait for the broker to acknowledge a lot of rows."""
+
+
+class Column(NamedTuple):
+    """A column of messages that are read as a table."""
+
+    name: str
+    content: str
+    """Its content, in the engine's words."""
+    kind: str
+    """Its type, in Spark's words."""
+
+
+HEADERS = Column("headers", "headers", "array<struct<key:string,value:binary>>")
+"""The properties, as Kafka's headers."""
+
+
+def outgoing(frame: Any, roles: FrameRoles, encoding: str | None) -> FrameRows:
+    """The rows of a frame, encoded in the engine. Every row is checked before any is sent.
+
+    Args:
+        frame: anything with the Arrow PyCapsule interface.
+        roles: of its columns.
+        encoding: ``"raw"`` or ``"json"``. Default: ``"raw"`` if there is a ``value``.
+
+    Raises:
+        InvalidArgument: no Arrow interface, no such column, or a type that does not fit.
+        InvalidTopic: the topic of a row is not valid. The error names the row and the column.
+    """
+    check_frame(frame)
+    return _native.encode_frame(frame, roles, encoding=check_encoding(roles["value"], encoding))
+
+
+def is_template(text: str) -> bool:
+    """Whether a topic is a template, which it is if it contains braces."""
+    return "{" in text or "}" in text
+
+
+def topic_of_rows(topic: str | None, topic_column: str | None) -> tuple[str, str | None]:
+    """The topic of all rows, or the column or template that gives each row its own."""
+    if topic and topic_column:
+        raise InvalidArgument("give either topic or topic_column, not both")
+    if topic_column:
+        if is_template(topic_column):
+            raise InvalidArgument("topic_column is the name of a column; a template goes into topic")
+        return "", topic_column
+    if not topic:
+        raise InvalidArgument(
+            "a topic is needed: a name, a template like 'shop/{till}/sales', or topic_column"
+        )
+    if not is_template(topic):
+        return topic, None
+    _native.template_columns(topic)
+    return "", topic
+
+
+def topic_columns(row_topic: str | None) -> list[str]:
+    """The columns from which the topics of rows are made."""
+    if row_topic is None:
+        return []
+    return _native.template_columns(row_topic) if is_template(row_topic) else [row_topic]
+
+
+def placeholder(topic: str, row_topic: str | None) -> str:
+    """The topic to open a producer with. If each row has its own, it is a name that shows its origin."""
+    if row_topic is None:
+        return topic
+    text = row_topic if is_template(row_topic) else f"{{{row_topic}}}"
+    # Column names may contain characters that are not allowed in topic names.
+    return text.translate(str.maketrans("+#\0", "___"))
+
+
+def check_frame(frame: Any) -> None:
+    """
+    Raises:
+        InvalidArgument: not a frame whose rows can be sent from this process.
+    """
+    kind = cast("type[object]", type(frame))
+    if kind.__module__.startswith("pyspark."):
+        # It has the interface, too, but using it would pull every row through the driver.
+        raise InvalidArgument(
+            "a Spark DataFrame is not sent with send_frame(): use penstock.spark.write(df, ...)"
+        )
+    if not hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "__arrow_c_array__"):
+        raise InvalidArgument(
+            f"{kind.__module__}.{kind.__qualname__} has no Arrow interface (__arrow_c_stream__); "
+            "use pyarrow, polars, pandas 2.2+ or duckdb"
+        )
+
+
+def check_encoding(value: str | None, encoding: str | None) -> str:
+    """``encoding``, or the default that ``value`` implies.
+
+    Raises:
+        InvalidArgument: an unknown encoding, or ``"raw"`` without a column.
+    """
+    encoding = encoding or ("json" if value is None else "raw")
+    if encoding not in ("raw", "json"):
+        raise InvalidArgument(f"expected encoding='raw' or 'json', not {encoding!r}")
+    if encoding == "raw" and value is None:
+        raise InvalidArgument("encoding='raw' needs value=, the column of the payloads")
+    return encoding
+
+
+def incoming(batch: Any) -> Any:
+    """A ``pyarrow.Table`` over the batch, without a copy. Without pyarrow the batch itself, which has the
+    Arrow interface."""
+    try:
+        import pyarrow
+    except ImportError:
+        return batch
+    return pyarrow.table(batch)  # pyright: ignore

@@ -1,0 +1,110 @@
+"""The shared part of sources that have positions: configuration of a read, and columns of its rows."""
+# pyspark is typed in part only.
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from penstock import protocols
+from penstock._frames import HEADERS, Column
+from penstock.errors import InvalidArgument
+from penstock.spark.config import digest, inherited_for, refuse_embedded, travelling
+
+from .names import Names
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+Form: TypeAlias = Literal["batch", "stream"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The particulars of a protocol."""
+
+    protocol: str
+    names: Names
+    choices: tuple[str, ...]
+    """Options that say what to read, of which one is given."""
+    refused: Mapping[str, str]
+    """Options of the engine that the source does not have, and why."""
+    consumer: Mapping[str, Any]
+    """Defaults of consumers that are not the engine's."""
+    columns: Callable[[Mapping[str, Any]], tuple[Column, ...]]
+    """The columns, by the source's own options."""
+
+
+@dataclass(frozen=True)
+class ReadConfig:
+    """Configuration of a read. Made by :func:`read_config`."""
+
+    url: str
+    protocol: str
+    own: dict[str, Any]
+    """The source's own options."""
+    client: dict[str, Any] = field(repr=False)
+    consumer: dict[str, Any]
+    columns: tuple[Column, ...]
+    """All that there are."""
+    pool_key: str = field(repr=False)
+
+
+def read_config(source: Source, options: dict[str, Any], form: Form | None = None) -> ReadConfig:
+    """Makes the configuration, and checks everything that can be checked without a broker.
+
+    Args:
+        source: of the protocol of the URL.
+        options: as Spark hands them over.
+        form: of the read; options of the other one are refused.
+
+    Raises:
+        InvalidArgument: an unknown or missing option, a bad value, or a secret as plain text.
+    """
+    scopes = (f"{source.protocol}.client", f"{source.protocol}.consumer")
+    tables = [protocols.table(scope) for scope in scopes]
+    url, own, rest = source.names.split(options, [*tables[0], *tables[1]], form)
+    base, inherited = inherited_for(url)
+    refuse_embedded(base)
+    chosen = [name for name in source.choices if own[name] is not None]
+    if len(chosen) != 1:
+        given = f"not {' and '.join(chosen)}" if chosen else "which say what to read"
+        *others, last = source.choices
+        raise InvalidArgument(f"give one of the options {', '.join(others)} and {last}, {given}")
+    client = {name: value for name, value in rest.items() if name in tables[0]}
+    consumer = {name: value for name, value in rest.items() if name not in client}
+    client = travelling(scopes[0], {**inherited["client"], **client})
+    for name in {**inherited["consumer"], **consumer}:
+        if name in source.refused:
+            raise InvalidArgument(f"the source has no option {name!r}: {source.refused[name]}")
+    consumer = {**source.consumer, **travelling(scopes[1], {**inherited["consumer"], **consumer})}
+    columns = source.columns(own)
+    if own["includeHeaders"]:
+        columns = (*columns, HEADERS)
+    return ReadConfig(base, source.protocol, own, client, consumer, columns, digest(base, client))
+
+
+def schema_text(config: ReadConfig) -> str:
+    """The schema of the rows, as DDL."""
+    return ", ".join(f"`{column.name}` {column.kind}" for column in config.columns)
+
+
+def wanted(config: ReadConfig, schema: StructType) -> list[tuple[str, str]]:
+    """The content and the name of each column of ``schema``; columns may be left out.
+
+    Raises:
+        InvalidArgument: a column that the source does not have, or with another type.
+    """
+    known = {column.name: (column.content, column.kind) for column in config.columns}
+    columns: list[tuple[str, str]] = []
+    for part in schema.fields:
+        if part.name not in known:
+            raise InvalidArgument(f"the source has no column {part.name!r}, only {', '.join(known)}")
+        content, kind = known[part.name]
+        given = part.dataType.simpleString()
+        if given != kind:
+            raise InvalidArgument(f"column {part.name!r} is {kind}, not {given}")
+        columns.append((content, part.name))
+    return columns

@@ -1,0 +1,63 @@
+"""The data source ``penstock`` for Spark, which finds it by itself: it looks for modules whose names begin
+with ``pyspark_``, and registers the ``DefaultSource`` of each.
+
+Spark imports them before it knows which source it needs, so this one imports no more than PySpark's base
+class until the source is used. What it defines also travels by value, to Pythons without the package, where
+it says that the package is missing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):
+    """Makes a :class:`penstock.spark.datasource.PenstockDataSource`."""
+
+    def __new__(cls, options: Any) -> Any:
+        try:
+            from penstock.spark.datasource import PenstockDataSource
+        except ImportError as error:
+            raise not_installed(error) from None
+        return PenstockDataSource(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+
+def unpacked(payload: bytes) -> Any:
+    """The object that :class:`penstock.spark.shipping.Shipped` has packed.
+
+    Raises:
+        ImportError: the package cannot be imported; the text names the Python.
+    """
+    from pyspark import cloudpickle
+
+    try:
+        kind, state = cloudpickle.loads(payload)
+    except ImportError as error:
+        # Options may hold functions of the user, with modules of their own.
+        if (error.name or "").partition(".")[0] != "penstock":
+            raise
+        raise not_installed(error) from None
+    thing = kind.__new__(kind)
+    thing.__dict__.update(state or {})
+    return thing
+
+
+def not_installed(error: ImportError) -> ImportError:
+    """The error for a Python without the package. The driver finds it by the beginning of its text."""
+    import platform
+    import sys
+
+    return ImportError(
+        f"penstock cannot be imported by the Python of Spark's workers, {sys.executable} "
+        f"({platform.python_version()}) on {platform.node()}: install the wheel there or ship it with the "
+        "job, as the guide 'Spark on clusters' (docs/guides/spark-clusters.md) shows, or set PYSPARK_PYTHON "
+        f"to a Python that has it ({error})"
+    )

@@ -1,0 +1,96 @@
+//! Messages of a range as the columns of a table, named and typed as the caller wants them.
+
+use std::sync::Arc;
+
+use arrow_array::builder::BinaryBuilder;
+use arrow_array::{ArrayRef, RecordBatch};
+
+use crate::client::tubemq::range::Record;
+use crate::error::{Error, ErrorKind, Result};
+use crate::python::arrow::batch;
+use crate::python::columns::{binary, headers, long, moment, text, whole};
+use crate::tubemq::balance::PartitionLocation;
+
+/// "Create time" and "no time" of Kafka.
+const CREATE_TIME: i32 = 0;
+const NO_TIME: i32 = -1;
+
+/// Content of a column. Moments are in microseconds and UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// The payload. Binary.
+    Value,
+    /// The key, as bytes.
+    Key,
+    /// The topic.
+    Topic,
+    /// Number of the partition at its broker.
+    Partition,
+    /// Number of the broker.
+    BrokerId,
+    /// The offset, if it is known.
+    Offset,
+    /// When the event happened, to the minute.
+    EventTime,
+    /// The kind of that time, in Kafka's numbers.
+    TimestampType,
+    /// The type, by which brokers filter.
+    MessageType,
+    /// The broker's number of the message.
+    MessageId,
+    /// The properties as Kafka's headers.
+    Headers,
+}
+
+impl Content {
+    pub(super) fn parse(name: &str) -> Result<Self> {
+        Ok(match name {
+            "value" => Self::Value,
+            "key" => Self::Key,
+            "topic" => Self::Topic,
+            "partition" => Self::Partition,
+            "broker_id" => Self::BrokerId,
+            "offset" => Self::Offset,
+            "event_time" => Self::EventTime,
+            "timestamp_type" => Self::TimestampType,
+            "message_type" => Self::MessageType,
+            "message_id" => Self::MessageId,
+            "headers" => Self::Headers,
+            _ => return Err(Error::new(ErrorKind::InvalidArgument, format!("messages have no {name:?}"))),
+        })
+    }
+
+    fn column(self, records: &[Record], location: &PartitionLocation) -> ArrayRef {
+        match self {
+            Self::Value => binary(records, |record| Some(&record.payload)),
+            Self::Key => {
+                let mut builder = BinaryBuilder::new();
+                for record in records {
+                    builder.append_option(record.attributes.key().as_deref());
+                }
+                Arc::new(builder.finish())
+            }
+            Self::Topic => text(records, |_| Some(&location.topic)),
+            Self::Partition => whole(records, |_| location.partition.id as i32),
+            Self::BrokerId => whole(records, |_| location.partition.broker as i32),
+            Self::Offset => long(records, |record| record.offset),
+            Self::EventTime => moment(records, |record| record.attributes.time()),
+            Self::TimestampType => whole(records, |record| match record.attributes.time() {
+                Some(_) => CREATE_TIME,
+                None => NO_TIME,
+            }),
+            Self::MessageType => text(records, |record| record.attributes.message_type()),
+            Self::MessageId => long(records, |record| Some(record.message_id)),
+            Self::Headers => headers(records, |record| record.attributes.properties()),
+        }
+    }
+}
+
+/// The messages of a partition as columns: what each holds, and its name.
+pub(super) fn table(
+    records: &[Record],
+    location: &PartitionLocation,
+    columns: &[(Content, String)],
+) -> Result<RecordBatch> {
+    batch(columns.iter().map(|(content, name)| (name.as_str(), content.column(records, location))).collect())
+}

@@ -1,0 +1,53 @@
+"""Streaming queries of Spark that read with the data source, for the tests of all protocols."""
+
+import json
+
+from penstock.spark import register
+
+WAIT = 60.0
+"""Seconds for what a query does by itself: a batch takes long on a busy machine."""
+
+
+def end_of(query):
+    """The offset behind the last batch, as it is told."""
+    offset = query.lastProgress["sources"][0]["endOffset"]
+    return json.loads(offset) if isinstance(offset, str) else offset
+
+
+class Stream:
+    """Runs a query over what there is, again and again with one checkpoint."""
+
+    def __init__(self, spark, url, topic, folder, **options):
+        register(spark)
+        self._spark, self._folder = spark, folder
+        self._options = {"url": url, "subscribe": topic, "startingOffsets": "earliest", **options}
+        self.batches = []
+
+    def _writer(self):
+        given = {name: str(value) for name, value in self._options.items()}
+        frame = self._spark.readStream.format("penstock").options(**given).load().select("value")
+
+        def collect(batch, number):
+            self.batches.append((number, sorted(int(bytes(row.value)) for row in batch.collect())))
+
+        return frame.writeStream.foreachBatch(collect).option("checkpointLocation", str(self._folder))
+
+    def start(self, **trigger):
+        return self._writer().trigger(**(trigger or {"processingTime": "0 seconds"})).start()
+
+    def run(self):
+        """Reads what there is now; returns the query, which has ended."""
+        query = self._writer().trigger(availableNow=True).start()
+        query.awaitTermination(120)
+        assert query.exception() is None
+        return query
+
+    @property
+    def values(self):
+        return sorted(value for _, values in self.batches for value in values)
+
+    def forget_last_commit(self):
+        """As if the driver had died between the sink and the commit log."""
+        commits = sorted((self._folder / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+        commits[-1].unlink()
+        (self._folder / "commits" / f".{commits[-1].name}.crc").unlink(missing_ok=True)
