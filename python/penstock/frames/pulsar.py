@@ -1,0 +1,131 @@
+"""Topics of Pulsar as a source: ranges of partitions, as Spark's tasks read them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from penstock import parse
+from penstock._frames import HEADERS, Column
+from penstock.errors import InvalidArgument
+from penstock.pulsar import MessageId, offsets
+from penstock.pulsar.columns import KAFKA, MORE, PULSAR_SPARK, READ_FRAME
+from penstock.pulsar.patterns import pattern_parts
+from penstock.pulsar.ranges import DEFAULTS, Plan, Range, refuse_options, rows
+
+from .sources import Request, chosen
+
+if TYPE_CHECKING:
+    from penstock._engine import ArrowBatch
+    from penstock.pulsar.blocking import PulsarClient
+
+_SETS = {"kafka": (*KAFKA, HEADERS), "pulsar": PULSAR_SPARK}
+_POSITION = (
+    'expected "earliest", "latest", the id of a message, a time (an aware datetime, or milliseconds since'
+    ' 1970), a duration back (a timedelta, or text such as "-2h"), or positions of partitions as'
+    ' {"topic": {"0": "(12,4,0,-1)"}}'
+)
+_CALLED = {
+    **dict.fromkeys(("startingOffsets", "startingOffsetsByTimestamp"), "start"),
+    **dict.fromkeys(("endingOffsets", "endingOffsetsByTimestamp"), "end"),
+}
+
+
+class PulsarSource:
+    """A bounded read of topics of Pulsar."""
+
+    def __init__(self, request: Request) -> None:
+        given = READ_FRAME if request.columns is None else None
+        self.columns = given or chosen(request.columns, _SETS, (*READ_FRAME, *MORE))
+        refuse_options(request.consumer, "penstock.frames", "start")
+        self._request = request
+        self._consumer = {**DEFAULTS, **request.consumer}
+        self._own: dict[str, Any] = {"startingOffsetsByTimestampStrategy": "latest"}
+        topics: list[str] = []
+        given_topic: Any = request.topic
+        if isinstance(given_topic, re.Pattern):
+            pattern = cast("re.Pattern[str]", given_topic)
+            pattern_parts(pattern)
+            self._own["subscribePattern"] = pattern
+        else:
+            names: list[Any] = [given_topic] if isinstance(given_topic, str) else list(given_topic)
+            if not names or not all(isinstance(name, str) and name for name in names):
+                raise InvalidArgument(
+                    f"topic is {given_topic!r}: expected the name of a topic, several names, or a pattern"
+                )
+            self._own["subscribe"] = topics = names
+        self._own |= _position("start", request.start, topics)
+        self._own |= _position("end", request.end, topics)
+
+    def plan(self, client: PulsarClient) -> list[Range]:
+        """The part of each partition that has something to read, partition by partition."""
+        return Plan(client, self._own, self._consumer, _CALLED).ranges()
+
+    def read(self, client: PulsarClient, part: Range, columns: Sequence[Column]) -> Iterator[ArrowBatch]:
+        """The rows of a range."""
+        wanted = [(column.content, column.name) for column in columns]
+        request = self._request
+        return rows(client, part, wanted, self._consumer, request.read_timeout, request.fail_on_data_loss)
+
+
+def _position(argument: Literal["start", "end"], given: Any, topics: Sequence[str]) -> dict[str, Any]:
+    """A position, as an option of :class:`penstock.pulsar.ranges.Plan`.
+
+    Raises:
+        InvalidArgument: it is not a position.
+    """
+    names = {"start": "starting", "end": "ending"}
+    positions, times = f"{names[argument]}Offsets", f"{names[argument]}Timestamp"
+    parser = offsets.starting if argument == "start" else offsets.ending
+    try:
+        if given is None:
+            return {}
+        if isinstance(given, timedelta):
+            return {times: _back(abs(given))}
+        if isinstance(given, datetime) or type(given) is int:
+            return {times: parse.epoch_ms(given)}
+        if isinstance(given, str):
+            text = given.strip()
+            if text.startswith("-"):
+                return {times: _back(text[1:])}
+            if text.lower() in ("earliest", "latest") or text.startswith("{"):
+                return {positions: parser(text)}
+            try:
+                given = MessageId.parse(text)
+            except InvalidArgument:
+                raise ValueError(f"{given!r} is no position: {_POSITION}") from None
+        if isinstance(given, MessageId):
+            given = [given]
+        if isinstance(given, Mapping):
+            return {positions: parser(given)}
+        if isinstance(given, Sequence):
+            return {positions: _of_ids(cast("Sequence[Any]", given), topics)}
+        raise ValueError(f"{given!r} is no position: {_POSITION}")
+    except ValueError as error:
+        raise InvalidArgument(f"{argument}: {error}") from None
+
+
+def _back(duration: Any) -> int:
+    """The time that was so long ago."""
+    return max(int((time.time() - parse.duration(duration)) * 1000), 0)
+
+
+def _of_ids(ids: Sequence[Any], topics: Sequence[str]) -> Any:
+    """Ids of messages by their topics and partitions; a word for an id that stands for one."""
+    if len(ids) == 1 and ids[0] in (MessageId.earliest, MessageId.latest):
+        return "earliest" if ids[0] == MessageId.earliest else "latest"
+    found: dict[str, dict[int, MessageId]] = {}
+    for each in ids:
+        id = MessageId.parse(each) if isinstance(each, str) else each
+        if not isinstance(id, MessageId):
+            raise ValueError(f"{each!r} is no position: {_POSITION}")
+        if id.topic:
+            found.setdefault(id.topic, {})[-1] = id
+        elif len(topics) == 1:
+            found.setdefault(topics[0], {})[id.partition if id.partition >= 0 else -1] = id
+        else:
+            raise ValueError(f"the message {id} is of one topic, and several are read: say {{topic: id}}")
+    return found

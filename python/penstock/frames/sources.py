@@ -1,0 +1,80 @@
+"""Sources: what can be read, one for each protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from penstock._engine import ArrowBatch
+    from penstock._frames import Column
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of a read, as the caller has given them."""
+
+    topic: Any
+    start: Any
+    end: Any
+    columns: Any
+    read_timeout: float
+    fail_on_data_loss: bool
+    consumer: Mapping[str, Any]
+    """Options of the consumer, those of the URL and the environment included."""
+
+
+class Source(Protocol):
+    """A bounded read. Made from a :class:`Request`, which it checks as far as it can without a broker."""
+
+    columns: tuple[Column, ...]
+    """The columns, in their order."""
+
+    def plan(self, client: Any) -> Sequence[Any]:
+        """The parts to read, each with an end.
+
+        Raises:
+            TopicNotFound: a topic does not exist. It is not created.
+            InvalidArgument: a position is not one of the topics.
+        """
+        ...
+
+    def read(self, client: Any, part: Any, columns: Sequence[Column]) -> Iterator[ArrowBatch]:
+        """The rows of a part, in their order.
+
+        Raises:
+            DataLost: the part ends before it should.
+            Timeout: a message does not come.
+        """
+        ...
+
+
+def chosen(given: Any, sets: Mapping[str, tuple[Column, ...]], known: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns that the caller wants.
+
+    Args:
+        given: the name of a set, or names of columns.
+        sets: sets of columns by name.
+        known: the columns that can be named.
+
+    Raises:
+        InvalidArgument: an unknown name, none, or one twice.
+    """
+    if isinstance(given, str):
+        if given in sets:
+            return sets[given]
+        names = ", ".join(repr(name) for name in sets)
+        raise InvalidArgument(f"columns={given!r}: expected a list of names of columns, or one of {names}")
+    of = {column.name: column for column in known}
+    names = list(given)
+    if not names:
+        raise InvalidArgument("columns: at least one is needed")
+    for name in names:
+        if name not in of:
+            raise InvalidArgument(f"there is no column {name!r}, only {', '.join(of)}")
+        if names.count(name) > 1:
+            raise InvalidArgument(f"columns: {name!r} is given twice")
+    return tuple(of[name] for name in names)

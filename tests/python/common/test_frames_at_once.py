@@ -1,0 +1,323 @@
+"""``penstock.frames`` with all protocols, and what it refuses. Reading is tested in tests/contract/pulsar."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pty
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import penstock
+from penstock import blocking, errors, frames
+from penstock.frames import writing
+
+TABLE = pa.table(
+    {
+        "till": ["7", "8", "7"],
+        "payload": [b"42.00", b"13.50", b"1.00"],
+        "where": ["shop/7/sales", "shop/8/sales", "shop/7/sales"],
+        "tags": pa.array([[("source", "till")], [], None], pa.map_(pa.string(), pa.string())),
+    }
+)
+MiB = 1 << 20
+DICTIONARY = pa.DictionaryArray.from_arrays(pa.array([0] * 30_000, pa.int8()), ["x" * 20 * MiB])
+"""More than a lot may have, however few its rows are."""
+NOWHERE = "pulsar://127.0.0.1:1"
+
+
+@pytest.fixture
+def broker() -> Any:
+    # A subscriber may be slower than the writer.
+    with penstock.Broker(mqtt_port=0, tubemq_port=0, mqtt_max_queue=100_000) as broker:
+        yield broker
+
+
+# ------------------------------------------------------------------------------------------- three protocols
+
+
+@pytest.mark.parametrize("protocol", ["pulsar", "mqtt", "tubemq"])
+def test_rows_are_sent_in_their_order_over_each_protocol(broker: Any, protocol: str) -> None:
+    count = 25_000
+    big = pa.table({"payload": [b"%d" % number for number in range(count)]})
+    url = broker.urls[protocol]
+    options: dict[str, Any] = {
+        "pulsar": {"position": "earliest"},
+        "mqtt": {"qos": 1, "auto_ack": True},
+        "tubemq": {"position": "first", "auto_ack": True},
+    }[protocol]
+    broker.create_topic("tubemq:sales", 1)
+    with blocking.connect(url) as client, client.consumer("sales", "s", **options) as consumer:
+        received: list[bytes] = []
+
+        def take() -> None:
+            while len(received) < count:
+                table = consumer.read_frame(count - len(received), timeout=20)
+                assert table.num_rows
+                received.extend(table["value"].to_pylist())
+
+        taking = threading.Thread(target=take)
+        taking.start()
+        reader = pa.RecordBatchReader.from_batches(big.schema, big.to_batches(3_000))
+        report = frames.write(reader, url, "sales", value="payload")
+        taking.join(60)
+    assert received == big["payload"].to_pylist()
+    assert (report.rows, report.bytes) == (count, sum(map(len, received)))
+    if protocol == "mqtt":
+        assert report.first is None and report.last is None
+    else:
+        assert report.first is not None and report.last is not None and report.first != report.last
+
+
+def test_topics_of_rows_with_mqtt(broker: Any) -> None:
+    url = broker.urls["mqtt"]
+    with blocking.connect(url) as client, client.subscribe("shop/#", qos=1) as consumer:
+        frames.write(TABLE, url, "shop/{till}/sales", value="payload", qos=1)
+        frames.write(TABLE, url, topic_column="where", value="payload", properties="tags", qos=1)
+        rows = consumer.read_frame(6, timeout=10).to_pylist()
+    expected = TABLE["where"].to_pylist() * 2
+    assert [row["topic"] for row in rows] == expected
+    assert [row["value"] for row in rows] == TABLE["payload"].to_pylist() * 2
+    assert rows[3]["properties"] == [("source", "till")]
+    for wrong, kind, text in (
+        ({"topic": "a", "topic_column": "where"}, errors.InvalidArgument, "not both"),
+        ({"topic": "a", "key": "till"}, errors.Unsupported, "key"),
+        ({"topic": "a", "schema": "avro"}, errors.Unsupported, "schema"),
+        ({}, errors.InvalidArgument, "a topic is needed"),
+    ):
+        with pytest.raises(kind, match=text):
+            frames.write(TABLE, url, value="payload", **wrong)
+    with pytest.raises(errors.Unsupported, match="a producer for each topic"):
+        frames.write(TABLE, broker.url, topic_column="where")
+
+
+def test_what_cannot_be_read(broker: Any) -> None:
+    for function in (frames.read, frames.scan):
+        with pytest.raises(errors.Unsupported, match="an MQTT topic cannot be read"):
+            function(broker.urls["mqtt"], "shop")
+        with pytest.raises(errors.Unsupported, match="TubeMQ cannot be read as a whole yet"):
+            function(broker.urls["tubemq"], "shop")
+
+
+# ------------------------------------------------------------------------------------------- embedded
+
+
+def test_an_embedded_url_with_a_folder(tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path}/data"
+    assert frames.write(TABLE, url, "sales", value="payload").rows == 3
+    assert frames.read(url, "sales")["value"].to_pylist() == TABLE["payload"].to_pylist()
+    scanned = frames.scan(url, "sales")
+    # Another client of this process holds the folder now, and sends more.
+    with blocking.connect(url) as client:
+        assert scanned.read_all().num_rows == 3
+        with client.producer("sales") as producer:
+            producer.send(b"by another client")
+        assert frames.read(url, "sales")["value"].to_pylist()[3:] == [b"by another client"]
+        assert frames.write(TABLE, f"{url}?compression=zstd", "sales", value="payload").rows == 3
+        assert client.connected
+    assert frames.read(url, "sales").num_rows == 7
+    # Several at a time share the broker that the first has started.
+    one, other = iter(scanned), iter(scanned)
+    assert next(one).num_rows == next(other).num_rows == 3
+    one.close()
+    assert frames.read(url, "sales").num_rows == 7
+    assert list(other) == []
+    with blocking.connect(url) as client:
+        assert client.connected, "the folder is free again"
+
+
+def test_an_embedded_url_is_the_broker_in_the_memory_of_this_process() -> None:
+    with pytest.raises(errors.InvalidArgument, match="no broker runs in the memory of this process"):
+        frames.write(TABLE, "embedded:", "sales", value="payload")
+    with blocking.connect("embedded:") as client:
+        with client.producer("sales") as producer:
+            producer.send(b"by another client")
+        assert frames.read("embedded:", "sales")["value"].to_pylist() == [b"by another client"]
+        assert frames.write(TABLE, "embedded:", "sales", value="payload").rows == 3
+        assert frames.read(client.url, "sales").num_rows == 4
+        with penstock.Broker(), pytest.raises(errors.InvalidArgument, match="2 brokers run in the memory"):
+            frames.read("embedded:", "sales")
+        assert frames.read("embedded:", "sales").num_rows == 4
+
+
+# ------------------------------------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"ends": "latest"}, "no option 'ends'; did you mean 'end'"),
+        ({"unreadible": "skip"}, "did you mean 'unreadable'"),
+        ({"minPartitions": 3}, "no option 'minPartitions'"),
+        ({"position": "earliest"}, "no option 'position': use start"),
+        ({"schema": "auto"}, "payloads are columns of bytes"),
+        ({"type": "shared"}, "no option 'type'"),
+        ({"receiver_queue": "many"}, "receiver_queue"),
+        ({"connect_timeout": "soon"}, "connect_timeout"),
+        ({"start": "middle"}, "start: 'middle' is no position"),
+        ({"start": 1.5}, "start: 1.5 is no position"),
+        ({"start": True}, "start: True is no position"),
+        ({"start": "-soon"}, "start: expected a duration"),
+        ({"start": '{"a": {"0": "middle"}}'}, "start: .* not a message id"),
+        ({"start": {"a": 1.5}}, "start: 1.5 is no position"),
+        ({"end": "earliest"}, "end: expected"),
+        ({"topic": ["a", "b"], "start": "(1,2,-1,-1)"}, "start: the message .* is of one topic"),
+        ({"topic": []}, "expected the name of a topic"),
+        ({"topic": ""}, "expected the name of a topic"),
+        ({"columns": ["value", "valeu"]}, "no column 'valeu'"),
+        ({"columns": []}, "at least one"),
+        ({"columns": "value"}, "expected a list of names"),
+        ({"columns": ["value", "value"]}, "given twice"),
+        ({"read_timeout": "long"}, "read_timeout: expected a duration"),
+        ({"url": f"{NOWHERE}?consumer.position=earliest"}, "use start"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_mistakes_are_found_before_anything_is_connected(given: dict[str, Any], text: str) -> None:
+    for function in (frames.read, frames.scan):
+        with pytest.raises(errors.InvalidArgument, match=text):
+            function(**{"url": NOWHERE, "topic": "a", **given})
+
+
+def test_a_naive_time_is_refused() -> None:
+    from datetime import datetime
+
+    with pytest.raises(errors.InvalidArgument, match="start: the datetime has no time zone"):
+        frames.read(NOWHERE, "a", start=datetime(2026, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"compresion": "zstd"}, "no option 'compresion'; did you mean 'compression'"),
+        ({"encodign": "json"}, "did you mean 'encoding'"),
+        ({"encoding": "xml"}, "encoding"),
+        ({"encoding": "raw"}, "needs value="),
+        ({"ack_timeout": "long"}, "ack_timeout: expected a duration"),
+        ({"frame": [1, 2]}, "no Arrow interface"),
+        ({"topic": None}, "a topic is needed"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_mistakes_of_a_write(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match=text):
+        frames.write(**{"frame": TABLE, "url": NOWHERE, "topic": "a", **given})
+
+
+def test_the_columns_of_a_frame_without_rows_are_checked(broker: Any) -> None:
+    empty = TABLE.slice(0, 0)
+    for url in (broker.url, broker.urls["mqtt"]):
+        with pytest.raises(errors.InvalidArgument, match="nothing"):
+            frames.write(empty, url, "sales", value="nothing")
+        report = frames.write(empty, url, "sales", value="payload")
+        assert (report.rows, report.bytes, report.first) == (0, 0, None)
+
+
+def test_a_spark_data_frame_is_refused() -> None:
+    kind = type("DataFrame", (), {"__module__": "pyspark.sql.classic", "__arrow_c_stream__": lambda self: 1})
+    with pytest.raises(errors.InvalidArgument, match=r"penstock\.spark\.write"):
+        frames.write(kind(), NOWHERE, "a")
+
+
+@pytest.mark.parametrize(
+    ("frame", "count"),
+    [
+        (pa.table({"i": range(95_000)}), 10),
+        (pa.concat_tables(pa.table({"i": range(at, at + 10)}) for at in range(0, 20_000, 10)), 2),
+        (pa.table({"i": range(200), "text": [bytes(MiB)] * 200}), 13),
+        (pl.DataFrame({"i": range(400_000), "text": [f"{number:0100}" for number in range(400_000)]}), 40),
+        (pa.table({"i": range(30_000), "text": DICTIONARY}), 3),
+        (pa.table({"i": pa.array([], pa.int64())}), 0),
+    ],
+    ids=["one batch", "small batches", "large rows", "views", "a dictionary", "no rows"],
+)
+def test_rows_are_divided_into_lots(frame: Any, count: int) -> None:
+    lots = list(writing._lots(pa.RecordBatchReader.from_stream(frame)))
+    assert len(lots) == count
+    assert all(0 < lot.num_rows <= 10_000 for lot in lots)
+    assert [row for lot in lots for row in lot["i"].to_pylist()] == pa.table(frame)["i"].to_pylist()
+
+
+def test_a_broker_that_does_not_answer_in_time(broker: Any) -> None:
+    big = pa.table({"payload": [b"x" * 1000] * 9_000})
+    with pytest.raises(errors.Timeout, match="did not acknowledge a lot of rows within 0 s"):
+        frames.write(big, broker.url, "sales", value="payload", ack_timeout=0)
+
+
+# ------------------------------------------------------------------------------------------- surroundings
+
+
+async def test_in_a_running_loop_and_in_threads(broker: Any) -> None:
+    # Blocking, as penstock.blocking is.
+    assert frames.write(TABLE, broker.url, "sales", value="payload").rows == 3
+    assert frames.read(broker.url, "sales").num_rows == 3
+    tables = await asyncio.gather(
+        *(asyncio.to_thread(frames.read, broker.url, "sales") for _ in range(4)),
+        asyncio.to_thread(frames.write, TABLE, broker.url, "others", value="payload"),
+    )
+    assert [table.num_rows for table in tables[:4]] == [3] * 4
+
+
+def test_progress_on_a_terminal(broker: Any) -> None:
+    script = (
+        "import sys, pyarrow as pa; from penstock import frames\n"
+        "table = pa.table({'payload': [b'x'] * 25_000})\n"
+        "frames.write(table, sys.argv[1], 'sales', value='payload', progress=True)\n"
+        "frames.read(sys.argv[1], 'sales', progress=True)\n"
+        "frames.read(sys.argv[1], 'sales')\n"
+    )
+    ours, theirs = pty.openpty()
+    pieces: list[bytes] = []
+
+    def read() -> None:
+        # The end of the terminal is an error here.
+        with contextlib.suppress(OSError):
+            while piece := os.read(ours, 1 << 16):
+                pieces.append(piece)
+
+    # At once: a terminal holds 4 KiB, and the script would wait.
+    reading = threading.Thread(target=read)
+    reading.start()
+    try:
+        subprocess.run(
+            [sys.executable, "-c", script, broker.url],
+            stderr=theirs,
+            check=True,
+            timeout=120,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+        )
+    finally:
+        os.close(theirs)
+        reading.join(20)
+        os.close(ours)
+    shown = b"".join(pieces).decode()
+    assert shown.count("25000/25000") >= 1 and shown.count("25000/?") >= 1 and "sales" in shown
+
+
+def test_without_a_library_the_error_names_the_extra(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames.write(TABLE, broker.url, "sales", value="payload")
+    scanned = frames.scan(broker.url, "sales")
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(ImportError, match=r'pip install "penstock\[polars\]"'):
+        scanned.to_polars()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for call in (frames.read, frames.scan, lambda url, topic: frames.write(TABLE, url, topic)):
+        with pytest.raises(ImportError, match=r'pip install "penstock\[frames\]"'):
+            call(broker.url, "sales")
+
+
+def test_importing_costs_no_optional_library() -> None:
+    script = (
+        "import sys, penstock.frames\n"
+        "found = {'pyarrow', 'polars', 'duckdb', 'pandas', 'pyspark', 'rich'} & set(sys.modules)\n"
+        "sys.exit(', '.join(found) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
