@@ -1,0 +1,100 @@
+"""job.py MASTER URL TOPIC FOLDER: writes a topic, reads it and copies it as a stream, with a Spark of its
+own, and prints as JSON what came of it. The data source is used before anything calls ``register``.
+
+MASTER is a Spark master, or ``remote:`` and one, for a server of Spark Connect.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import penstock.spark
+
+ROWS = 1000
+
+
+def session(master: str) -> SparkSession:
+    builder: Any = SparkSession.builder
+    if master.startswith("remote:"):
+        builder = builder.remote(master.removeprefix("remote:"))
+    else:
+        builder = builder.master(master)
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+class Listener(penstock.spark.LagListener):
+    """Keeps what was known of queries when they ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: list[Any] = []
+
+    def onQueryTerminated(self, event: Any) -> None:
+        self.ended += self.queries()
+        super().onQueryTerminated(event)
+
+
+def run(spark: Any, url: str, topic: str, folder: Path) -> dict[str, Any]:
+    frame = spark.range(0, ROWS, 1, 2).select(F.col("id").cast("string").alias("value"))
+    report = penstock.spark.write(frame, url, topic, value="value")
+    options = {"url": url, "subscribe": topic, "startingOffsets": "earliest"}
+    rows = spark.read.format("penstock").options(**options).load()
+    values = rows.select(F.col("value").cast("string").cast("int").alias("value"))
+    total = values.agg(F.count("value"), F.sum("value")).first()
+    listener = Listener()
+    spark.streams.addListener(listener)
+    query = (
+        spark.readStream.format("penstock")
+        .options(**options)
+        .load()
+        .select("value")
+        .writeStream.format("penstock")
+        .options(url=url, topic=f"{topic}-copy", value="value", checkpointLocation=str(folder / "checkpoint"))
+        .queryName("copy")
+        .trigger(availableNow=True)
+        .start()
+    )
+    ended = query.awaitTermination(120)
+    deadline = time.monotonic() + 30
+    while not (listener.ended and not listener.queries()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    spark.streams.removeListener(listener)
+    # Spark knows it already.
+    penstock.spark.register(spark)
+    return {
+        "written": report.rows,
+        "reports": len(report.partitions),
+        "read": list(total),
+        "ended": ended,
+        "watched": [(query.name, query.rows) for query in listener.ended],
+        "left": len(listener.queries()),
+        "register": rows.limit(1).count(),
+    }
+
+
+def main(master: str, url: str, topic: str, folder: str) -> None:
+    spark = session(master)
+    try:
+        print(json.dumps(run(spark, url, topic, Path(folder))))
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
