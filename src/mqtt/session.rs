@@ -144,8 +144,12 @@ impl Session {
 
     /// Whether an answer of the broker is outstanding, so that reading must continue.
     pub fn awaits_answers(&self) -> bool {
-        self.awaits_acknowledgements()
-            || self.subscriptions.values().any(|subscription| subscription.state != State::Held)
+        self.awaits_acknowledgements() || self.awaits_subscriptions()
+    }
+
+    /// Whether a subscription is awaiting its SUBACK or UNSUBACK.
+    pub fn awaits_subscriptions(&self) -> bool {
+        self.subscriptions.values().any(|subscription| subscription.state != State::Held)
     }
 
     /// Whether publications are awaiting their acknowledgement.

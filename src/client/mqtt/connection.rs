@@ -67,6 +67,8 @@ pub(super) struct Attached {
     closing: bool,
     /// Whether an answer of the server was outstanding in the last turn.
     awaits_answers: bool,
+    /// Whether one of them was for a subscription.
+    awaits_subscriptions: bool,
     /// Whether the application has to acknowledge messages before more are read.
     full: bool,
 }
@@ -167,6 +169,7 @@ impl Host for Attached {
         // than a session can hold would end the connection, and all of it would come again.
         let (unacknowledged, room) = (session.unacknowledged(), session.room());
         self.awaits_answers = session.awaits_answers();
+        self.awaits_subscriptions = session.awaits_subscriptions();
         drop(session);
         self.protocol.set_room(room);
         let limit = self.shared.options.receive_maximum.max(UNACKNOWLEDGED);
@@ -196,13 +199,18 @@ impl Host for Attached {
     }
 
     /// Reading stops while messages wait to be taken. The server's answers arrive on the same socket, so it goes on
-    /// for longer while the session waits for some.
+    /// for longer while the session waits for some. SUBACK comes behind what the server has kept for the session, which
+    /// cannot be taken before it: a whole in-flight window is read for that, however large its messages are.
     fn reads(&self) -> bool {
         if self.full {
             return false;
         }
-        let (unread, room) = (self.shared.unread.load(Ordering::Acquire), self.shared.options.receive_buffer);
+        let options = &self.shared.options;
+        let (unread, room) = (self.shared.unread.load(Ordering::Acquire), options.receive_buffer);
         if unread < room || unread < room * OVERDRAFT && self.awaits_answers {
+            return true;
+        }
+        if self.awaits_subscriptions && self.shared.unread_messages() <= usize::from(options.receive_maximum) {
             return true;
         }
         self.shared.paused.store(true, Ordering::Release);
@@ -511,6 +519,7 @@ async fn run(
         broken: None,
         closing: false,
         awaits_answers: false,
+        awaits_subscriptions: false,
         full: false,
     }));
     *shared.link.lock() = Some(Arc::clone(&session) as _);

@@ -403,6 +403,12 @@ impl Shared {
         self.notify();
     }
 
+    /// Number of messages that have not been taken.
+    pub(super) fn unread_messages(&self) -> usize {
+        let waiting: usize = self.routes.lock().consumers().map(|consumer| consumer.waiting()).sum();
+        waiting + self.unclaimed.stats().messages
+    }
+
     /// Messages of `bytes` have been taken.
     pub(super) fn taken(&self, bytes: usize) {
         let before = self.unread.fetch_sub(bytes, Ordering::AcqRel);

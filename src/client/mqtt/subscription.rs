@@ -198,6 +198,11 @@ impl Subscription {
         Ok(())
     }
 
+    /// Number of messages that have not been taken.
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.lock().len()
+    }
+
     /// Holds a message that the application has dropped until the consumer is closed. Returns it if it is.
     pub(super) fn hold(&self, message: Abandoned) -> Option<Abandoned> {
         let mut dropped = self.dropped.lock();

@@ -241,6 +241,23 @@ async def test_a_session_that_is_kept(connect: Connect, topic: str, client_id: s
         pass
 
 
+async def test_a_session_with_more_than_the_buffer_is_resumed(
+    connect: Connect, topic: str, client_id: str
+) -> None:
+    kept: dict[str, Any] = {"client_id": client_id, "clean_start": False, "receive_buffer": 64 << 10}
+    async with connect(**kept) as client:
+        await client.consumer(topic, qos=1)
+    sent = [b"%04d" % number + bytes(20_000) for number in range(60)]
+    async with connect() as other:
+        for payload in sent:
+            await other.publish(topic, payload, qos=1)
+    # The broker sends a window of them ahead of SUBACK.
+    async with connect(**kept) as client, client.consumer(topic, qos=1) as consumer:
+        assert payloads(await take(consumer, len(sent))) == sent
+    async with connect(client_id=client_id):
+        pass
+
+
 async def test_publishing_from_the_receiving_loop(connect: Connect, topic: str) -> None:
     """The pattern that deadlocks clients whose reader waits for their own acknowledgements."""
     async with connect() as client, client.consumer(f"{topic}/in", qos=1) as consumer:
