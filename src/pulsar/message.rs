@@ -210,13 +210,20 @@ pub struct Outgoing<'a> {
 /// Stands in [`Outgoing::replicate_to`] for the cluster that the message is sent to: it is not replicated.
 pub const LOCAL_CLUSTER: &str = "__local__";
 
-/// Properties that all messages of an entry share.
-#[derive(Clone, Debug, Default)]
-pub struct EntryInfo {
+/// Where an entry comes from; consecutive entries of a producer share it.
+#[derive(Debug, Default)]
+pub struct Origin {
     /// Full topic name, including the partition.
     pub topic: Arc<str>,
     /// Name of the producer.
     pub producer_name: Arc<str>,
+}
+
+/// Properties that all messages of an entry share. With messages that are not batched there is one of these for each, so
+/// it is small: 56 bytes with the counts of its `Arc`.
+#[derive(Clone, Debug, Default)]
+pub struct EntryInfo {
+    origin: Arc<Origin>,
     /// Publish time in milliseconds since 1970, by the producer's clock.
     pub publish_time: u64,
     /// Number of earlier delivery attempts.
@@ -264,14 +271,18 @@ impl RareInfo {
 
 impl EntryInfo {
     /// Creates an entry without rare properties.
-    pub fn new(
-        topic: Arc<str>,
-        producer_name: Arc<str>,
-        publish_time: u64,
-        redelivery_count: u32,
-        arrival: u64,
-    ) -> Self {
-        Self { topic, producer_name, publish_time, redelivery_count, arrival, rare: None }
+    pub fn new(origin: Arc<Origin>, publish_time: u64, redelivery_count: u32, arrival: u64) -> Self {
+        Self { origin, publish_time, redelivery_count, arrival, rare: None }
+    }
+
+    /// Full topic name, including the partition.
+    pub fn topic(&self) -> &Arc<str> {
+        &self.origin.topic
+    }
+
+    /// Name of the producer.
+    pub fn producer_name(&self) -> &Arc<str> {
+        &self.origin.producer_name
     }
 
     /// Adds the properties that most entries lack.
@@ -318,6 +329,7 @@ pub struct Message {
 
 // Up to this size a move is a few instructions in place; beyond it is a call of memcpy, several times per message.
 const _: () = assert!(size_of::<Message>() <= 128);
+const _: () = assert!(size_of::<EntryInfo>() <= 40);
 
 impl Message {
     /// Creates a message without key, properties and times.

@@ -12,7 +12,7 @@ use crate::compression::{Compression, decompress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
 use crate::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Payload};
-use crate::pulsar::message::{EntryInfo, Message, MessageId, RareInfo};
+use crate::pulsar::message::{EntryInfo, Message, MessageId, Origin, RareInfo};
 use crate::pulsar::pb::command_ack::ValidationError;
 use crate::pulsar::{hot, pb};
 use crate::wire::Reader;
@@ -151,8 +151,7 @@ impl Consumer {
             replicated_from: metadata.replicated_from.clone(),
         };
         let entry = EntryInfo::new(
-            Arc::clone(&self.options.topic),
-            self.producer_name(&metadata.producer_name),
+            self.origin(&metadata.producer_name),
             metadata.publish_time,
             delivery.redelivery_count.unwrap_or_default(),
             self.recalls.arrive(),
@@ -180,12 +179,13 @@ impl Consumer {
         }
     }
 
-    /// Returns the name, shared between consecutive entries of a producer, since many messages may be held.
-    fn producer_name(&mut self, name: &str) -> Arc<str> {
-        if *self.last_producer != *name {
-            self.last_producer = name.into();
+    /// Returns what consecutive entries of a producer share, since many messages may be held.
+    fn origin(&mut self, producer_name: &str) -> Arc<Origin> {
+        if *self.last_origin.producer_name != *producer_name {
+            let topic = Arc::clone(&self.options.topic);
+            self.last_origin = Arc::new(Origin { topic, producer_name: producer_name.into() });
         }
-        Arc::clone(&self.last_producer)
+        Arc::clone(&self.last_origin)
     }
 
     /// Queues a message, or drops it and returns its permits.
@@ -204,8 +204,11 @@ impl Consumer {
             let message = if self.dying.is_none() { Some(message) } else { self.outlived(message) };
             if let Some(message) = message {
                 if self.queue.len() == self.queue.capacity() {
-                    // Doubling would leave up to half of a queue unused.
-                    self.queue.reserve_exact(64.max(self.queue.len() / 4));
+                    // Doubling would leave up to half of a queue unused, and so would room beyond the most that is asked for.
+                    let (length, most) = (self.queue.len(), self.options.receiver_queue as usize);
+                    let left = most.saturating_sub(length);
+                    let quarter = 64.max(length / 4);
+                    self.queue.reserve_exact(if left > 0 { quarter.min(left) } else { quarter });
                 }
                 self.queue.push_back(message);
             }

@@ -35,7 +35,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::machine::earliest;
 use crate::pulsar::command::Command;
 use crate::pulsar::frame::{Payload, encode_command};
-use crate::pulsar::message::{Message, MessageId};
+use crate::pulsar::message::{Message, MessageId, Origin};
 use crate::pulsar::pb::command_subscribe::SubType;
 use crate::pulsar::schema::{Wanted, Writers, is_ready};
 use crate::pulsar::{hot, pb};
@@ -125,8 +125,8 @@ pub struct Consumer {
     last_arrived: Option<Entry>,
     /// Target of the latest seek, if it named no message.
     sought: Option<Sought>,
-    /// Producer name of the last entry.
-    last_producer: Arc<str>,
+    /// Origin of the last entry.
+    last_origin: Arc<Origin>,
     /// Schemas of the messages, if they are read by them.
     writers: Option<Writers>,
 }
@@ -169,7 +169,7 @@ impl Consumer {
             last_taken: None,
             last_arrived: None,
             sought: None,
-            last_producer: "".into(),
+            last_origin: Arc::default(),
             writers: options.codec.as_deref().map(Writers::new),
             options,
         }

@@ -41,7 +41,7 @@ consumer_class! {
         // A message is of one partition, and the others stay where they are.
         let topic = self.0.source(py)?.sought_topic(&to);
         let moving = move |message: &core::Message| {
-            topic.as_ref().is_none_or(|topic| *topic == message.entry.topic)
+            topic.as_ref().is_none_or(|topic| topic == message.entry.topic())
         };
         self.0.run_moving(py, moving, move |consumer| async move { consumer.seek(to).await })
     }
@@ -58,7 +58,7 @@ consumer_class! {
         };
         let positions = positions.into_iter().map(target).collect::<PyResult<Vec<_>>>()?;
         let topics: Vec<Arc<str>> = positions.iter().map(|(topic, _)| Arc::clone(topic)).collect();
-        let moving = move |message: &core::Message| topics.contains(&message.entry.topic);
+        let moving = move |message: &core::Message| topics.contains(message.entry.topic());
         self.0.run_moving(py, moving, move |consumer| async move { consumer.seek_each(positions).await })
     }
 
@@ -141,7 +141,7 @@ consumer_class! {
     fn first_chunk(&self, py: Python<'_>, message: &Bound<'_, PulsarMessage>) -> PyResult<Option<MessageId>> {
         let message = &message.get().0;
         let first = self.0.source(py)?.first_chunk(message);
-        Ok(first.map(|id| MessageId { id, topic: Arc::clone(&message.entry.topic) }))
+        Ok(first.map(|id| MessageId { id, topic: Arc::clone(message.entry.topic()) }))
     }
 
     fn last_message_ids(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
@@ -199,7 +199,7 @@ impl Source for native::Consumer {
     }
 
     fn moves(&self, message: &core::Message) -> u64 {
-        self.moves(&message.entry.topic)
+        self.moves(message.entry.topic())
     }
 
     fn arm(&self) -> bool {

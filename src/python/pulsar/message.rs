@@ -93,7 +93,7 @@ impl PulsarMessage {
 
     #[getter]
     fn id(&self) -> MessageId {
-        MessageId { id: self.0.id, topic: Arc::clone(&self.0.entry.topic) }
+        MessageId { id: self.0.id, topic: Arc::clone(self.0.entry.topic()) }
     }
 
     #[getter]
@@ -103,7 +103,7 @@ impl PulsarMessage {
 
     #[getter]
     fn topic(&self) -> &str {
-        &self.0.entry.topic
+        self.0.entry.topic()
     }
 
     #[getter]
@@ -133,7 +133,7 @@ impl PulsarMessage {
 
     #[getter]
     fn producer_name(&self) -> &str {
-        &self.0.entry.producer_name
+        self.0.entry.producer_name()
     }
 
     #[getter]
@@ -152,7 +152,7 @@ impl PulsarMessage {
     }
 
     fn __repr__(&self) -> String {
-        let (id, topic, size) = (self.0.id, &self.0.entry.topic, self.0.payload.len());
+        let (id, topic, size) = (self.0.id, self.0.entry.topic(), self.0.payload.len());
         format!("PulsarMessage(id={id}, topic={topic:?}, {size} bytes)")
     }
 
@@ -178,7 +178,7 @@ pub(super) fn to_batch(messages: &[core::Message]) -> Result<RecordBatch> {
             value.append_value(&message.payload)
         }
         key.append_option(message.key.as_deref());
-        topic.append_value(&message.entry.topic);
+        topic.append_value(message.entry.topic());
         id.append_value(message.id.to_string());
         publish.append_value(message.entry.publish_time as i64);
         event.append_option((message.event_time != 0).then_some(message.event_time as i64));

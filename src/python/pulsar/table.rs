@@ -99,7 +99,7 @@ impl Content {
                 let mut last: Option<(Arc<str>, String)> = None;
                 let mut builder = StringBuilder::new();
                 for message in messages {
-                    let topic = &message.entry.topic;
+                    let topic = message.entry.topic();
                     if last.as_ref().is_none_or(|(known, _)| !Arc::ptr_eq(known, topic)) {
                         let base = TopicName::parse(topic)?.without_partition().to_string();
                         last = Some((Arc::clone(topic), base));
@@ -108,7 +108,7 @@ impl Content {
                 }
                 Arc::new(builder.finish())
             }
-            Self::PartitionTopic => text(messages, |message| Some(&message.entry.topic)),
+            Self::PartitionTopic => text(messages, |message| Some(message.entry.topic())),
             Self::Partition => whole(messages, |message| message.id.partition.max(0)),
             Self::Index => long(messages, |message| message.index().map(|index| index as i64)),
             Self::PublishTime => moment(messages, |message| Some(message.entry.publish_time)),
@@ -141,7 +141,7 @@ impl Content {
                 messages.iter().for_each(|message| builder.append_value(message.id.to_bytes()));
                 Arc::new(builder.finish())
             }
-            Self::ProducerName => text(messages, |message| Some(&message.entry.producer_name)),
+            Self::ProducerName => text(messages, |message| Some(message.entry.producer_name())),
             Self::SequenceId => long(messages, |message| Some(message.sequence_id as i64)),
             Self::OrderingKey => binary(messages, |message| message.ordering_key().map(|key| &key[..])),
             Self::SchemaVersion => binary(messages, |message| {

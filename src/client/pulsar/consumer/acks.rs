@@ -18,9 +18,9 @@ impl Consumer {
             return;
         }
         let (now, parts) = (clock::now(), self.parts());
-        for run in messages.chunk_by(|a, b| Arc::ptr_eq(&a.entry.topic, &b.entry.topic)) {
+        for run in messages.chunk_by(|a, b| Arc::ptr_eq(a.entry.topic(), b.entry.topic())) {
             // A topic that is not one of the consumer's has none that would be told.
-            if let Ok(part) = parts.find(&run[0].entry.topic, &run[0].id) {
+            if let Ok(part) = parts.find(run[0].entry.topic(), &run[0].id) {
                 part.change(|machine| run.iter().for_each(|message| machine.handed_out(now, message)));
             }
         }
@@ -29,7 +29,7 @@ impl Consumer {
     /// Tells that a message was not handed out after all.
     pub fn given_back(&self, message: &Message) {
         if self.0.limits_acks
-            && let Ok(part) = self.parts().find(&message.entry.topic, &message.id)
+            && let Ok(part) = self.parts().find(message.entry.topic(), &message.id)
         {
             part.change(|machine| machine.taken_over(&message.id));
         }

@@ -259,17 +259,17 @@ impl Letters {
     /// Sends a message to the dead letter topic.
     async fn bury(&self, letter: &DeadLetter) -> Result<()> {
         let message = &letter.message;
-        let properties = self.properties(message, &message.entry.topic, letter.first_chunk());
+        let properties = self.properties(message, message.entry.topic(), letter.first_chunk());
         self.send_dead(message, &properties).await
     }
 
     async fn send_dead(&self, message: &Message, properties: &[Property]) -> Result<()> {
         let to = match &self.topics.dead {
             Some(topic) => topic.to_string(),
-            None => format!("{}-{}-DLQ", message.entry.topic, self.subscription),
+            None => format!("{}-{}-DLQ", message.entry.topic(), self.subscription),
         };
         // Several consumers of a subscription may send to it, each under a name of its own.
-        let (from, random) = (&message.entry.topic, random::bits() >> 40);
+        let (from, random) = (message.entry.topic(), random::bits() >> 40);
         let name = format!("{from}-{}-{}-{random:06x}-DLQ", self.subscription, self.consumer);
         let options = ProducerOptions {
             name: Some(name),
@@ -289,7 +289,7 @@ impl Letters {
         more: &[Property],
     ) -> Result<()> {
         let Some(to) = &self.topics.retry else { return Err(not_enabled()) };
-        let origin = TopicName::parse(&message.entry.topic)?.without_partition();
+        let origin = TopicName::parse(message.entry.topic())?.without_partition();
         let mut properties = self.properties(message, &origin.to_string(), first_chunk);
         more.iter().for_each(|(name, value)| set(&mut properties, name, value.clone()));
         let times = properties.iter().find(|(name, _)| name == RECONSUMETIMES);
@@ -372,7 +372,7 @@ impl Letters {
     async fn schema_version(&self, message: &Message, to: &Producer) -> Result<Option<Bytes>> {
         let version = message.entry.rare().schema_version.as_ref().filter(|version| !version.is_empty());
         let (Some(version), true) = (version, self.reads) else { return Ok(None) };
-        let topic = &message.entry.topic;
+        let topic = message.entry.topic();
         let asked = async {
             let info = self.shared.lookup_of(topic).schema(topic, Some(version.clone())).await?;
             to.register_schema(&info).await
@@ -399,7 +399,8 @@ impl Letters {
             log::warn(&format!(
                 "{} of {} is sent to another topic without the version of its schema: {error}; so are others of which this is \
                  true",
-                message.id, message.entry.topic
+                message.id,
+                message.entry.topic()
             ));
         }
     }
@@ -480,7 +481,8 @@ impl Letters {
             log::warn(&format!(
                 "{} of {} could not be sent to the dead letter topic and will be delivered again: {error}; the others are \
                  counted as dead_letters_failed in stats() of the consumer",
-                message.id, message.entry.topic
+                message.id,
+                message.entry.topic()
             ));
         }
     }

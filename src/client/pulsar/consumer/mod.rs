@@ -82,7 +82,7 @@ pub struct Target {
 impl From<&Message> for Target {
     fn from(message: &Message) -> Self {
         let entry = &message.entry;
-        Self { topic: Arc::clone(&entry.topic), id: message.id, redeliveries: entry.redelivery_count }
+        Self { topic: Arc::clone(entry.topic()), id: message.id, redeliveries: entry.redelivery_count }
     }
 }
 
@@ -314,7 +314,7 @@ impl Consumer {
     /// Whether the delivery of a message is void.
     pub fn is_recalled(&self, message: &Message) -> bool {
         let parts = self.parts();
-        let part = parts.find(&message.entry.topic, &message.id);
+        let part = parts.find(message.entry.topic(), &message.id);
         part.is_ok_and(|part| part.machine().is_recalled(message))
     }
 

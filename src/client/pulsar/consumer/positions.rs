@@ -75,7 +75,7 @@ impl Consumer {
     /// First chunk of a message that was sent in chunks, as long as the consumer knows it.
     pub fn first_chunk(&self, message: &Message) -> Option<MessageId> {
         let parts = self.parts();
-        let part = parts.find(&message.entry.topic, &message.id).ok()?;
+        let part = parts.find(message.entry.topic(), &message.id).ok()?;
         part.machine().first_chunk(&message.id)
     }
 

@@ -63,7 +63,7 @@ pub(in crate::python::pulsar) fn decode(
                     message.id,
                     error.message()
                 );
-                return Err(Error::new(error.kind(), text).with_topic(message.entry.topic.as_ref()));
+                return Err(Error::new(error.kind(), text).with_topic(message.entry.topic().as_ref()));
             }
         }
     }

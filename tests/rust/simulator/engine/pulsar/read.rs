@@ -26,7 +26,7 @@ impl World {
         let name = name_of(&message.payload).map_err(violate).ok()?;
         let mut ledger = self.ledger.borrow_mut();
         let ledger = &mut *ledger;
-        let (topic, id) = (&message.entry.topic, message.id);
+        let (topic, id) = (message.entry.topic(), message.id);
         ledger.locate(name, id);
         let push = ledger.pushes.get(&name)?;
         let (kind, _) = self.plan.kinds[at];
@@ -141,7 +141,7 @@ impl World {
             }
             for message in &messages {
                 if let Some(name) = self.receive(at, opened, message) {
-                    held.push((message.entry.topic.clone(), message.id, name));
+                    held.push((message.entry.topic().clone(), message.id, name));
                 }
             }
             if !messages.is_empty() {
@@ -247,7 +247,7 @@ impl World {
             (_, Some(message)) => {
                 below = Some(position(message.id));
                 SeekTo::Id {
-                    topic: message.entry.topic.clone(),
+                    topic: message.entry.topic().clone(),
                     id: message.id,
                     inclusive: chance.percent(50),
                 }
