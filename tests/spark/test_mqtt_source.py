@@ -311,6 +311,33 @@ def test_micro_batches_are_no_larger_than_asked_for_and_available_now_ends(spark
     assert again.values == list(range(95, 100))
 
 
+def test_rows_may_travel_with_the_tasks(url, topic, tmp_path):
+    subscribed(url, topic)
+    publish(url, topic, range(100))
+    on_driver = MqttStreamReader(source_config(options(url, topic, tmp_path, inline="1MiB")))
+    on_executor = pickle.loads(pickle.dumps(on_driver))
+    start = on_driver.initialOffset()
+    eventually(lambda: on_driver.latestOffset()["row"] == 100, 60)
+    parts = pickle.dumps(on_driver.partitions(start, on_driver.latestOffset()))
+    on_driver.stop()
+    # Another machine does not have the folder.
+    shutil.rmtree(tmp_path / "wal")
+    batches = [batch for part in pickle.loads(parts) for batch in on_executor.read(part)]
+    assert [int(value) for batch in batches for value in batch["value"].to_pylist()] == list(range(100))
+
+
+def test_micro_batches_with_rows_of_their_own_have_a_size(spark, url, topic, tmp_path):
+    subscribed(url, topic)
+    with blocking.connect(url) as client, client.producer(f"{topic}/0") as producer:
+        producer.send_many([b"%06d" % number + bytes(20_000) for number in range(100)])
+    with Query(spark, tmp_path, url, topic, available_now=True, inline="200KiB") as query:
+        assert query.query.awaitTermination(120)
+    assert [int(row.value[:6]) for row in query.rows] == list(range(100))
+    sizes = [len(rows) for _, rows in sorted(query.batches.items())]
+    # The log has a little more than the payloads.
+    assert max(sizes) <= 10 and sum(sizes) == 100
+
+
 def test_rows_are_spread_over_tasks(spark, url, topic, tmp_path):
     subscribed(url, topic)
     reader = MqttStreamReader(source_config(options(url, topic, tmp_path)))
@@ -502,6 +529,9 @@ def test_a_session_that_another_takes_ends_the_query_by_name(url, topic, tmp_pat
         ({"max_rows_per_triger": "1"}, errors.InvalidArgument, "did you mean 'max_rows_per_trigger'"),
         ({"max_rows_per_trigger": "0"}, errors.InvalidArgument, "max_rows_per_trigger"),
         ({"receive_maximum": "65535"}, errors.InvalidArgument, "takes 10000 at most"),
+        ({"maxRowsPerTrigger": "0"}, errors.InvalidArgument, "max_rows_per_trigger"),
+        ({"subscribe": "t/y"}, errors.InvalidArgument, "'topic' is given twice"),
+        ({"inline": "65MiB"}, errors.InvalidArgument, "inline is 68157440 bytes"),
         ({"wal_limit": "much"}, errors.InvalidArgument, "wal_limit"),
         ({"qos": "3"}, errors.InvalidArgument, "qos"),
         ({"clean_start": "true"}, errors.Unsupported, "clean_start"),

@@ -91,6 +91,17 @@ def test_a_folder_that_is_none_is_named(tmp_path):
         Log(str(file))
 
 
+def test_rows_are_counted_in_bytes(log):
+    for first, rows in ((0, 10), (10, 20), (30, 10)):
+        log.append(table(first, rows))
+    each = [piece.size / (piece.end - piece.first) for piece in log._segments]
+    assert log.within(0, 1) == 1
+    assert log.within(0, int(5.5 * each[0])) == 5
+    assert log.within(5, int(5 * each[0] + 3.5 * each[1])) == 13
+    assert log.within(9, 1 << 20) == 40
+    assert log.within(40, 1 << 20) == 40
+
+
 @pytest.mark.parametrize(
     ("sizes", "parts", "smallest", "shares"),
     [

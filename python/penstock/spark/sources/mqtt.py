@@ -5,7 +5,7 @@ the messages, writes them to a log (:mod:`penstock.spark.sources.wal`) and ackno
 on disk there. Spark's offsets are rows of the log, and its tasks read the log. With QoS 1 and 2, every
 message that the broker keeps for the session is therefore in some batch, at least once, across restarts of
 the query and the broker; a batch that Spark repeats has the same rows. Rows that Spark has committed are
-deleted.
+deleted. With ``inline`` the rows travel with the tasks, and only the driver reads the log.
 
 The broker must keep the session while the query is down: ``client_id`` names it, and it never starts clean.
 Messages that the broker drops in the meantime (QoS 0, a full queue, an expired session) are lost.
@@ -55,7 +55,13 @@ QUIET = 1.0
 """Seconds with fewer than ``FEW`` messages in a segment, after which the broker has nothing more in store."""
 
 OPTIONS: dict[str, Option] = {
-    "wal": Option(str, None, "Folder of the log; executors must be able to read it."),
+    "wal": Option(str, None, "Folder of the log; executors must be able to read it, unless `inline` is set."),
+    "inline": Option(
+        parse.size,
+        None,
+        "Sends the rows of a micro-batch with its tasks, so that only the driver needs the folder `wal`. A"
+        " micro-batch then has about so many bytes at most; 64 MiB is the most that can be set.",
+    ),
     "wal_limit": Option(parse.size, 1 << 30, "Size of the log above which messages are left on the broker."),
     "max_rows_per_trigger": Option(parse.whole(1), None, "Largest number of rows in a micro-batch."),
     "max_partitions": Option(parse.whole(1, 10_000), 8, "Largest number of tasks in a micro-batch."),
@@ -69,6 +75,8 @@ OPTIONS: dict[str, Option] = {
 RECEIVE_MAXIMUM = 1000
 """Default of ``receive_maximum``: what is in flight when the query ends is delivered again. Brokers exceed it
 behind a burst; from 32,768 unacknowledged messages on the client does not read the socket."""
+MOST_INLINE = 64 << 20
+"""Highest value of ``inline``: one task may have all of it, and Spark refuses tasks of 128 MiB."""
 RECEIVE_BUFFER = 256 << 10
 """Default of ``receive_buffer``. A broker that exceeds the receive maximum sends as long as the client reads.
 This bounds what is in flight with such a broker: messages of 20 bytes are 13,000 that wait, and a segment."""
@@ -81,6 +89,7 @@ class SourceConfig:
     url: str
     topic: str
     wal: str
+    inline: int | None
     wal_limit: int
     max_rows_per_trigger: int | None
     max_partitions: int
@@ -97,6 +106,7 @@ def source_config(options: dict[str, Any]) -> SourceConfig:
         InvalidArgument: an unknown or missing option, a bad value, or a secret as plain text.
         Unsupported: a URL of another protocol, or an option that contradicts how the source works.
     """
+    options = _named(options)
     base, inherited = inherited_for(options.pop("url", None))
     if protocols.of(base).key != "mqtt":
         raise Unsupported("the streaming source is for MQTT URLs")
@@ -117,6 +127,11 @@ def source_config(options: dict[str, Any]) -> SourceConfig:
     if not client.get("client_id"):
         raise InvalidArgument('option "client_id" is missing: it names the session that the broker keeps')
     values = {name: _own(name, own) for name in OPTIONS}
+    if values["inline"] is not None and not 0 < values["inline"] <= MOST_INLINE:
+        raise InvalidArgument(
+            f"inline is {values['inline']} bytes: expected 1 to {MOST_INLINE}, since one task may have all "
+            "of it, and Spark refuses tasks of 128 MiB"
+        )
     defaults = {"receive_maximum": RECEIVE_MAXIMUM, "receive_buffer": RECEIVE_BUFFER}
     client = {**defaults, **travelling("mqtt.client", client), "clean_start": False}
     if client["receive_maximum"] > ROWS_PER_SEGMENT:
@@ -133,6 +148,25 @@ def source_config(options: dict[str, Any]) -> SourceConfig:
     )
 
 
+def _named(given: dict[str, Any]) -> dict[str, Any]:
+    """The options by their names here. Those of the source may be written as Spark's are
+    (``maxRowsPerTrigger``), and two have the names of Kafka's source, too.
+
+    Raises:
+        InvalidArgument: an option is given twice.
+    """
+    known = {name.replace("_", ""): name for name in ("topic", *OPTIONS)}
+    known |= {"subscribe": "topic", "maxoffsetspertrigger": "max_rows_per_trigger"}
+    named: dict[str, Any] = {}
+    for given_name, value in given.items():
+        plain = given_name.lower().replace("_", "")
+        name = known.get(plain, given_name.lower())
+        if name in named:
+            raise InvalidArgument(f"option {name!r} is given twice, once as {given_name!r}")
+        named[name] = value
+    return named
+
+
 def _own(name: str, given: dict[str, Any]) -> Any:
     option = OPTIONS[name]
     if name not in given:
@@ -145,9 +179,16 @@ def _own(name: str, given: dict[str, Any]) -> Any:
 
 @dataclass
 class _Rows(InputPartition):
-    """The rows of one task."""
+    """The rows of one task, which are in the log."""
 
     slices: list[Slice]
+
+
+@dataclass
+class _InlineRows(InputPartition):
+    """The rows of one task themselves, as a stream of Arrow IPC."""
+
+    stream: bytes
 
 
 class MqttStreamReader(StreamReader):
@@ -179,6 +220,8 @@ class MqttStreamReader(StreamReader):
             ingest.log.slices(start, start + 1)
         if most is not None:
             end = min(end, start + most)
+        if self._config.inline is not None:
+            end = min(end, ingest.log.within(start, self._config.inline))
         return _offset(ingest.log, max(start, end))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -197,14 +240,24 @@ class MqttStreamReader(StreamReader):
         self._start = last
         slices = wal.slices(first, last)
         groups = spread(slices, self._config.max_partitions, ROWS_PER_TASK)
+        if self._config.inline is not None:
+            return [_InlineRows(_stream(group)) for group in groups]
         return [_Rows(group) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        if isinstance(partition, _InlineRows):
+            import pyarrow as pa
+
+            yield from pa.ipc.open_stream(partition.stream)
+            return
         for piece in cast("_Rows", partition).slices:
             try:
                 yield from piece.batches()
             except FileNotFoundError:
-                text = 'does not exist here: the folder of option "wal" must be shared by all machines'
+                text = (
+                    'does not exist here: the folder of option "wal" must be shared by all machines, or the '
+                    'rows must travel with the tasks, as with option("inline", "16MiB")'
+                )
                 raise IoError(f"{piece.path!r} {text}") from None
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -223,6 +276,19 @@ class MqttStreamReader(StreamReader):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_ingest": None}
+
+
+def _stream(slices: Sequence[Slice]) -> bytes:
+    """Rows of the log as a stream of Arrow IPC."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd" if pa.Codec.is_available("zstd") else None)
+    with pa.ipc.new_stream(sink, arrow_schema(spark_schema()), options=options) as writer:
+        for piece in slices:
+            for batch in piece.batches():
+                writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
 
 
 def _offset(wal: Log, row: int) -> dict[str, Any]:

@@ -149,6 +149,21 @@ class Log:
                 found.append(Slice(segment.path, low - segment.first, high - low))
         return found
 
+    def within(self, start: int, size: int) -> int:
+        """The row up to which the rows from ``start`` on have about ``size`` bytes in the log, and at least
+        the next one. Rows of a segment count as equally large."""
+        with self._mutex:
+            segments = [segment for segment in self._segments if segment.end > start]
+        end, left = start, float(size)
+        for segment in segments:
+            low = max(start, segment.first)
+            each = segment.size / (segment.end - segment.first)
+            fit = min(segment.end - low, int(left / each))
+            end, left = low + fit, left - fit * each
+            if end < segment.end:
+                break
+        return max(end, start + 1) if segments else start
+
     def close(self) -> None:
         """Releases the lock."""
         self._lock_file.close()
