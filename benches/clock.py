@@ -46,26 +46,40 @@ def high_water() -> int:
 def tree_cpu(root: int) -> dict[str, float]:
     """CPU seconds so far of ``root`` (``self``) and of all its descendants, by name. Those of children that
     ended are counted with their parents."""
-    parents: dict[int, int] = {}
-    names: dict[int, str] = {}
-    seconds: dict[int, float] = {}
+    processes = _processes()
+    totals = {"self": processes[root][2]}
+    for pid, name in _below(root, processes).items():
+        totals[name] = totals.get(name, 0.0) + processes[pid][2]
+    return totals
+
+
+def descendants(root: int) -> dict[int, str]:
+    """The names of the processes below ``root``, by number."""
+    return _below(root, _processes())
+
+
+def _processes() -> dict[int, tuple[int, str, float]]:
+    """Parent, name and CPU seconds of each process."""
+    found: dict[int, tuple[int, str, float]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         # A process may end between the listing and the reading.
         with contextlib.suppress(OSError):
             head, _, rest = stat.read_text().rpartition(")")
             number, _, name = head.partition(" (")
             fields = rest.split()
-            pid = int(number)
-            parents[pid], names[pid] = int(fields[1]), name
-            seconds[pid] = sum(map(int, fields[11:15])) / _TICK
-    totals = {"self": seconds[root]}
-    for pid, name in names.items():
+            found[int(number)] = int(fields[1]), name, sum(map(int, fields[11:15])) / _TICK
+    return found
+
+
+def _below(root: int, processes: dict[int, tuple[int, str, float]]) -> dict[int, str]:
+    below: dict[int, str] = {}
+    for pid, (_, name, _) in processes.items():
         above = pid
-        while above != root and above in parents:
-            above = parents[above]
+        while above != root and above in processes:
+            above = processes[above][0]
         if above == root != pid:
-            totals[name] = totals.get(name, 0.0) + seconds[pid]
-    return totals
+            below[pid] = name
+    return below
 
 
 class PeakMemory:
@@ -76,8 +90,12 @@ class PeakMemory:
         self._over = threading.Event()
 
     @staticmethod
-    def now() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+    def now(pid: int | str = "self") -> int:
+        """The resident set of a process; 0 if it has ended."""
+        try:
+            return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+        except OSError:
+            return 0
 
     def _watch(self) -> None:
         while not self._over.wait(self.interval):
