@@ -10,10 +10,11 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock import blocking, protocols
+from penstock import blocking, parse, protocols
 from penstock.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from penstock._typing import Duration
     from penstock.broker import Broker
 
 
@@ -27,6 +28,18 @@ def library(name: str, extra: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ImportError(f'penstock.frames needs {name} here: pip install "penstock[{extra}]"') from error
+
+
+def seconds(name: str, value: Duration) -> float:
+    """The duration that an argument stands for.
+
+    Raises:
+        InvalidArgument: it is none; names the argument.
+    """
+    try:
+        return parse.duration(value)
+    except ValueError as error:
+        raise InvalidArgument(f"{name}: {error}") from None
 
 
 @contextlib.contextmanager

@@ -13,11 +13,11 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from penstock import parse, protocols
-from penstock.errors import Closed, InvalidArgument, Unsupported
+from penstock import protocols
+from penstock.errors import Closed, Unsupported
 from penstock.progress import Progress
 
-from .opening import connected, library
+from .opening import connected, library, seconds
 from .sources import Request, Source
 
 if TYPE_CHECKING:
@@ -302,9 +302,9 @@ class _Reading:
         consumer = {**inherited["consumer"], **consumer}
         protocols.resolve(scopes[1], consumer)
         self.name = f"{base} {topic!r}"
+        timeout = seconds("read_timeout", read_timeout)
         self.source = _source(
-            key,
-            Request(topic, start, end, columns, _seconds(read_timeout), fail_on_data_loss, consumer),
+            key, Request(topic, start, end, columns, timeout, fail_on_data_loss, consumer)
         )
 
     def connected(self) -> contextlib.AbstractContextManager[Any]:
@@ -370,10 +370,3 @@ def _type(column: Column) -> pa.DataType:
         "timestamp": pyarrow.timestamp("us", "UTC"),
         "map<string,string>": pyarrow.map_(text, text),
     }[column.kind]
-
-
-def _seconds(value: Duration) -> float:
-    try:
-        return parse.duration(value)
-    except ValueError as error:
-        raise InvalidArgument(f"read_timeout: {error}") from None

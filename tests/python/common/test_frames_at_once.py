@@ -6,9 +6,12 @@ import asyncio
 import contextlib
 import os
 import pty
+import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +202,7 @@ def test_a_naive_time_is_refused() -> None:
     [
         ({"compresion": "zstd"}, "no option 'compresion'; did you mean 'compression'"),
         ({"encodign": "json"}, "did you mean 'encoding'"),
+        ({"progres": True}, "did you mean 'progress'"),
         ({"encoding": "xml"}, "encoding"),
         ({"encoding": "raw"}, "needs value="),
         ({"ack_timeout": "long"}, "ack_timeout: expected a duration"),
@@ -246,10 +250,66 @@ def test_rows_are_divided_into_lots(frame: Any, count: int) -> None:
     assert [row for lot in lots for row in lot["i"].to_pylist()] == pa.table(frame)["i"].to_pylist()
 
 
-def test_a_broker_that_does_not_answer_in_time(broker: Any) -> None:
-    big = pa.table({"payload": [b"x" * 1000] * 9_000})
-    with pytest.raises(errors.Timeout, match="did not acknowledge a lot of rows within 0 s"):
-        frames.write(big, broker.url, "sales", value="payload", ack_timeout=0)
+def ending(broker: Any) -> pa.RecordBatchReader:
+    """More rows than are written: the broker ends meanwhile."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(1_000):
+            if number == 3:
+                broker.stop(0.5)
+            yield pa.record_batch({"payload": [b"x" * 100] * 10_000})
+
+    return pa.RecordBatchReader.from_batches(pa.schema([("payload", pa.binary())]), batches())
+
+
+@pytest.mark.parametrize("protocol", ["pulsar", "mqtt", "tubemq"])
+def test_a_broker_that_is_gone_holds_no_write_after_its_timeout(broker: Any, protocol: str) -> None:
+    broker.create_topic("tubemq:sales", 1)
+    started = time.monotonic()
+    with pytest.raises(errors.Timeout, match="did not acknowledge a lot of rows within 1 s") as raised:
+        frames.write(ending(broker), broker.urls[protocol], "sales", value="payload", ack_timeout=1)
+    assert time.monotonic() - started < 15
+    assert "have been acknowledged, and others may have been sent" in raised.value.__notes__[0]
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A process in the background of a shell ignores the signal from its beginning."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("protocol", ["pulsar", "mqtt", "tubemq"])
+def test_an_interrupt_ends_a_write_whose_broker_is_gone(broker: Any, protocol: str) -> None:
+    broker.create_topic("tubemq:sales", 1)
+    timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        frames.write(ending(broker), broker.urls[protocol], "sales", value="payload")
+    assert time.monotonic() - started < 15
+    timer.join()
+
+
+def test_errors_of_what_is_written_keep_their_types(broker: Any) -> None:
+    with blocking.connect(broker.url) as client:
+        client.consumer("sales", "keep", position="earliest").close()
+        frames.write(TABLE, broker.url, "sales", value="payload")
+        scanned = frames.scan(broker.url, "sales")
+        client.consumer("sales", "keep").unsubscribe()
+    broker.delete_topic("sales")
+    with pytest.raises(errors.DataLost, match="deleted"):
+        frames.write(scanned, broker.url, "copy", value="value")
+
+    def interrupted() -> Iterator[pa.RecordBatch]:
+        yield from TABLE.to_batches()
+        raise KeyboardInterrupt
+
+    reader = pa.RecordBatchReader.from_batches(TABLE.schema, interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        frames.write(reader, broker.url, "copy", value="payload")
 
 
 # ------------------------------------------------------------------------------------------- surroundings
