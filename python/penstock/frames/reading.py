@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from penstock import protocols
-from penstock.errors import Closed, Unsupported
+from penstock.errors import Closed, InvalidArgument, Unsupported
 from penstock.progress import Progress
 
 from .opening import connected, library, seconds
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.pulsar import MessageId
 
     Topic = str | Sequence[str] | re.Pattern[str]
-    Position = str | MessageId | Sequence[MessageId] | Timestamp | timedelta | Mapping[str, Any]
+    Position = str | MessageId | Sequence[MessageId | str] | Timestamp | timedelta | Mapping[str, Any]
     Columns = Sequence[str] | Literal["kafka", "pulsar"]
 
 READ_TIMEOUT = 60.0
@@ -129,6 +129,8 @@ def scan(
     Raises:
         InvalidArgument, TopicNotFound, Unsupported, ImportError ...: as :func:`read`.
     """
+    if "progress" in options:
+        raise InvalidArgument("scan has no option 'progress': rows come as they are asked for")
     reading = _Reading(url, topic, start, end, columns, read_timeout, fail_on_data_loss, options)
     with reading.connected() as client:
         parts = reading.source.plan(client)
@@ -186,7 +188,10 @@ class Scan:
                 self._check()
                 self._clients.add(client)
             try:
-                yield from self._reading.batches(client, self._parts, names)
+                for batch in self._reading.batches(client, self._parts, names):
+                    # The one that follows may have been there before `close`.
+                    self._check()
+                    yield batch
             finally:
                 with self._lock:
                     self._clients.discard(client)
@@ -299,12 +304,14 @@ class _Reading:
         self._url = url
         # A mistake shows before anything is connected.
         protocols.resolve(scopes[0], {**inherited["client"], **self._client})
-        consumer = {**inherited["consumer"], **consumer}
-        protocols.resolve(scopes[1], consumer)
+        protocols.resolve(scopes[1], {**inherited["consumer"], **consumer})
+        queried = protocols.of_url(url)["consumer"]
+        outside = {name: value for name, value in inherited["consumer"].items() if name not in queried}
         self.name = f"{base} {topic!r}"
         timeout = seconds("read_timeout", read_timeout)
         self.source = _source(
-            key, Request(topic, start, end, columns, timeout, fail_on_data_loss, consumer)
+            key,
+            Request(topic, start, end, columns, timeout, fail_on_data_loss, {**queried, **consumer}, outside),
         )
 
     def connected(self) -> contextlib.AbstractContextManager[Any]:

@@ -60,6 +60,12 @@ DEPTH = 12
 """How often a range over several ledgers is halved at most to get to the size that is asked for."""
 
 
+def _resolved(client: PulsarClient, consumer: Mapping[str, Any]) -> dict[str, Any]:
+    """Checked options of a consumer. They are all that there are: the environment may have others, for other
+    consumers."""
+    return client._defaults.protocol.resolve("consumer", dict(consumer), {})
+
+
 def refuse_options(consumer: Mapping[str, Any], owner: str, start: str) -> None:
     """Checks that options of a consumer have a meaning for ranges.
 
@@ -258,7 +264,7 @@ class Plan:
         start = reader_start(options["position"])
         if start:
             options["position"] = "earliest"
-        values = self._client._defaults.resolve("consumer", options) | {"creates_topic": False}
+        values = _resolved(self._client, options) | {"creates_topic": False}
         return self._client._open_reader(topics, reader_name(), values, start)
 
     def start(self, part: Part, last: MessageId | None, default: Where) -> tuple[MessageId | None, bool]:
@@ -547,7 +553,7 @@ def rows(
         DataLost: it ends before.
         Timeout: a message does not come.
     """
-    values = client._defaults.resolve("consumer", dict(consumer))
+    values = _resolved(client, consumer)
     span = (part.topic, part.start, part.inclusive, part.end)
     try:
         reader = client._native.range(*span, columns, timeout, fails_on_loss, values).wait()

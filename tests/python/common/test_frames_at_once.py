@@ -22,6 +22,7 @@ import pytest
 import penstock
 from penstock import blocking, errors, frames
 from penstock.frames import writing
+from penstock.pulsar import MessageId
 
 TABLE = pa.table(
     {
@@ -169,18 +170,30 @@ def test_an_embedded_url_is_the_broker_in_the_memory_of_this_process() -> None:
         ({"start": 1.5}, "start: 1.5 is no position"),
         ({"start": True}, "start: True is no position"),
         ({"start": "-soon"}, "start: expected a duration"),
+        ({"start": -1}, "start: -1 is no time"),
+        ({"start": 2**70}, "start: 1180591620717411303424 is no time"),
+        ({"start": []}, "start: the list of ids is empty"),
+        ({"start": ["(1,2,0,-1)", "(1,3,0,-1)"]}, "start: .*1,2,0.* and .*1,3,0.* are of one partition"),
         ({"start": '{"a": {"0": "middle"}}'}, "start: .* not a message id"),
         ({"start": {"a": 1.5}}, "start: 1.5 is no position"),
         ({"end": "earliest"}, "end: expected"),
+        ({"end": MessageId.earliest}, "end: expected"),
+        ({"end": str(MessageId.earliest)}, "end: expected"),
+        ({"end": {"a": MessageId.earliest}}, "end: a partition cannot end at"),
         ({"topic": ["a", "b"], "start": "(1,2,-1,-1)"}, "start: the message .* is of one topic"),
+        ({"topic": None}, "topic is None: expected the name of a topic"),
+        ({"topic": 5}, "topic is 5: expected the name of a topic"),
         ({"topic": []}, "expected the name of a topic"),
         ({"topic": ""}, "expected the name of a topic"),
         ({"columns": ["value", "valeu"]}, "no column 'valeu'"),
         ({"columns": []}, "at least one"),
+        ({"columns": 5}, "columns=5: expected a list of names"),
+        ({"columns": [["value"]]}, r"no column \['value'\]"),
         ({"columns": "value"}, "expected a list of names"),
         ({"columns": ["value", "value"]}, "given twice"),
         ({"read_timeout": "long"}, "read_timeout: expected a duration"),
         ({"url": f"{NOWHERE}?consumer.position=earliest"}, "use start"),
+        ({"url": f"{NOWHERE}?consumer.type=shared"}, "no option 'type'"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -188,6 +201,35 @@ def test_mistakes_are_found_before_anything_is_connected(given: dict[str, Any], 
     for function in (frames.read, frames.scan):
         with pytest.raises(errors.InvalidArgument, match=text):
             function(**{"url": NOWHERE, "topic": "a", **given})
+
+
+def test_a_scan_has_no_progress() -> None:
+    with pytest.raises(errors.InvalidArgument, match="scan has no option 'progress': rows"):
+        frames.scan(NOWHERE, "a", progress=True)
+
+
+def test_the_environment_of_other_consumers_does_not_matter(
+    broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with blocking.connect(broker.url) as client:
+        client.consumer("sales", "keep", position="earliest").close()
+    frames.write(TABLE, broker.url, "sales", value="payload")
+    # Of a worker that is set up in the same place.
+    for name, value in {"TYPE": "shared", "POSITION": "latest", "START_INCLUSIVE": "true"}.items():
+        monkeypatch.setenv(f"PENSTOCK_CONSUMER_{name}", value)
+    monkeypatch.setenv("PENSTOCK_URL", broker.url)
+    for start, count in ((None, 3), ("-1h", 3), ("latest", 0)):
+        assert frames.read(None, "sales", start=start).num_rows == count
+    first = frames.read(None, "sales")["message_id"][0].as_py()
+    assert frames.read(None, "sales", start=first).num_rows == 2
+    monkeypatch.setenv("PENSTOCK_URL", f"{broker.url}?consumer.type=shared")
+    with pytest.raises(errors.InvalidArgument, match="no option 'type'"):
+        frames.read(None, "sales")
+    # Others hold here, too.
+    monkeypatch.setenv("PENSTOCK_URL", broker.url)
+    monkeypatch.setenv("PENSTOCK_CONSUMER_RECEIVER_QUEUE", "many")
+    with pytest.raises(errors.InvalidArgument, match="receiver_queue"):
+        frames.read(None, "sales")
 
 
 def test_a_naive_time_is_refused() -> None:
