@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import os
 import pty
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ import pytest
 
 import penstock
 from penstock import blocking, errors, frames
-from penstock.frames import writing
+from penstock.broker import running_with
+from penstock.frames import opening, writing
 from penstock.pulsar import MessageId
 
 TABLE = pa.table(
@@ -136,6 +138,99 @@ def test_an_embedded_url_with_a_folder(tmp_path: Path) -> None:
     assert list(other) == []
     with blocking.connect(url) as client:
         assert client.connected, "the folder is free again"
+
+
+def test_a_folder_that_is_not_there_is_not_created_by_reading(tmp_path: Path) -> None:
+    for function in (frames.read, frames.scan):
+        with pytest.raises(errors.InvalidArgument, match=r"there is no folder .*typo"):
+            function(f"embedded:{tmp_path}/typo", "sales")
+    assert not (tmp_path / "typo").exists()
+
+
+def within(seconds: float, act: Callable[[], Any]) -> Any:
+    """The result of an act that must not hang."""
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(act()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert results, "it hangs, or has failed"
+    return results[0]
+
+
+def test_an_iteration_may_end_while_another_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = (f"embedded:{tmp_path}/{name}" for name in ("one", "other"))
+    for url in (one, other):
+        frames.write(TABLE, url, "sales", value="payload")
+    left = iter(frames.scan(one, "sales"))
+    next(left)
+    start = penstock.Broker.__init__
+
+    def collected(broker: Any, **options: Any) -> None:
+        # As the collector of garbage does it, wherever the thread is.
+        left.close()
+        start(broker, **options)
+
+    monkeypatch.setattr(penstock.Broker, "__init__", collected)
+    assert within(30, lambda: frames.read(other, "sales").num_rows) == 3
+    assert within(30, lambda: frames.read(one, "sales").num_rows) == 3
+
+
+def test_an_iteration_may_end_anywhere_in_this_module(tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path}/data"
+    frames.write(TABLE, url, "sales", value="payload")
+    left = iter(frames.scan(url, "sales"))
+    next(left)
+
+    def ended() -> int:
+        with opening._lock:
+            left.close()
+        return frames.read(url, "sales").num_rows
+
+    assert within(30, ended) == 3
+    assert not opening._shared and not opening._left
+
+
+def test_threads_share_the_broker_of_a_folder(tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path}/data"
+    frames.write(TABLE, url, "sales", value="payload")
+
+    def read(_: int) -> list[int]:
+        return [frames.read(url, "sales").num_rows for _ in range(5)]
+
+    with concurrent.futures.ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(read, range(6))) == [[3] * 5] * 6
+    assert not opening._shared and not opening._left
+    # One that does not start is no hindrance to the next.
+    (tmp_path / "file").write_text("")
+    for _ in range(2):
+        with pytest.raises(errors.IoError):
+            frames.write(TABLE, f"embedded:{tmp_path}/file/data", "sales", value="payload")
+    assert not opening._shared
+
+
+def test_brokers_may_start_while_one_is_looked_for() -> None:
+    stop = threading.Event()
+
+    def look() -> int:
+        found = 0
+        while not stop.is_set():
+            found += len([broker.url for broker in running_with("")])
+        return found
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(4) as threads:
+            looks = [threads.submit(look) for _ in range(4)]
+            try:
+                with contextlib.ExitStack() as running:
+                    for _ in range(60):
+                        running.enter_context(penstock.Broker())
+            finally:
+                stop.set()
+            assert all(look.result() for look in looks)
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_an_embedded_url_is_the_broker_in_the_memory_of_this_process() -> None:
