@@ -44,7 +44,10 @@ class PulsarSource:
         refuse_options(request.consumer, "penstock.frames", "start")
         self._request = request
         self._consumer = {**DEFAULTS, **request.options({*REFUSED, "position"})}
-        self._own: dict[str, Any] = {"startingOffsetsByTimestampStrategy": "latest"}
+        self._own: dict[str, Any] = {
+            "startingOffsetsByTimestampStrategy": "latest",
+            "readTimeout": request.read_timeout,
+        }
         topics: list[str] = []
         given_topic: Any = request.topic
         if isinstance(given_topic, re.Pattern):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import itertools
 import os
 import re
 import signal
@@ -20,7 +21,8 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock import blocking, errors, frames
-from penstock.pulsar import Schema
+from penstock.pulsar import Schema, ranges
+from penstock.pulsar.blocking import PulsarConsumer
 
 from support.observing import behind
 from support.pulsar.chunks import Chunks
@@ -183,6 +185,69 @@ def test_from_one_time_to_another(door: Any, service: PulsarService) -> None:
     assert read(start=ago) == read(start="-1h") == list(range(30))
     assert read(end="-1h") == []
     assert read(start=datetime.datetime.now(datetime.UTC) + ago) == [], "a time that is to come"
+
+
+def test_a_slow_broker_changes_no_rows(
+    door: Any, service: PulsarService, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept(door, topic)
+    fill(door, topic, 10)
+    calls = itertools.count()
+    receive = PulsarConsumer.receive
+
+    def late(consumer: Any, timeout: float) -> Any:
+        # The first call of two is too early, and later on each one.
+        if next(calls) % 2 == 0 or always:
+            time.sleep(timeout)
+            raise errors.Timeout("no message in time")
+        return receive(consumer, timeout)
+
+    always = False
+    monkeypatch.setattr(ranges, "SHORT", 1.0)
+    monkeypatch.setattr(PulsarConsumer, "receive", late)
+    assert frames.read(service.url, topic, start="-1h").num_rows == 10
+    assert frames.read(service.url, topic, end="-1h").num_rows == 0
+    assert next(calls) >= 4
+    always = True
+    for position in ({"start": "-1h"}, {"end": "-1h"}):
+        with pytest.raises(errors.Timeout, match="none came within 2 s"):
+            frames.read(service.url, topic, read_timeout=2, **position)
+
+
+def test_a_part_of_a_message_is_no_message_at_a_time(
+    door: Any, service: PulsarService, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "SHORT", 2.0)
+    kept(door, topic)
+    chunks = Chunks(service, topic)
+    # One that is not complete yet, one without a beginning, and one with a hole.
+    for send in ([("young", 0, 2)], [("late", 1, 2)], [("hole", 0, 3), ("hole", 2, 3)]):
+        time.sleep(0.05)
+        before = int(time.time() * 1000)
+        time.sleep(0.05)
+        for part in send:
+            chunks.send(*part)
+        started = time.monotonic()
+        assert frames.read(service.url, topic, start=before).num_rows == 0, send
+        assert time.monotonic() - started < 20
+
+
+def test_many_partitions_are_asked_for_a_time_at_once(
+    door: Any, service: PulsarService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kept(door, service.topic(partitions=8))
+    fill(door, topic, 80, batching=False, routing="round_robin")
+    receive = PulsarConsumer.receive
+
+    def late(consumer: Any, timeout: float) -> Any:
+        # Each of them comes when all have been asked for.
+        asked.wait(20)
+        return receive(consumer, timeout)
+
+    asked = threading.Barrier(8)
+    monkeypatch.setattr(PulsarConsumer, "receive", late)
+    assert frames.read(service.url, topic, start="-1h")["value"].null_count == 0
+    assert frames.read(service.url, topic, end="-1h").num_rows == 0
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd", "lz4"])
