@@ -19,7 +19,7 @@ from penstock.spark.datasource import PenstockDataSource
 
 from support.spark_cluster import HOME, standalone
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420)]
 
 JOB = Path(__file__).with_name("job.py")
 WITHOUT = Path(__file__).with_name("without.py")
@@ -63,9 +63,12 @@ def run(*command, **environment):
 def test_rows_are_written_read_and_streamed(master, embedded, tmp_path):
     topic = embedded.topic()
     with blocking.connect(embedded.url) as client:
-        for name in (topic, f"{topic}-copy"):
+        for name in (topic, f"{topic}-copy", f"{topic}-first"):
             client.consumer(name, "keep", position="earliest").close()
+        with client.producer(f"{topic}-first") as producer:
+            producer.send_many([b"%d" % number for number in range(7)])
         assert run(JOB, master, embedded.url, topic, tmp_path) == {
+            "found": 7,
             "written": 1000,
             "reports": 2,
             "read": [1000, 499500],

@@ -374,6 +374,35 @@ def test_libraries_take_a_scan_as_it_is(door: Any, service: PulsarService) -> No
     assert lazy.filter(pl.col("key") == "none").collect().height == 0
 
 
+@pytest.mark.parametrize("how", ["python", "polars"])
+def test_an_error_in_the_middle_of_a_scan_is_one_of_penstock(
+    door: Any, service: PulsarService, topic: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.frames import pulsar
+
+    kept(door, topic)
+    with door.producer(topic) as producer:
+        producer.send_many([b"x" * 10_000] * 3_000)
+
+    def rows(*given: Any) -> Iterator[Any]:
+        for batch in original(*given):
+            seen.append(len(batch))
+            yield batch
+            if len(seen) == 1:
+                service.delete_topic(topic)
+
+    seen: list[int] = []
+    original = pulsar.rows
+    monkeypatch.setattr(pulsar, "rows", rows)
+    scanned = frames.scan(service.url, topic, receive_buffer="1 MiB")
+    with pytest.raises(errors.DataLost, match="deleted"):
+        if how == "python":
+            list(scanned)
+        else:
+            scanned.to_polars().select("message_id").collect()
+    assert 0 < sum(seen) < 3_000, "it was in the middle"
+
+
 def test_polars_reads_no_more_than_it_needs(
     door: Any, service: PulsarService, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,11 +484,14 @@ async def test_lost_connections_lose_no_rows(door: Any, service: PulsarService) 
 
         report = await asyncio.to_thread(write)
         assert report.rows == count
+        # The first connection, and at least one that followed it.
+        lost = proxy.counts["reset"]
+        assert lost >= 2
         written = numbers(await asyncio.to_thread(frames.read, service.url, topic))
         # A row whose receipt was lost is sent again.
         assert list(dict.fromkeys(written)) == list(range(count))
         assert await asyncio.to_thread(read) == written
-        assert proxy.counts["cut"] >= 6
+        assert proxy.counts["reset"] > lost
 
 
 def test_closing_ends_an_iteration_in_another_thread(door: Any, service: PulsarService, topic: str) -> None:
