@@ -12,14 +12,14 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from penstock import blocking
+from penstock import blocking, frames
 from penstock.errors import Unsupported
 from penstock.spark import errors, java, partition_writer
 from penstock.spark.datasource import PenstockDataSource
 
 from support.spark_cluster import HOME, standalone
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 JOB = Path(__file__).with_name("job.py")
 WITHOUT = Path(__file__).with_name("without.py")
@@ -77,8 +77,7 @@ def test_rows_are_written_read_and_streamed(master, embedded, tmp_path):
             "left": 0,
             "register": 1,
         }
-        with client.reader(f"{topic}-copy", position="earliest") as reader:
-            copied = reader.read_frame(2000, timeout=5).to_pylist()
+        copied = frames.read(embedded.url, f"{topic}-copy").to_pylist()
     assert sorted(int(row["value"]) for row in copied) == list(range(1000))
 
 

@@ -35,7 +35,7 @@ def seconds(name: str, value: Duration) -> float:
     """The duration that an argument stands for.
 
     Raises:
-        InvalidArgument: it is none; names the argument.
+        InvalidArgument: it is not a duration; names the argument.
     """
     try:
         return parse.duration(value)

@@ -339,7 +339,7 @@ def test_a_naive_time_is_refused() -> None:
     [
         ({"compresion": "zstd"}, "no option 'compresion'; did you mean 'compression'"),
         ({"encodign": "json"}, "did you mean 'encoding'"),
-        ({"progres": True}, "did you mean 'progress'"),
+        ({"progressbar": True}, "did you mean 'progress'"),
         ({"encoding": "xml"}, "encoding"),
         ({"encoding": "raw"}, "needs value="),
         ({"ack_timeout": "long"}, "ack_timeout: expected a duration"),
