@@ -6,6 +6,9 @@ consumer reads them back. Then a streaming query reads the topic, adds up flight
 writes the totals of each micro-batch to another topic. Counts and sums per carrier must equal those that
 Spark computes from the file; otherwise the exit status is 1. Writes a chart, ``demo.png``.
 
+It needs PySpark 4.2 or newer: before, a stream that reads what there is (``availableNow``) took one batch of
+``ROWS_PER_BATCH`` rows only.
+
 Run by ``make demo``; by hand: ``python examples/demo.py [--rows N] [--chart FILE] [--memory]``.
 """
 

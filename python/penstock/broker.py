@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import warnings
 import weakref
 from pathlib import Path
@@ -27,12 +28,16 @@ OPTIONS = _options.Table(BrokerOptions, "The broker")
 """The options of :class:`Broker`."""
 
 _started: weakref.WeakSet[Broker] = weakref.WeakSet()
+_starting = threading.RLock()
+"""Held while `_started` gets one, and while it is looked through; a finaliser may come in between."""
 
 
 def running_with(folder: str) -> list[Broker]:
     """The brokers of this process that run on a data folder; with the empty name, those in memory."""
     path = Path(folder).resolve() if folder else None
-    return [broker for broker in list(_started) if broker.running and broker._folder == path]
+    with _starting:
+        started = list(_started)
+    return [broker for broker in started if broker.running and broker._folder == path]
 
 
 class Broker:
@@ -62,10 +67,11 @@ class Broker:
 
         self._native = start_broker(values)
         self._folder = Path(values["data"]).resolve() if "data" in values else None
-        _started.add(self)
         self._url = self._native.url
         self._mqtt_url, self._mqtt_ws_url = self._native.mqtt_url, self._native.mqtt_ws_url
         self._tubemq_url = self._native.tubemq_url
+        with _starting:
+            _started.add(self)
 
     @property
     def url(self) -> str:

@@ -280,6 +280,16 @@ def inherited_for(url: str | None) -> tuple[str, dict[str, dict[str, Any]]]:
     return base, {scope: {**set_outside[scope], **queried[scope]} for scope in SCOPES}
 
 
+def of_url(url: str | None) -> dict[str, dict[str, Any]]:
+    """The options of the URL's query alone, by scope.
+
+    Raises:
+        InvalidArgument: as :func:`inherited_for`.
+    """
+    base, query = split_url(url)
+    return options.split(query, of(base).tables)
+
+
 def for_connection(
     url: str | None, given: Mapping[str, Any], only: str | None = None
 ) -> tuple[str, dict[str, Any], Defaults]:

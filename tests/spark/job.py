@@ -1,5 +1,6 @@
-"""job.py MASTER URL TOPIC FOLDER: writes a topic, reads it and copies it as a stream, with a Spark of its
-own, and prints as JSON what came of it. The data source is used before anything calls ``register``.
+"""job.py MASTER URL TOPIC FOLDER: reads TOPIC-first, writes TOPIC, reads it and copies it as a stream, with a
+Spark of its own, and prints as JSON what came of it. Nothing has called ``register`` before the first read:
+``penstock.spark.write`` does it on Spark Connect.
 
 MASTER is a Spark master, or ``remote:`` and one, for a server of Spark Connect.
 """
@@ -51,6 +52,8 @@ class Listener(penstock.spark.LagListener):
 
 
 def run(spark: Any, url: str, topic: str, folder: Path) -> dict[str, Any]:
+    first = spark.read.format("penstock").options(url=url, subscribe=f"{topic}-first").load()
+    found = first.count()
     frame = spark.range(0, ROWS, 1, 2).select(F.col("id").cast("string").alias("value"))
     report = penstock.spark.write(frame, url, topic, value="value")
     options = {"url": url, "subscribe": topic, "startingOffsets": "earliest"}
@@ -78,6 +81,7 @@ def run(spark: Any, url: str, topic: str, folder: Path) -> dict[str, Any]:
     # Spark knows it already.
     penstock.spark.register(spark)
     return {
+        "found": found,
         "written": report.rows,
         "reports": len(report.partitions),
         "read": list(total),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock import blocking
+from penstock import blocking, frames
 from penstock.spark.spark_options import without_those_of_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
@@ -27,8 +27,8 @@ def numbers(spark):
 
 
 def count(url, topic):
-    with blocking.connect(url) as client, client.reader(topic, position="earliest") as reader:
-        return reader.read_frame(1000, timeout=1).num_rows
+    """The number of messages that the topic has, however long it takes to read them."""
+    return frames.read(url, topic).num_rows
 
 
 READS = {
@@ -163,21 +163,37 @@ def test_a_stream_that_cannot_be_written_so_is_refused(embedded, topic, stream, 
     assert count(embedded.url, topic) == 0
 
 
+def jobs(spark):
+    """The number of jobs that have begun, those of streams included, which have a group for each run."""
+    return spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()
+
+
 class Refused:
     """``with Refused(spark, text)``: it fails with that text, and no job has begun."""
 
     def __init__(self, spark, text):
-        self._tracker = spark.sparkContext.statusTracker()
+        self._spark = spark
         self._raises = pytest.raises(Exception, match=text)
 
     def __enter__(self):
-        self._before = set(self._tracker.getJobIdsForGroup())
+        self._before = jobs(self._spark)
         self._raises.__enter__()
 
     def __exit__(self, *error):
         assert self._raises.__exit__(*error), "nothing was raised"
-        assert set(self._tracker.getJobIdsForGroup()) == self._before
+        assert jobs(self._spark) == self._before
         return True
+
+
+def test_jobs_of_batches_and_of_streams_are_counted(spark, embedded, filled, topic, stream, tmp_path):
+    before = jobs(spark)
+    assert spark.read.format("penstock").options(url=embedded.url, subscribe=filled).load().count() == ROWS
+    after = jobs(spark)
+    assert after > before
+    writer = stream().writeStream.format("penstock").trigger(availableNow=True)
+    writer = writer.options(url=embedded.url, topic=topic, value="value", checkpointLocation=str(tmp_path))
+    assert writer.start().awaitTermination(60)
+    assert jobs(spark) > after
 
 
 def test_an_unknown_option_of_a_batch_is_named_with_the_nearest(spark, embedded, filled, numbers):

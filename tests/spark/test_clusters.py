@@ -12,7 +12,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from penstock import blocking
+from penstock import blocking, frames
 from penstock.errors import Unsupported
 from penstock.spark import errors, java, partition_writer
 from penstock.spark.datasource import PenstockDataSource
@@ -63,9 +63,12 @@ def run(*command, **environment):
 def test_rows_are_written_read_and_streamed(master, embedded, tmp_path):
     topic = embedded.topic()
     with blocking.connect(embedded.url) as client:
-        for name in (topic, f"{topic}-copy"):
+        for name in (topic, f"{topic}-copy", f"{topic}-first"):
             client.consumer(name, "keep", position="earliest").close()
+        with client.producer(f"{topic}-first") as producer:
+            producer.send_many([b"%d" % number for number in range(7)])
         assert run(JOB, master, embedded.url, topic, tmp_path) == {
+            "found": 7,
             "written": 1000,
             "reports": 2,
             "read": [1000, 499500],
@@ -74,8 +77,7 @@ def test_rows_are_written_read_and_streamed(master, embedded, tmp_path):
             "left": 0,
             "register": 1,
         }
-        with client.reader(f"{topic}-copy", position="earliest") as reader:
-            copied = reader.read_frame(2000, timeout=5).to_pylist()
+        copied = frames.read(embedded.url, f"{topic}-copy").to_pylist()
     assert sorted(int(row["value"]) for row in copied) == list(range(1000))
 
 

@@ -18,6 +18,7 @@ from support.waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
+OF_COPY = (("query", "copy"), ("query_id", "q1"))
 TOPIC = "persistent://public/default/orders"
 LINE = re.compile(r'(?P<name>\w+)\{(?P<labels>(?:\w+="[^"\\]*",?)+)\} (?P<value>\S+)\Z')
 
@@ -101,13 +102,15 @@ def test_rows_of_a_log_of_mqtt_are_messages():
     assert lags(0, end, {"log": "b", "row": 25, "v": 1}) == [Lag(0, None, None, None, "messages")]
 
 
-@pytest.mark.parametrize("end", [None, "7", '{"topics": [0]}', {"0": 7}, {"row": 1}])
+@pytest.mark.parametrize(
+    "end", [None, "7", '{"topics": [0]}', {"topics": {"a": 5}}, {"topics": {"a": "x"}}, {"0": 7}, {"row": 1}]
+)
 def test_offsets_of_other_sources_are_left_alone(end):
     assert lags(0, end, end) == []
 
 
-def started(run="r1", name="copy"):
-    return SimpleNamespace(id="q1", runId=run, name=name)
+def started(run="r1", name="copy", id="q1"):
+    return SimpleNamespace(id=id, runId=run, name=name)
 
 
 def progressed(run="r1", batch=0, end="(3,7,-1,-1)", latest="(3,9,-1,-1)", rows=10, **changes):
@@ -127,8 +130,8 @@ def progressed(run="r1", batch=0, end="(3,7,-1,-1)", latest="(3,9,-1,-1)", rows=
     return SimpleNamespace(progress=SimpleNamespace(**values))
 
 
-def ended(run="r1", exception=None):
-    return SimpleNamespace(id="q1", runId=run, exception=exception)
+def ended(run="r1", exception=None, id="q1"):
+    return SimpleNamespace(id=id, runId=run, exception=exception)
 
 
 def test_metrics_follow_a_query_and_end_with_it(caplog):
@@ -138,8 +141,8 @@ def test_metrics_follow_a_query_and_end_with_it(caplog):
     listener.onQueryStarted(started())
     listener.onQueryProgress(progressed())
     listener.onQueryProgress(progressed(batch=1, latest="(3,8,-1,-1)"))
-    labels = (("job", "flights"), ("query", "copy"))
-    place = (("job", "flights"), ("query", "copy"), ("source", "0"), ("topic", f"{TOPIC}-"))
+    labels = (("job", "flights"), ("query", "copy"), ("query_id", "q1"))
+    place = (*labels, ("source", "0"), ("topic", f"{TOPIC}-"))
     assert samples(listener.metrics(job="flights")) == {
         ("penstock_spark_batches", labels): 2,
         ("penstock_spark_rows", labels): 20,
@@ -152,7 +155,7 @@ def test_metrics_follow_a_query_and_end_with_it(caplog):
         ("penstock_spark_lag_entries", place): 1,
     }
     listener.onQueryIdle(ended())
-    assert samples(listener.metrics())["penstock_spark_input_rows_per_second", (("query", "copy"),)] == 0
+    assert samples(listener.metrics())["penstock_spark_input_rows_per_second", OF_COPY] == 0
     listener.onQueryTerminated(ended())
     assert listener.queries() == [] and listener.metrics() == ""
     said = [record.getMessage() for record in caplog.records if record.name == "penstock.spark"]
@@ -165,26 +168,59 @@ def test_a_lag_that_is_not_known_has_no_line(caplog):
     listener = LagListener()
     listener.onQueryProgress(progressed(latest="(4,9,-1,-1)", inputRowsPerSecond=math.nan))
     found = samples(listener.metrics())
-    assert found["penstock_spark_partitions_with_unknown_lag", (("query", "copy"),)] == 1
+    assert found["penstock_spark_partitions_with_unknown_lag", OF_COPY] == 1
     assert "lag_entries" not in listener.metrics()
     assert not any("input_rows" in name for name, _ in found)
     assert "unknown in 1 of 1 partitions" in caplog.text
     with pytest.raises(errors.InvalidArgument, match="label"):
         listener.metrics(**{"a-b": 1})
+    for own in ("query", "query_id", "source", "topic", "partition"):
+        with pytest.raises(errors.InvalidArgument, match=f"label '{own}' is the listener's own"):
+            listener.metrics(**{own: 1})
 
 
-def test_runs_are_told_apart_and_all_are_forgotten(caplog):
+def test_queries_are_told_apart_and_all_are_forgotten(caplog):
     listener = LagListener()
     for number in range(50):
-        listener.onQueryStarted(started(f"r{number}", None))
-        listener.onQueryProgress(progressed(f"r{number}", name=None))
+        listener.onQueryStarted(started(f"r{number}", None, f"q{number}"))
+        listener.onQueryProgress(progressed(f"r{number}", name=None, id=f"q{number}"))
     assert len(listener.queries()) == 50
     for number in range(50):
-        listener.onQueryTerminated(ended(f"r{number}", "it broke\nat line 7" if number == 7 else None))
+        exception = "it broke\nat line 7" if number == 7 else None
+        listener.onQueryTerminated(ended(f"r{number}", exception, f"q{number}"))
     assert listener.queries() == []
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
-        "query q1 failed: it broke"
+        "query q7 failed: it broke"
     ]
+
+
+def test_a_query_has_one_run_and_equal_names_are_told_apart():
+    listener = LagListener()
+    listener.onQueryProgress(progressed("r1", rows=10))
+    # Of another session. `samples` refuses a line that is there twice.
+    listener.onQueryProgress(progressed("r2", id="q2", rows=20))
+    # It goes on from its checkpoint, and the end of the run before was not told.
+    listener.onQueryStarted(started("r3"))
+    listener.onQueryProgress(progressed("r3", rows=30))
+    found = samples(listener.metrics())
+    assert {labels: value for (name, labels), value in found.items() if name == "penstock_spark_rows"} == {
+        OF_COPY: 30,
+        (("query", "copy"), ("query_id", "q2")): 20,
+    }
+    assert [query.run_id for query in listener.queries()] == ["r2", "r3"]
+    # What is told of the run before comes too late.
+    listener.onQueryIdle(ended("r1"))
+    listener.onQueryTerminated(ended("r1"))
+    assert [query.input_rows_per_second for query in listener.queries()] == [4.5, 4.5]
+    listener.clear()
+    assert listener.queries() == [] and listener.metrics() == ""
+
+
+def test_a_query_without_a_batch_is_shown():
+    listener = LagListener()
+    listener.onQueryStarted(started())
+    (query,) = listener.queries()
+    assert str(query) == "query copy, no batch yet"
 
 
 def test_nothing_is_raised_into_spark(caplog):
@@ -198,8 +234,11 @@ def test_nothing_is_raised_into_spark(caplog):
         act(SimpleNamespace())
         act(None)
     assert caplog.text.count("was not understood") == 8
-    listener.onQueryProgress(progressed())
-    assert len(listener.queries()) == 1
+    # Offsets of another source do not cost the rest of the report.
+    odd = SimpleNamespace(endOffset='{"v": 1, "topics": {"a": 5}}', latestOffset='{"topics": 5}')
+    listener.onQueryProgress(progressed(sources=[odd, *progressed().progress.sources]))
+    (query,) = listener.queries()
+    assert query.rows == 10 and [lag.source for lag in query.lags] == [1]
 
 
 @pytest.fixture
@@ -225,9 +264,10 @@ def test_opentelemetry_observes_the_same(otel):
     def observed(name):
         return [tuple(one) for one in otel.INSTRUMENTS[f"penstock.spark.{name}"][1](None)]
 
-    assert observed("rows") == [(10, {"query": "copy"})]
+    query = {"query": "copy", "query_id": "q1"}
+    assert observed("rows") == [(10, query)]
     assert observed("lag_entries") == [
-        (2, {"query": "copy", "source": "0", "messaging.destination.name": f"{TOPIC}-"})
+        (2, {**query, "source": "0", "messaging.destination.name": f"{TOPIC}-"})
     ]
     assert observed("lag_messages") == []
     assert otel.INSTRUMENTS["penstock.spark.batches"][0] == "counter"

@@ -372,6 +372,9 @@ def test_positions_for_a_whole_topic(client, service, source):
         ({"subscribe": "a", "endingOffsets": "earliest"}, "endingOffsets: expected"),
         ({"subscribe": "a", "endingOffsets": '{"a": {"0": -2}}'}, "cannot end at"),
         ({"subscribe": "a", "startingTimestamp": "soon"}, "startingTimestamp: 'soon' is no time"),
+        ({"subscribe": "a", "startingTimestamp": "-5"}, "startingTimestamp: -5 is no time"),
+        ({"subscribe": "a", "startingTimestamp": "1969-01-01T00:00:00Z"}, "1969.* is no time"),
+        ({"subscribe": "a", "endingOffsets": '{"a": {"0": "(-1,-1,-1,-1)"}}'}, "cannot end at"),
         ({"subscribe": "a", "minPartitions": "0"}, "minPartitions"),
         ({"subscribe": "a", "columns": "all"}, "columns"),
         ({"subscribe": "a", "token": "secret"}, "plain text"),
@@ -393,6 +396,16 @@ def test_options_of_the_other_form_are_refused():
         read_config({**of, "endingOffsets": "latest"}, "stream")
     with pytest.raises(errors.InvalidArgument, match="use startingOffsets"):
         read_config({**of, "url": "pulsar://localhost:1?consumer.position=earliest"}, "stream")
+
+
+def test_the_environment_of_other_consumers_does_not_matter(monkeypatch):
+    monkeypatch.setenv("PENSTOCK_CONSUMER_TYPE", "shared")
+    monkeypatch.setenv("PENSTOCK_CONSUMER_RECEIVER_QUEUE", "7")
+    of = {"url": "pulsar://localhost:1", "subscribe": "a"}
+    assert read_config(of).consumer.keys() == {"unreadable", "receiver_queue"}
+    for wrong in ({"type": "shared"}, {"url": "pulsar://localhost:1?consumer.type=shared"}):
+        with pytest.raises(errors.InvalidArgument, match="no option 'type'"):
+            read_config({**of, **wrong})
 
 
 def test_names_do_not_depend_on_their_case():

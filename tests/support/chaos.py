@@ -175,6 +175,7 @@ class ChaosProxy:
         """Resets all connections."""
         self._note("cut")
         for passage in list(self._passages):
+            self._note("reset", passage.number)
             passage.reset()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

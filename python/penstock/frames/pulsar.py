@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -14,7 +14,8 @@ from penstock.errors import InvalidArgument
 from penstock.pulsar import MessageId, offsets
 from penstock.pulsar.columns import KAFKA, MORE, PULSAR_SPARK, READ_FRAME
 from penstock.pulsar.patterns import pattern_parts
-from penstock.pulsar.ranges import DEFAULTS, Plan, Range, refuse_options, rows
+from penstock.pulsar.positions import full_name
+from penstock.pulsar.ranges import DEFAULTS, REFUSED, Plan, Range, refuse_options, rows
 
 from .sources import Request, chosen
 
@@ -42,8 +43,11 @@ class PulsarSource:
         self.columns = given or chosen(request.columns, _SETS, (*READ_FRAME, *MORE))
         refuse_options(request.consumer, "penstock.frames", "start")
         self._request = request
-        self._consumer = {**DEFAULTS, **request.consumer}
-        self._own: dict[str, Any] = {"startingOffsetsByTimestampStrategy": "latest"}
+        self._consumer = {**DEFAULTS, **request.options({*REFUSED, "position"})}
+        self._own: dict[str, Any] = {
+            "startingOffsetsByTimestampStrategy": "latest",
+            "readTimeout": request.read_timeout,
+        }
         topics: list[str] = []
         given_topic: Any = request.topic
         if isinstance(given_topic, re.Pattern):
@@ -51,7 +55,7 @@ class PulsarSource:
             pattern_parts(pattern)
             self._own["subscribePattern"] = pattern
         else:
-            names: list[Any] = [given_topic] if isinstance(given_topic, str) else list(given_topic)
+            names: list[Any] = [given_topic] if isinstance(given_topic, str) else _listed(given_topic)
             if not names or not all(isinstance(name, str) and name for name in names):
                 raise InvalidArgument(
                     f"topic is {given_topic!r}: expected the name of a topic, several names, or a pattern"
@@ -86,7 +90,7 @@ def _position(argument: Literal["start", "end"], given: Any, topics: Sequence[st
         if isinstance(given, timedelta):
             return {times: _back(abs(given))}
         if isinstance(given, datetime) or type(given) is int:
-            return {times: parse.epoch_ms(given)}
+            return {times: offsets.timestamp(given)}
         if isinstance(given, str):
             text = given.strip()
             if text.startswith("-"):
@@ -102,10 +106,15 @@ def _position(argument: Literal["start", "end"], given: Any, topics: Sequence[st
         if isinstance(given, Mapping):
             return {positions: parser(given)}
         if isinstance(given, Sequence):
-            return {positions: _of_ids(cast("Sequence[Any]", given), topics)}
+            return {positions: parser(_of_ids(cast("Sequence[Any]", given), topics))}
         raise ValueError(f"{given!r} is no position: {_POSITION}")
     except ValueError as error:
         raise InvalidArgument(f"{argument}: {error}") from None
+
+
+def _listed(topics: Any) -> list[Any]:
+    """Several topics; nothing if it is anything else."""
+    return list(cast("Iterable[Any]", topics)) if isinstance(topics, Iterable) else []
 
 
 def _back(duration: Any) -> int:
@@ -115,17 +124,21 @@ def _back(duration: Any) -> int:
 
 def _of_ids(ids: Sequence[Any], topics: Sequence[str]) -> Any:
     """Ids of messages by their topics and partitions; a word for an id that stands for one."""
+    if not ids:
+        raise ValueError("the list of ids is empty: None stands for no position")
     if len(ids) == 1 and ids[0] in (MessageId.earliest, MessageId.latest):
         return "earliest" if ids[0] == MessageId.earliest else "latest"
     found: dict[str, dict[int, MessageId]] = {}
+    partitions: dict[tuple[str, int], MessageId] = {}
     for each in ids:
         id = MessageId.parse(each) if isinstance(each, str) else each
         if not isinstance(id, MessageId):
             raise ValueError(f"{each!r} is no position: {_POSITION}")
-        if id.topic:
-            found.setdefault(id.topic, {})[-1] = id
-        elif len(topics) == 1:
-            found.setdefault(topics[0], {})[id.partition if id.partition >= 0 else -1] = id
-        else:
+        if not id.topic and len(topics) != 1:
             raise ValueError(f"the message {id} is of one topic, and several are read: say {{topic: id}}")
+        name, number = id.topic or topics[0], max(id.partition, -1)
+        partition = (full_name(name).removesuffix(f"-partition-{number}"), number)
+        if (other := partitions.setdefault(partition, id)) is not id:
+            raise ValueError(f"{other} and {id} are of one partition: give one id for each")
+        found.setdefault(name, {})[-1 if id.topic else number] = id
     return found

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from penstock import parse, protocols
+from penstock import protocols
 from penstock.errors import Closed, InvalidArgument, Unsupported
 from penstock.progress import Progress
 
-from .opening import connected, library
+from .opening import connected, library, seconds
 from .sources import Request, Source
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.pulsar import MessageId
 
     Topic = str | Sequence[str] | re.Pattern[str]
-    Position = str | MessageId | Sequence[MessageId] | Timestamp | timedelta | Mapping[str, Any]
+    Position = str | MessageId | Sequence[MessageId | str] | Timestamp | timedelta | Mapping[str, Any]
     Columns = Sequence[str] | Literal["kafka", "pulsar"]
 
 READ_TIMEOUT = 60.0
@@ -57,8 +56,8 @@ def read(
 
     Args:
         url: URL of a Pulsar service, as for :func:`penstock.connect`. ``"embedded:"`` is the broker that runs
-            in the memory of this process, ``"embedded:./data"`` the one on that folder; if none runs on it,
-            one is started for the call.
+            in the memory of this process, ``"embedded:./data"`` the one on that folder, which must be there;
+            if none runs on it, one is started for the call.
         topic: a topic, partitioned or not, or a partition; several of them; or a pattern, as
             :meth:`penstock.pulsar.PulsarClient.consumer` takes it,
             ``re.compile("persistent://public/default/orders-.*")``.
@@ -129,6 +128,8 @@ def scan(
     Raises:
         InvalidArgument, TopicNotFound, Unsupported, ImportError ...: as :func:`read`.
     """
+    if "progress" in options:
+        raise InvalidArgument("scan has no option 'progress': rows come as they are asked for")
     reading = _Reading(url, topic, start, end, columns, read_timeout, fail_on_data_loss, options)
     with reading.connected() as client:
         parts = reading.source.plan(client)
@@ -140,7 +141,8 @@ class Scan:
 
     What is read was fixed when it was made. Each iteration, and each use as a stream, connects and reads it
     from its beginning, so all of them have the same rows, as long as the topic keeps them; several at a time
-    do not affect each other. An iteration that is left, or an error, ends its connection.
+    do not affect each other. An iteration ends its connection with its last batch, with an error, and when
+    it is closed or collected as garbage. Until then one of ``embedded:./data`` keeps the folder in use.
 
     A batch has up to 10,000 rows or 4 MiB of payload. In memory are the batch that the caller has, the one
     that follows, and what the reader fetches ahead (``receiver_queue``, ``receive_buffer``). Partitions are
@@ -150,7 +152,7 @@ class Scan:
     def __init__(self, reading: _Reading, parts: Sequence[Any]) -> None:
         self._reading = reading
         self._parts = parts
-        self._lock = threading.Lock()
+        # Without a lock: an iteration that is left ends in a finaliser, which may run in between anywhere.
         self._clients: set[Any] = set()
         self._closed = False
 
@@ -182,14 +184,16 @@ class Scan:
         if not self._parts:
             return
         with self._reading.connected() as client:
-            with self._lock:
-                self._check()
-                self._clients.add(client)
+            self._clients.add(client)
             try:
-                yield from self._reading.batches(client, self._parts, names)
+                # Now: either this sees that it is closed, or `close` sees the client.
+                self._check()
+                for batch in self._reading.batches(client, self._parts, names):
+                    # The one that follows may have been there before `close`.
+                    self._check()
+                    yield batch
             finally:
-                with self._lock:
-                    self._clients.discard(client)
+                self._clients.discard(client)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows as a ``pyarrow.RecordBatchReader``. It connects with the first batch.
@@ -249,10 +253,8 @@ class Scan:
     def close(self) -> None:
         """Ends all iterations; later ones raise :class:`penstock.errors.Closed`. An object that is not
         iterated holds nothing that needs to be closed."""
-        with self._lock:
-            self._closed = True
-            clients, self._clients = self._clients, set()
-        for client in clients:
+        self._closed = True
+        for client in self._clients.copy():
             client.close()
 
     def _check(self) -> None:
@@ -299,17 +301,19 @@ class _Reading:
         self._url = url
         # A mistake shows before anything is connected.
         protocols.resolve(scopes[0], {**inherited["client"], **self._client})
-        consumer = {**inherited["consumer"], **consumer}
-        protocols.resolve(scopes[1], consumer)
+        protocols.resolve(scopes[1], {**inherited["consumer"], **consumer})
+        queried = protocols.of_url(url)["consumer"]
+        outside = {name: value for name, value in inherited["consumer"].items() if name not in queried}
         self.name = f"{base} {topic!r}"
+        timeout = seconds("read_timeout", read_timeout)
         self.source = _source(
             key,
-            Request(topic, start, end, columns, _seconds(read_timeout), fail_on_data_loss, consumer),
+            Request(topic, start, end, columns, timeout, fail_on_data_loss, {**queried, **consumer}, outside),
         )
 
     def connected(self) -> contextlib.AbstractContextManager[Any]:
         """A client, closed at the end of its ``with`` block."""
-        return connected(self._url, self._client)
+        return connected(self._url, self._client, creates=False)
 
     def schema(self) -> pa.Schema:
         """The columns of the source."""
@@ -370,10 +374,3 @@ def _type(column: Column) -> pa.DataType:
         "timestamp": pyarrow.timestamp("us", "UTC"),
         "map<string,string>": pyarrow.map_(text, text),
     }[column.kind]
-
-
-def _seconds(value: Duration) -> float:
-    try:
-        return parse.duration(value)
-    except ValueError as error:
-        raise InvalidArgument(f"read_timeout: {error}") from None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from penstock.errors import InvalidArgument
 
@@ -24,7 +24,14 @@ class Request:
     read_timeout: float
     fail_on_data_loss: bool
     consumer: Mapping[str, Any]
-    """Options of the consumer, those of the URL and the environment included."""
+    """Options of the consumer, those of the URL included."""
+    environment: Mapping[str, Any]
+    """Options of consumers in the environment, which may be for others."""
+
+    def options(self, refused: Collection[str]) -> dict[str, Any]:
+        """All options of the consumer, without those of the environment that the source refuses."""
+        outside = {name: value for name, value in self.environment.items() if name not in refused}
+        return {**outside, **self.consumer}
 
 
 class Source(Protocol):
@@ -68,12 +75,14 @@ def chosen(given: Any, sets: Mapping[str, tuple[Column, ...]], known: Sequence[C
             return sets[given]
         names = ", ".join(repr(name) for name in sets)
         raise InvalidArgument(f"columns={given!r}: expected a list of names of columns, or one of {names}")
+    if not isinstance(given, Iterable):
+        raise InvalidArgument(f"columns={given!r}: expected a list of names of columns")
     of = {column.name: column for column in known}
-    names = list(given)
+    names = list(cast("Iterable[Any]", given))
     if not names:
         raise InvalidArgument("columns: at least one is needed")
     for name in names:
-        if name not in of:
+        if not isinstance(name, str) or name not in of:
             raise InvalidArgument(f"there is no column {name!r}, only {', '.join(of)}")
         if names.count(name) > 1:
             raise InvalidArgument(f"columns: {name!r} is given twice")

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock import _frames, parse, protocols
+from penstock import _frames, protocols
 from penstock._frames import ACK_TIMEOUT
 from penstock._missing import refuse_all
 from penstock.errors import Error, InvalidArgument, Timeout, Unsupported
 from penstock.progress import Progress
 
-from .opening import connected, library
+from .opening import connected, library, seconds
+from .reading import Scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +50,7 @@ _ARGUMENTS = (
     "schema",
     "topic_column",
     "ack_timeout",
+    "progress",
 )
 
 
@@ -90,8 +92,10 @@ def write(
     """Sends each row of a DataFrame as a message, and returns when the broker has acknowledged all of them.
 
     Rows are sent in lots of up to 10,000 or 16 MiB, in their order. A stream that is larger than memory is
-    taken batch by batch: three lots are in memory, two that are sent and one that is encoded. A lot is
-    checked before its first row is sent; the lots before it have been sent by then.
+    taken batch by batch: in memory are three lots, two that are sent and one that is encoded, and the batch
+    that it comes from. A lot is checked before its first row is sent; the lots before it have been sent by
+    then. After ``Timeout`` and Ctrl-C the connection is given up at once, and rows without an answer may
+    arrive or not.
 
     Args:
         frame: anything with the Arrow PyCapsule interface: a table of pyarrow, polars, pandas 2.2+ or duckdb,
@@ -160,7 +164,7 @@ def write(
     reader = _reader(frame)
     named = [str(column) for column in roles.values() if column and column != row_topic]
     _check_columns(reader.schema.names, [*named, *_frames.topic_columns(row_topic)])
-    sending = _Sending(roles, given, _seconds(ack_timeout))
+    sending = _Sending(roles, given, seconds("ack_timeout", ack_timeout))
     what = topic or topic_column or ""
     with (
         connected(url, clients) as client,
@@ -171,8 +175,12 @@ def write(
             for lot in _lots(reader):
                 bar.advance(sending.send(producer, lot))
             bar.advance(sending.settle(0))
-        except Error as error:
-            error.add_note(f"{sending.rows} rows have been acknowledged, and others may have been sent")
+        except BaseException as error:
+            if isinstance(error, Error):
+                error.add_note(f"{sending.rows} rows have been acknowledged, and others may have been sent")
+            if isinstance(error, Timeout) or not isinstance(error, Exception):
+                # The end of the blocks would wait for the broker, which may be gone.
+                client.abandon()
             raise
     return WriteReport(sending.rows, sending.bytes, time.monotonic() - started, sending.first, sending.last)
 
@@ -210,7 +218,12 @@ def _check_columns(known: list[str], wanted: list[str | None]) -> None:
 
 
 def _reader(frame: Any) -> pa.RecordBatchReader:
+    """The batches of a frame. The C interface has no types of errors, so it is for what has nothing else."""
     pyarrow = library("pyarrow", "frames")
+    if isinstance(frame, pyarrow.RecordBatchReader):
+        return frame
+    if isinstance(frame, Scan):
+        return frame.to_reader()
     if hasattr(frame, "__arrow_c_stream__"):
         return pyarrow.RecordBatchReader.from_stream(frame)
     batch = pyarrow.record_batch(frame)
@@ -269,10 +282,3 @@ class _Sending:
         if not isinstance(answers[0], int):
             self.first = self.first or answers[0]
             self.last = answers[-1]
-
-
-def _seconds(value: Duration) -> float:
-    try:
-        return parse.duration(value)
-    except ValueError as error:
-        raise InvalidArgument(f"ack_timeout: {error}") from None

@@ -18,6 +18,7 @@ from penstock.pulsar import MessageId
 
 Where: TypeAlias = "Edge | MessageId"
 """A position in a partition."""
+_EDGES: dict[MessageId, Where] = {MessageId.earliest: "earliest", MessageId.latest: "latest"}
 _EXAMPLE = '{"topic": {"0": "(12,4,0,-1)"}}'
 
 
@@ -36,19 +37,20 @@ def _each(topic: str, of: Any) -> dict[int, Where]:
     if isinstance(of, Mapping):
         return {_number(part): _where(where) for part, where in cast("Mapping[Any, Any]", of).items()}
     if isinstance(of, MessageId):
-        return {of.partition if of.partition >= 0 else -1: of}
+        return {of.partition if of.partition >= 0 else -1: _where(of)}
     # pulsar-spark has each partition under its full name.
     return {-1: _where(of)}
 
 
 def _where(value: Any) -> Where:
     if isinstance(value, MessageId):
-        return value
+        # An id may stand for an edge.
+        return _EDGES.get(value, value)
     if (edge := _offsets.edge(value)) is not None:
         return edge
     try:
         if isinstance(value, str):
-            return MessageId.parse(value)
+            return _where(MessageId.parse(value))
         if isinstance(value, list) and all(isinstance(byte, int) for byte in cast("list[Any]", value)):
             # A serialised id, as signed bytes.
             return MessageId.from_bytes(bytes(byte & 0xFF for byte in cast("list[int]", value)))
@@ -82,9 +84,12 @@ def timestamp(value: Any) -> int:
                     f"{value!r} is no time: expected milliseconds since 1970, or 2026-01-31T12:00:00+01:00"
                 ) from None
     try:
-        return parse.epoch_ms(value)
+        ms = parse.epoch_ms(value)
     except InvalidArgument as error:
         raise ValueError(str(error)) from None
+    if not 0 <= ms < 1 << 63:
+        raise ValueError(f"{value} is no time: expected one from 1970 on, as milliseconds from 0 on")
+    return ms
 
 
 def timestamps(value: Any) -> dict[str, dict[int, int]]:

@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import contextlib
 import logging
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock._native import MessageId
+from penstock._native import MessageId, PulsarMessage
 from penstock.errors import DataLost, InvalidArgument, Timeout, TopicNotFound
 
 from .offsets import Where
@@ -26,10 +27,19 @@ if TYPE_CHECKING:
 
     from .blocking import PulsarClient, PulsarConsumer
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 log = logging.getLogger("penstock.pulsar")
 
 SHORT = 5.0
-"""Seconds to wait for a message that is there, unless it is part of one only."""
+"""Seconds of silence after which it is asked whether there is only a part of a message."""
+PATIENCE = 60.0
+"""Default of ``readTimeout``, the longest time in seconds without a message that the broker says is there."""
+PROBES = 16
+"""Partitions that are asked for their messages at a time."""
+_INCOMPLETE = ("orphaned_chunks", "dropped_chunked_messages", "expired_chunked_messages")
+"""Counters of a reader that has seen parts of messages."""
 _BY_PARTITION = (
     "startingOffsets",
     "endingOffsets",
@@ -40,7 +50,6 @@ _OF_PROBES = (
     "read_compacted",
     "max_chunked_message",
     "max_pending_chunked_messages",
-    "chunked_message_timeout",
 )
 REFUSED = {
     "start_inclusive": "reading begins behind the message that is given",
@@ -58,6 +67,24 @@ DEFAULTS = {"unreadable": "fail"}
 """Options of a consumer that have another default for ranges."""
 DEPTH = 12
 """How often a range over several ledgers is halved at most to get to the size that is asked for."""
+
+
+def _each(act: Callable[[T], R], things: Sequence[T]) -> list[R]:
+    """The results for several things, of which a few are worked on at a time."""
+    if len(things) <= 1:
+        return [act(thing) for thing in things]
+    threads = concurrent.futures.ThreadPoolExecutor(PROBES, "penstock-plan")
+    try:
+        return list(threads.map(act, things))
+    finally:
+        # After an error or Ctrl-C the others end with the client.
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _resolved(client: PulsarClient, consumer: Mapping[str, Any]) -> dict[str, Any]:
+    """Checked options of a consumer. They are all that there are: the environment may have others, for other
+    consumers."""
+    return client._defaults.protocol.resolve("consumer", dict(consumer), {})
 
 
 def refuse_options(consumer: Mapping[str, Any], owner: str, start: str) -> None:
@@ -123,6 +150,8 @@ class Plan:
         self._client = client
         self._called = called or {}
         self._own = collections.defaultdict[str, Any](lambda: None, own)
+        timeout: float | None = self._own["readTimeout"]
+        self._timeout = PATIENCE if timeout is None else max(timeout, SHORT)
         self._consumer = {name: value for name, value in (consumer or {}).items() if name in _OF_PROBES}
         self._listed: dict[str, set[str]] = {}
         self._known: dict[str, _Ends] = {}
@@ -138,9 +167,8 @@ class Plan:
         parts = self.parts()
         self.check(parts)
         last = self.last(parts)
-        whole = [self._bounds(part, last.get(part.topic)) for part in parts]
-        whole = [each for each in whole if each is not None]
-        return self.split(whole)
+        whole = _each(lambda part: self._bounds(part, last.get(part.topic)), parts)
+        return self.split([each for each in whole if each is not None])
 
     def parts(self, *, skip: bool = False) -> list[Part]:
         """The partitions that the options name, each once.
@@ -258,7 +286,7 @@ class Plan:
         start = reader_start(options["position"])
         if start:
             options["position"] = "earliest"
-        values = self._client._defaults.resolve("consumer", options) | {"creates_topic": False}
+        values = _resolved(self._client, options) | {"creates_topic": False}
         return self._client._open_reader(topics, reader_name(), values, start)
 
     def start(self, part: Part, last: MessageId | None, default: Where) -> tuple[MessageId | None, bool]:
@@ -367,16 +395,37 @@ class Plan:
         return ends
 
     def _message(self, topic: str, position: Any, inclusive: bool) -> _Found | None:
-        """The first message from a position on; ``None`` if there is none, or only parts of one."""
-        with self._reader([topic], position=position, start_inclusive=inclusive) as reader:
-            if not reader.has_message_available():
-                return None
-            try:
-                message = reader.receive(timeout=SHORT)
-            except Timeout:
+        """The first message from a position on; ``None`` if there is none, or only parts of one.
+
+        Raises:
+            Timeout: the broker has a message, and it does not come.
+        """
+        # Incomplete messages are given up before the reader has been silent for `SHORT`.
+        chunks = {"chunked_message_timeout": SHORT * 0.8}
+        with self._reader([topic], position=position, start_inclusive=inclusive, **chunks) as reader:
+            message = self._received(reader)
+            if message is None:
                 return None
             begin = reader._native.first_chunk(message)
             return _Found(message.id, begin or message.id, message.index, message.publish_time)
+
+    def _received(self, reader: PulsarConsumer[bytes]) -> PulsarMessage | None:
+        """The next message of a reader; ``None`` if there is none, or only parts of one."""
+        until = time.monotonic() + self._timeout
+        while reader.has_message_available():
+            left = until - time.monotonic()
+            try:
+                return reader.receive(timeout=max(min(SHORT, left), 0.0))
+            except Timeout as error:
+                counted = reader.stats()
+                if any(counted[name] for name in _INCOMPLETE):
+                    return None
+                if time.monotonic() >= until:
+                    raise Timeout(
+                        "the broker says that there is a message, and none came within"
+                        f" {self._timeout:g} s ({error})"
+                    ) from error
+        return None
 
     def _pieces(self, ends: _Ends, pieces: int, most: int | None, depth: int) -> list[Range]:
         part = ends.part
@@ -547,7 +596,7 @@ def rows(
         DataLost: it ends before.
         Timeout: a message does not come.
     """
-    values = client._defaults.resolve("consumer", dict(consumer))
+    values = _resolved(client, consumer)
     span = (part.topic, part.start, part.inclusive, part.end)
     try:
         reader = client._native.range(*span, columns, timeout, fails_on_loss, values).wait()

@@ -45,7 +45,7 @@ def lags(source: int, end: Any, latest: Any) -> list[Lag]:
         One for each partition; none for sources of others.
     """
     ends, ahead = _object(end), _object(latest)
-    if isinstance(ends.get("topics"), dict):
+    if "v" in ends and isinstance(ends.get("topics"), dict):
         by_topic: dict[str, Any] = ends["topics"]
         last: dict[str, Any] | None = ahead.get("topics")
         of_tubemq = any(isinstance(of, dict) for of in (*by_topic.values(), *(last or {}).values()))

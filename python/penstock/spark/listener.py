@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from penstock import _metrics, telemetry
+from penstock.errors import InvalidArgument
 
 from .lag import Lag, lags
 
@@ -60,7 +61,10 @@ class QueryProgress:
         """The state after a report of Spark."""
         found: list[Lag] = []
         for number, source in enumerate(progress.sources):
-            found += lags(number, source.endOffset, source.latestOffset)
+            try:
+                found += lags(number, source.endOffset, source.latestOffset)
+            except Exception:
+                log.debug("offsets of source %s of query %s were not understood", number, self.label)
         seconds = progress.batchDuration / 1000
         return dataclasses.replace(
             self,
@@ -76,6 +80,8 @@ class QueryProgress:
         )
 
     def __str__(self) -> str:
+        if self.last_batch_seconds is None:
+            return f"query {self.label}, no batch yet"
         known = sum(lag.amount or 0 for lag in self.lags)
         units = "/".join(sorted({lag.unit for lag in self.lags})) or "messages"
         text = (
@@ -119,36 +125,50 @@ class LagListener(StreamingQueryListener):
 
     It works on classic PySpark and on Spark Connect, and raises nothing into Spark. It logs the beginning and
     the end of queries (``INFO``) and their batches (``DEBUG``) under the logger ``penstock.spark``. A query
-    that has ended is forgotten. Lags need PySpark 4.2: before, Spark reports no latest offsets of Python's
-    sources, and they are unknown.
+    that has ended is forgotten, and so is a run when the query goes on in another one. Lags need PySpark 4.2:
+    before, Spark reports no latest offsets of Python's sources, and they are unknown.
+
+    Spark tells a listener that was removed nothing more, not even the end of queries: call :meth:`clear`
+    after ``removeListener``.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._queries: dict[str, QueryProgress] = {}
+        """By id: a query has one run at a time."""
 
     def queries(self) -> list[QueryProgress]:
         """The queries that run, in the order in which they began."""
         with self._lock:
             return list(self._queries.values())
 
+    def clear(self) -> None:
+        """Forgets all queries. Those of which Spark reports later are known again."""
+        with self._lock:
+            self._queries.clear()
+
     def metrics(self, **labels: object) -> str:
         """The metrics in the text format of Prometheus, for an endpoint of your own; its content type is
         ``text/plain; version=0.0.4``. Their names begin with ``penstock_spark_``. The labels of each are
-        ``query``, the name or else the id of the query, and of lags ``source``, ``topic`` and ``partition``.
+        ``query``, the name or else the id of the query, and ``query_id``, which tells queries of several
+        sessions apart; those of lags also ``source``, ``topic`` and ``partition``.
         A lag that is not known has no line, and counts in ``partitions_with_unknown_lag``.
 
         Args:
             labels: labels of every line, for example ``job="flights"``.
 
         Raises:
-            InvalidArgument: a name of a label that Prometheus does not take.
+            InvalidArgument: a name of a label that Prometheus does not take, or one of the names above.
         """
         _metrics.label_text(labels)
+        if own := [name for name in labels if name in _OWN_LABELS]:
+            raise InvalidArgument(
+                f"metrics: the label {own[0]!r} is the listener's own: give yours another name"
+            )
         queries = self.queries()
         lines: list[str] = []
         for name, kind, _, text in _OF_QUERY:
-            samples = [({"query": label}, value) for label, value in _values(queries, name)]
+            samples = list(_values(queries, name))
             lines += _described(name, kind, text, samples, labels)
         for name, unit, _, text in _OF_PARTITION:
             lines += _described(name, "gauge", text, list(_samples(queries, unit)), labels)
@@ -168,9 +188,7 @@ class LagListener(StreamingQueryListener):
         meter, observation = telemetry.meter(meter_provider)
 
         def of_query(name: str) -> Callable[[Any], list[Any]]:
-            return lambda _: [
-                observation(value, {"query": label}) for label, value in _values(self.queries(), name)
-            ]
+            return lambda _: [observation(value, labels) for labels, value in _values(self.queries(), name)]
 
         def of_partition(unit: str) -> Callable[[Any], list[Any]]:
             return lambda _: [
@@ -194,47 +212,60 @@ class LagListener(StreamingQueryListener):
         """Called by Spark."""
         with _quietly():
             progress = event.progress
-            run = str(progress.runId)
-            with self._lock:
-                # The listener may have been added later than the query.
-                known = self._queries.get(run) or QueryProgress(str(progress.id), run, progress.name)
-            query = known.after(progress)
+            id, run = str(progress.id), str(progress.runId)
+            # The listener may have been added later than the query.
+            query = (self._run(id, run) or QueryProgress(id, run, progress.name)).after(progress)
             self._put(query)
             log.debug("%s", query)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         """Called by Spark."""
-        with _quietly(), self._lock:
-            run = str(event.runId)
-            if (query := self._queries.get(run)) is not None:
+        with _quietly():
+            if (query := self._run(str(event.id), str(event.runId))) is not None:
                 idle = {"input_rows_per_second": 0.0, "processed_rows_per_second": 0.0}
-                self._queries[run] = dataclasses.replace(query, **idle)
+                self._put(dataclasses.replace(query, **idle))
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         """Called by Spark."""
         with _quietly():
-            with self._lock:
-                query = self._queries.pop(str(event.runId), None)
+            query = self._run(str(event.id), str(event.runId))
+            if query is not None:
+                with self._lock:
+                    self._queries.pop(query.id, None)
             name = query.label if query else event.id
             if event.exception:
                 log.warning("query %s failed: %s", name, event.exception.partition("\n")[0])
             else:
                 log.info("query %s ended", name)
 
+    def _run(self, id: str, run: str) -> QueryProgress | None:
+        """A query, if it is known in this run."""
+        with self._lock:
+            query = self._queries.get(id)
+        return query if query is not None and query.run_id == run else None
+
     def _put(self, query: QueryProgress) -> None:
         with self._lock:
-            self._queries[query.run_id] = query
+            if query.id in self._queries and self._queries[query.id].run_id != query.run_id:
+                # It began after the others.
+                del self._queries[query.id]
+            self._queries[query.id] = query
 
 
+_OWN_LABELS = ("query", "query_id", "source", "topic", "partition")
 _ATTRIBUTES = {"topic": "messaging.destination.name", "partition": "messaging.destination.partition.id"}
 
 
-def _values(queries: list[QueryProgress], name: str) -> Iterator[tuple[str, float]]:
+def _labels(query: QueryProgress) -> dict[str, str]:
+    return {"query": query.label, "query_id": query.id}
+
+
+def _values(queries: list[QueryProgress], name: str) -> Iterator[tuple[dict[str, str], float]]:
     """Labels of the queries that have a value, and the values."""
     for query in queries:
         value: float | None = getattr(query, name)
         if value is not None:
-            yield query.label, value
+            yield _labels(query), value
 
 
 def _samples(queries: list[QueryProgress], unit: str) -> Iterator[tuple[dict[str, str], int]]:
@@ -243,7 +274,7 @@ def _samples(queries: list[QueryProgress], unit: str) -> Iterator[tuple[dict[str
         for lag in query.lags:
             if lag.unit != unit or lag.amount is None:
                 continue
-            labels = {"query": query.label, "source": str(lag.source)}
+            labels = {**_labels(query), "source": str(lag.source)}
             if lag.topic is not None:
                 labels["topic"] = lag.topic
             if lag.partition is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import itertools
 import os
 import re
 import signal
@@ -20,7 +21,8 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock import blocking, errors, frames
-from penstock.pulsar import Schema
+from penstock.pulsar import Schema, ranges
+from penstock.pulsar.blocking import PulsarConsumer
 
 from support.observing import behind
 from support.pulsar.chunks import Chunks
@@ -152,6 +154,8 @@ def test_ids_of_partitions(door: Any, service: PulsarService) -> None:
     assert message.id.topic
     assert frames.read(service.url, topic, start=message.id).num_rows == 39
     assert frames.read(service.url, [topic, service.topic(1)], start=message.id).num_rows == 39
+    with pytest.raises(errors.InvalidArgument, match="are of one partition: give one id for each"):
+        frames.read(service.url, topic, start=[message.id, str(ids[max(message.id.partition, 0)])])
     for wrong, text in (
         ({topic: {"7": "latest"}}, "start: .* has no partition 7"),
         ({"other": {"0": "latest"}}, "start: 'other' is not read"),
@@ -181,6 +185,69 @@ def test_from_one_time_to_another(door: Any, service: PulsarService) -> None:
     assert read(start=ago) == read(start="-1h") == list(range(30))
     assert read(end="-1h") == []
     assert read(start=datetime.datetime.now(datetime.UTC) + ago) == [], "a time that is to come"
+
+
+def test_a_slow_broker_changes_no_rows(
+    door: Any, service: PulsarService, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept(door, topic)
+    fill(door, topic, 10)
+    calls = itertools.count()
+    receive = PulsarConsumer.receive
+
+    def late(consumer: Any, timeout: float) -> Any:
+        # The first call of two is too early, and later on each one.
+        if next(calls) % 2 == 0 or always:
+            time.sleep(timeout)
+            raise errors.Timeout("no message in time")
+        return receive(consumer, timeout)
+
+    always = False
+    monkeypatch.setattr(ranges, "SHORT", 1.0)
+    monkeypatch.setattr(PulsarConsumer, "receive", late)
+    assert frames.read(service.url, topic, start="-1h").num_rows == 10
+    assert frames.read(service.url, topic, end="-1h").num_rows == 0
+    assert next(calls) >= 4
+    always = True
+    for position in ({"start": "-1h"}, {"end": "-1h"}):
+        with pytest.raises(errors.Timeout, match="none came within 2 s"):
+            frames.read(service.url, topic, read_timeout=2, **position)
+
+
+def test_a_part_of_a_message_is_no_message_at_a_time(
+    door: Any, service: PulsarService, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "SHORT", 2.0)
+    kept(door, topic)
+    chunks = Chunks(service, topic)
+    # One that is not complete yet, one without a beginning, and one with a hole.
+    for send in ([("young", 0, 2)], [("late", 1, 2)], [("hole", 0, 3), ("hole", 2, 3)]):
+        time.sleep(0.05)
+        before = int(time.time() * 1000)
+        time.sleep(0.05)
+        for part in send:
+            chunks.send(*part)
+        started = time.monotonic()
+        assert frames.read(service.url, topic, start=before).num_rows == 0, send
+        assert time.monotonic() - started < 20
+
+
+def test_many_partitions_are_asked_for_a_time_at_once(
+    door: Any, service: PulsarService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kept(door, service.topic(partitions=8))
+    fill(door, topic, 80, batching=False, routing="round_robin")
+    receive = PulsarConsumer.receive
+
+    def late(consumer: Any, timeout: float) -> Any:
+        # Each of them comes when all have been asked for.
+        asked.wait(20)
+        return receive(consumer, timeout)
+
+    asked = threading.Barrier(8)
+    monkeypatch.setattr(PulsarConsumer, "receive", late)
+    assert frames.read(service.url, topic, start="-1h")["value"].null_count == 0
+    assert frames.read(service.url, topic, end="-1h").num_rows == 0
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd", "lz4"])
@@ -271,8 +338,10 @@ def test_a_scan_can_be_iterated_several_times_and_left(door: Any, service: Pulsa
         assert max(batch.num_rows for batch in scanned) <= 10_000
         left = iter(scanned)
         next(left)
+        # The batch that follows is there.
+        time.sleep(0.5)
     with pytest.raises(errors.Closed):
-        list(left)
+        next(left)
     for use in (iter, pa.table, frames.Scan.read_all, frames.Scan.to_polars):
         with pytest.raises(errors.Closed):
             use(scanned)
@@ -303,6 +372,35 @@ def test_libraries_take_a_scan_as_it_is(door: Any, service: PulsarService) -> No
     assert lazy.head(3).collect().height == 3
     assert lazy.join(lazy, on="message_id").select(pl.len()).collect().item() == 20_000
     assert lazy.filter(pl.col("key") == "none").collect().height == 0
+
+
+@pytest.mark.parametrize("how", ["python", "polars"])
+def test_an_error_in_the_middle_of_a_scan_is_one_of_penstock(
+    door: Any, service: PulsarService, topic: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.frames import pulsar
+
+    kept(door, topic)
+    with door.producer(topic) as producer:
+        producer.send_many([b"x" * 10_000] * 3_000)
+
+    def rows(*given: Any) -> Iterator[Any]:
+        for batch in original(*given):
+            seen.append(len(batch))
+            yield batch
+            if len(seen) == 1:
+                service.delete_topic(topic)
+
+    seen: list[int] = []
+    original = pulsar.rows
+    monkeypatch.setattr(pulsar, "rows", rows)
+    scanned = frames.scan(service.url, topic, receive_buffer="1 MiB")
+    with pytest.raises(errors.DataLost, match="deleted"):
+        if how == "python":
+            list(scanned)
+        else:
+            scanned.to_polars().select("message_id").collect()
+    assert 0 < sum(seen) < 3_000, "it was in the middle"
 
 
 def test_polars_reads_no_more_than_it_needs(
@@ -386,11 +484,14 @@ async def test_lost_connections_lose_no_rows(door: Any, service: PulsarService) 
 
         report = await asyncio.to_thread(write)
         assert report.rows == count
+        # The first connection, and at least one that followed it.
+        lost = proxy.counts["reset"]
+        assert lost >= 2
         written = numbers(await asyncio.to_thread(frames.read, service.url, topic))
         # A row whose receipt was lost is sent again.
         assert list(dict.fromkeys(written)) == list(range(count))
         assert await asyncio.to_thread(read) == written
-        assert proxy.counts["cut"] >= 6
+        assert proxy.counts["reset"] > lost
 
 
 def test_closing_ends_an_iteration_in_another_thread(door: Any, service: PulsarService, topic: str) -> None:

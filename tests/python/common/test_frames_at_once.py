@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import os
 import pty
+import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,9 @@ import pytest
 
 import penstock
 from penstock import blocking, errors, frames
-from penstock.frames import writing
+from penstock.broker import running_with
+from penstock.frames import opening, writing
+from penstock.pulsar import MessageId
 
 TABLE = pa.table(
     {
@@ -134,6 +140,99 @@ def test_an_embedded_url_with_a_folder(tmp_path: Path) -> None:
         assert client.connected, "the folder is free again"
 
 
+def test_a_folder_that_is_not_there_is_not_created_by_reading(tmp_path: Path) -> None:
+    for function in (frames.read, frames.scan):
+        with pytest.raises(errors.InvalidArgument, match=r"there is no folder .*typo"):
+            function(f"embedded:{tmp_path}/typo", "sales")
+    assert not (tmp_path / "typo").exists()
+
+
+def within(seconds: float, act: Callable[[], Any]) -> Any:
+    """The result of an act that must not hang."""
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(act()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert results, "it hangs, or has failed"
+    return results[0]
+
+
+def test_an_iteration_may_end_while_another_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = (f"embedded:{tmp_path}/{name}" for name in ("one", "other"))
+    for url in (one, other):
+        frames.write(TABLE, url, "sales", value="payload")
+    left = iter(frames.scan(one, "sales"))
+    next(left)
+    start = penstock.Broker.__init__
+
+    def collected(broker: Any, **options: Any) -> None:
+        # As the collector of garbage does it, wherever the thread is.
+        left.close()
+        start(broker, **options)
+
+    monkeypatch.setattr(penstock.Broker, "__init__", collected)
+    assert within(30, lambda: frames.read(other, "sales").num_rows) == 3
+    assert within(30, lambda: frames.read(one, "sales").num_rows) == 3
+
+
+def test_an_iteration_may_end_anywhere_in_this_module(tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path}/data"
+    frames.write(TABLE, url, "sales", value="payload")
+    left = iter(frames.scan(url, "sales"))
+    next(left)
+
+    def ended() -> int:
+        with opening._lock:
+            left.close()
+        return frames.read(url, "sales").num_rows
+
+    assert within(30, ended) == 3
+    assert not opening._shared and not opening._left
+
+
+def test_threads_share_the_broker_of_a_folder(tmp_path: Path) -> None:
+    url = f"embedded:{tmp_path}/data"
+    frames.write(TABLE, url, "sales", value="payload")
+
+    def read(_: int) -> list[int]:
+        return [frames.read(url, "sales").num_rows for _ in range(5)]
+
+    with concurrent.futures.ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(read, range(6))) == [[3] * 5] * 6
+    assert not opening._shared and not opening._left
+    # One that does not start is no hindrance to the next.
+    (tmp_path / "file").write_text("")
+    for _ in range(2):
+        with pytest.raises(errors.IoError):
+            frames.write(TABLE, f"embedded:{tmp_path}/file/data", "sales", value="payload")
+    assert not opening._shared
+
+
+def test_brokers_may_start_while_one_is_looked_for() -> None:
+    stop = threading.Event()
+
+    def look() -> int:
+        found = 0
+        while not stop.is_set():
+            found += len([broker.url for broker in running_with("")])
+        return found
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(4) as threads:
+            looks = [threads.submit(look) for _ in range(4)]
+            try:
+                with contextlib.ExitStack() as running:
+                    for _ in range(60):
+                        running.enter_context(penstock.Broker())
+            finally:
+                stop.set()
+            assert all(look.result() for look in looks)
+    finally:
+        sys.setswitchinterval(interval)
+
+
 def test_an_embedded_url_is_the_broker_in_the_memory_of_this_process() -> None:
     with pytest.raises(errors.InvalidArgument, match="no broker runs in the memory of this process"):
         frames.write(TABLE, "embedded:", "sales", value="payload")
@@ -166,18 +265,30 @@ def test_an_embedded_url_is_the_broker_in_the_memory_of_this_process() -> None:
         ({"start": 1.5}, "start: 1.5 is no position"),
         ({"start": True}, "start: True is no position"),
         ({"start": "-soon"}, "start: expected a duration"),
+        ({"start": -1}, "start: -1 is no time"),
+        ({"start": 2**70}, "start: 1180591620717411303424 is no time"),
+        ({"start": []}, "start: the list of ids is empty"),
+        ({"start": ["(1,2,0,-1)", "(1,3,0,-1)"]}, "start: .*1,2,0.* and .*1,3,0.* are of one partition"),
         ({"start": '{"a": {"0": "middle"}}'}, "start: .* not a message id"),
         ({"start": {"a": 1.5}}, "start: 1.5 is no position"),
         ({"end": "earliest"}, "end: expected"),
+        ({"end": MessageId.earliest}, "end: expected"),
+        ({"end": str(MessageId.earliest)}, "end: expected"),
+        ({"end": {"a": MessageId.earliest}}, "end: a partition cannot end at"),
         ({"topic": ["a", "b"], "start": "(1,2,-1,-1)"}, "start: the message .* is of one topic"),
+        ({"topic": None}, "topic is None: expected the name of a topic"),
+        ({"topic": 5}, "topic is 5: expected the name of a topic"),
         ({"topic": []}, "expected the name of a topic"),
         ({"topic": ""}, "expected the name of a topic"),
         ({"columns": ["value", "valeu"]}, "no column 'valeu'"),
         ({"columns": []}, "at least one"),
+        ({"columns": 5}, "columns=5: expected a list of names"),
+        ({"columns": [["value"]]}, r"no column \['value'\]"),
         ({"columns": "value"}, "expected a list of names"),
         ({"columns": ["value", "value"]}, "given twice"),
         ({"read_timeout": "long"}, "read_timeout: expected a duration"),
         ({"url": f"{NOWHERE}?consumer.position=earliest"}, "use start"),
+        ({"url": f"{NOWHERE}?consumer.type=shared"}, "no option 'type'"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -185,6 +296,35 @@ def test_mistakes_are_found_before_anything_is_connected(given: dict[str, Any], 
     for function in (frames.read, frames.scan):
         with pytest.raises(errors.InvalidArgument, match=text):
             function(**{"url": NOWHERE, "topic": "a", **given})
+
+
+def test_a_scan_has_no_progress() -> None:
+    with pytest.raises(errors.InvalidArgument, match="scan has no option 'progress': rows"):
+        frames.scan(NOWHERE, "a", progress=True)
+
+
+def test_the_environment_of_other_consumers_does_not_matter(
+    broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with blocking.connect(broker.url) as client:
+        client.consumer("sales", "keep", position="earliest").close()
+    frames.write(TABLE, broker.url, "sales", value="payload")
+    # Of a worker that is set up in the same place.
+    for name, value in {"TYPE": "shared", "POSITION": "latest", "START_INCLUSIVE": "true"}.items():
+        monkeypatch.setenv(f"PENSTOCK_CONSUMER_{name}", value)
+    monkeypatch.setenv("PENSTOCK_URL", broker.url)
+    for start, count in ((None, 3), ("-1h", 3), ("latest", 0)):
+        assert frames.read(None, "sales", start=start).num_rows == count
+    first = frames.read(None, "sales")["message_id"][0].as_py()
+    assert frames.read(None, "sales", start=first).num_rows == 2
+    monkeypatch.setenv("PENSTOCK_URL", f"{broker.url}?consumer.type=shared")
+    with pytest.raises(errors.InvalidArgument, match="no option 'type'"):
+        frames.read(None, "sales")
+    # Others hold here, too.
+    monkeypatch.setenv("PENSTOCK_URL", broker.url)
+    monkeypatch.setenv("PENSTOCK_CONSUMER_RECEIVER_QUEUE", "many")
+    with pytest.raises(errors.InvalidArgument, match="receiver_queue"):
+        frames.read(None, "sales")
 
 
 def test_a_naive_time_is_refused() -> None:
@@ -199,6 +339,7 @@ def test_a_naive_time_is_refused() -> None:
     [
         ({"compresion": "zstd"}, "no option 'compresion'; did you mean 'compression'"),
         ({"encodign": "json"}, "did you mean 'encoding'"),
+        ({"progressbar": True}, "did you mean 'progress'"),
         ({"encoding": "xml"}, "encoding"),
         ({"encoding": "raw"}, "needs value="),
         ({"ack_timeout": "long"}, "ack_timeout: expected a duration"),
@@ -246,10 +387,66 @@ def test_rows_are_divided_into_lots(frame: Any, count: int) -> None:
     assert [row for lot in lots for row in lot["i"].to_pylist()] == pa.table(frame)["i"].to_pylist()
 
 
-def test_a_broker_that_does_not_answer_in_time(broker: Any) -> None:
-    big = pa.table({"payload": [b"x" * 1000] * 9_000})
-    with pytest.raises(errors.Timeout, match="did not acknowledge a lot of rows within 0 s"):
-        frames.write(big, broker.url, "sales", value="payload", ack_timeout=0)
+def ending(broker: Any) -> pa.RecordBatchReader:
+    """More rows than are written: the broker ends meanwhile."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(1_000):
+            if number == 3:
+                broker.stop(0.5)
+            yield pa.record_batch({"payload": [b"x" * 100] * 10_000})
+
+    return pa.RecordBatchReader.from_batches(pa.schema([("payload", pa.binary())]), batches())
+
+
+@pytest.mark.parametrize("protocol", ["pulsar", "mqtt", "tubemq"])
+def test_a_broker_that_is_gone_holds_no_write_after_its_timeout(broker: Any, protocol: str) -> None:
+    broker.create_topic("tubemq:sales", 1)
+    started = time.monotonic()
+    with pytest.raises(errors.Timeout, match="did not acknowledge a lot of rows within 1 s") as raised:
+        frames.write(ending(broker), broker.urls[protocol], "sales", value="payload", ack_timeout=1)
+    assert time.monotonic() - started < 15
+    assert "have been acknowledged, and others may have been sent" in raised.value.__notes__[0]
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A process in the background of a shell ignores the signal from its beginning."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("protocol", ["pulsar", "mqtt", "tubemq"])
+def test_an_interrupt_ends_a_write_whose_broker_is_gone(broker: Any, protocol: str) -> None:
+    broker.create_topic("tubemq:sales", 1)
+    timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        frames.write(ending(broker), broker.urls[protocol], "sales", value="payload")
+    assert time.monotonic() - started < 15
+    timer.join()
+
+
+def test_errors_of_what_is_written_keep_their_types(broker: Any) -> None:
+    with blocking.connect(broker.url) as client:
+        client.consumer("sales", "keep", position="earliest").close()
+        frames.write(TABLE, broker.url, "sales", value="payload")
+        scanned = frames.scan(broker.url, "sales")
+        client.consumer("sales", "keep").unsubscribe()
+    broker.delete_topic("sales")
+    with pytest.raises(errors.DataLost, match="deleted"):
+        frames.write(scanned, broker.url, "copy", value="value")
+
+    def interrupted() -> Iterator[pa.RecordBatch]:
+        yield from TABLE.to_batches()
+        raise KeyboardInterrupt
+
+    reader = pa.RecordBatchReader.from_batches(TABLE.schema, interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        frames.write(reader, broker.url, "copy", value="payload")
 
 
 # ------------------------------------------------------------------------------------------- surroundings

@@ -76,10 +76,12 @@ def read_config(source: Source, options: dict[str, Any], form: Form | None = Non
     client = {name: value for name, value in rest.items() if name in tables[0]}
     consumer = {name: value for name, value in rest.items() if name not in client}
     client = travelling(scopes[0], {**inherited["client"], **client})
-    for name in {**inherited["consumer"], **consumer}:
+    for name in {**protocols.of_url(url)["consumer"], **consumer}:
         if name in source.refused:
             raise InvalidArgument(f"the source has no option {name!r}: {source.refused[name]}")
-    consumer = {**source.consumer, **travelling(scopes[1], {**inherited["consumer"], **consumer})}
+    # Those of the environment may be for other consumers.
+    outside = {name: value for name, value in inherited["consumer"].items() if name not in source.refused}
+    consumer = {**source.consumer, **travelling(scopes[1], {**outside, **consumer})}
     columns = source.columns(own)
     if own["includeHeaders"]:
         columns = (*columns, HEADERS)
