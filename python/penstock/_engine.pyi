@@ -170,6 +170,10 @@ class FrameRoles(TypedDict, total=False):
     """The same, of the earliest delivery."""
     message_type: str | None
     """The types of messages, text."""
+    qos_column: str | None
+    """Whole numbers from 0 to 2."""
+    retain_column: str | None
+    """Booleans."""
     first_row: int
     """Number of the first row."""
     id: tuple[str, str] | None
@@ -1141,8 +1145,16 @@ class FrameRows:
     def bad_rows(self) -> list[tuple[int, str, int]]:
         """The rows that were left out so far, when they were encoded, and when they were sent: number, reason
         and bytes of the payload that was not sent."""
+    def payloads(self) -> list[bytes]:
+        """The payloads, which are not sent by that.
+
+        Raises:
+            InvalidArgument: the rows have been sent.
+        """
+    def split_first(self) -> tuple[FrameRows, FrameRows]:
+        """The first row and the others, in place of these."""
     def by_topic(self) -> list[tuple[str, FrameRows]]:
-        """The rows of each topic, in place of these."""
+        """The rows of each topic, in place of these. Topics of Pulsar have their full names."""
 
 @final
 class ArrowBatch:

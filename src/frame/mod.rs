@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Float32Type, Float64Type, Int64Type, TimestampMillisecondType};
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, Int64Array, MapArray, PrimitiveArray, RecordBatch, StringArray,
-    StructArray, UInt32Array,
+    Array, ArrayRef, BinaryArray, BooleanArray, Int64Array, MapArray, PrimitiveArray, RecordBatch,
+    StringArray, StructArray, UInt32Array,
 };
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_cast::{CastOptions, cast_with_options};
@@ -32,7 +32,7 @@ pub use imported::{Imported, arrow_error};
 use rows::NewRow;
 pub use rows::{BadRow, Cursor, Rare, RowRef, Rows};
 pub use schema::RowSchema;
-pub use topics::{Part, Topics};
+pub use topics::{Naming, Part, Topics};
 
 /// The roles of the columns.
 #[derive(Debug, Default)]
@@ -51,6 +51,8 @@ pub struct Columns {
     pub ordering_key: Option<String>,
     /// The topic of each row.
     pub topic: Option<Topics>,
+    /// Rules for these topics.
+    pub naming: Naming,
     /// A map of text to text, or a struct of texts.
     pub properties: Option<String>,
     /// A timestamp, or milliseconds since 1970.
@@ -59,6 +61,10 @@ pub struct Columns {
     pub deliver_at: Option<String>,
     /// Text.
     pub message_type: Option<String>,
+    /// Whole numbers from 0 to 2.
+    pub qos: Option<String>,
+    /// Booleans.
+    pub retain: Option<String>,
     /// Number of the first row.
     pub first_row: u64,
     /// A property with an id for each row: its name, and the text before the row's number.
@@ -79,6 +85,8 @@ impl Columns {
             &self.event_time,
             &self.deliver_at,
             &self.message_type,
+            &self.qos,
+            &self.retain,
         ];
         let topics = self.topic.iter().flat_map(Topics::columns);
         named.into_iter().flatten().map(String::as_str).chain(topics).collect()
@@ -97,6 +105,8 @@ struct Beside<'a> {
     ordering_keys: Option<BinaryArray>,
     delivery_times: Option<Int64Array>,
     message_types: Option<StringArray>,
+    qos: Option<Int64Array>,
+    retain: Option<BooleanArray>,
 }
 
 impl<'a> Beside<'a> {
@@ -126,13 +136,17 @@ impl<'a> Beside<'a> {
             keys,
             key_is_base64: of_bytes,
             topics: topics
-                .map(|topics| topics.of(batch.num_rows(), first_row, |name| text_column(batch, name)))
+                .map(|topics| {
+                    topics.of(columns.naming, batch.num_rows(), first_row, |name| text_column(batch, name))
+                })
                 .transpose()?,
             times: columns.event_time.as_ref().map(times).transpose()?,
             properties: columns.properties.as_deref().map(|name| property_column(batch, name)).transpose()?,
             ordering_keys: columns.ordering_key.as_ref().map(ordering_key).transpose()?,
             delivery_times: columns.deliver_at.as_ref().map(times).transpose()?,
             message_types: columns.message_type.as_ref().map(texts).transpose()?,
+            qos: columns.qos.as_ref().map(|name| whole_column(batch, name)).transpose()?,
+            retain: columns.retain.as_ref().map(|name| flag_column(batch, name)).transpose()?,
         })
     }
 
@@ -156,14 +170,23 @@ impl<'a> Beside<'a> {
         if let Some((name, before)) = &self.columns.id {
             properties.push((name.clone(), format!("{before}/{number}")));
         }
-        let has_rare =
-            self.ordering_keys.is_some() || self.delivery_times.is_some() || self.message_types.is_some();
+        let has_rare = self.ordering_keys.is_some()
+            || self.delivery_times.is_some()
+            || self.message_types.is_some()
+            || self.qos.is_some()
+            || self.retain.is_some();
         let rare = || -> Result<Rare> {
             let ordering_key = self.ordering_keys.as_ref().filter(|keys| keys.is_valid(row));
             Ok(Rare {
                 ordering_key: ordering_key.map(|keys| keys.value(row).into()),
                 deliver_at: time(&self.delivery_times, "deliver_at")?,
                 message_type: text(self.message_types.as_ref(), row).map(Into::into),
+                qos: self.qos(row, number)?,
+                retain: self
+                    .retain
+                    .as_ref()
+                    .filter(|flags| flags.is_valid(row))
+                    .map(|flags| flags.value(row)),
             })
         };
         let (key, topic) = (text(self.keys.as_ref(), row), text(self.topics.as_ref(), row));
@@ -171,6 +194,16 @@ impl<'a> Beside<'a> {
         let properties = &properties;
         rows.push_row(NewRow { number, payload, key, topic, event_time, properties, rare });
         Ok(())
+    }
+
+    fn qos(&self, row: usize, number: u64) -> Result<Option<u8>> {
+        let Some(qos) = self.qos.as_ref().filter(|column| column.is_valid(row)) else { return Ok(None) };
+        match qos.value(row) {
+            qos @ 0..=2 => Ok(Some(qos as u8)),
+            other => Err(invalid(format!(
+                "the QoS of row {number} is {other}: give 0, 1 or 2, or null for that of the producer"
+            ))),
+        }
     }
 }
 
@@ -484,6 +517,25 @@ fn base64_column(batch: &RecordBatch, name: &str) -> Result<StringArray> {
 fn text_column(batch: &RecordBatch, name: &str) -> Result<StringArray> {
     let column = cast_column(batch, name, &DataType::Utf8, "text")?;
     Ok(column.as_any().downcast_ref::<StringArray>().expect("cast to it").clone())
+}
+
+/// A column of whole numbers.
+fn whole_column(batch: &RecordBatch, name: &str) -> Result<Int64Array> {
+    let kind = batch.column(index(batch, name)?).data_type();
+    if !kind.is_integer() && *kind != DataType::Null {
+        return Err(invalid(format!("column {name:?} is {kind}, which is not a whole number")));
+    }
+    let column = cast_column(batch, name, &DataType::Int64, "a whole number")?;
+    Ok(column.as_primitive::<Int64Type>().clone())
+}
+
+/// A column of booleans.
+fn flag_column(batch: &RecordBatch, name: &str) -> Result<BooleanArray> {
+    let kind = batch.column(index(batch, name)?).data_type();
+    if !matches!(kind, DataType::Boolean | DataType::Null) {
+        return Err(invalid(format!("column {name:?} is {kind}, which is not a boolean")));
+    }
+    Ok(cast_column(batch, name, &DataType::Boolean, "a boolean")?.as_boolean().clone())
 }
 
 /// Milliseconds since 1970 of a timestamp of any unit, of a date (its midnight in UTC), or of whole numbers.

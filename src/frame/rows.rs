@@ -35,6 +35,10 @@ pub struct Rare {
     pub deliver_at: Option<i64>,
     /// Type of the message, for filters.
     pub message_type: Option<Box<str>>,
+    /// QoS, if not the producer's.
+    pub qos: Option<u8>,
+    /// Retain flag, if not the producer's.
+    pub retain: Option<bool>,
 }
 
 /// A row that was not sent, since it cannot be a message.
@@ -172,22 +176,38 @@ impl Rows {
     }
 
     /// The rows of each topic, in the order in which the topics are met first.
-    pub fn by_topic(mut self) -> Vec<(String, Self)> {
+    pub fn by_topic(self) -> Vec<(String, Self)> {
         let mut places: HashMap<String, usize> = HashMap::default();
-        let mut parts: Vec<(String, Self)> = Vec::new();
+        let mut topics: Vec<String> = Vec::new();
+        let parts = self.spread(|_, topic| {
+            places.get(topic).copied().unwrap_or_else(|| {
+                places.insert(topic.to_owned(), topics.len());
+                topics.push(topic.to_owned());
+                topics.len() - 1
+            })
+        });
+        topics.into_iter().zip(parts).collect()
+    }
+
+    /// The first row, and the others, without topics of their own.
+    pub fn split_first(self) -> (Self, Self) {
+        let mut parts = self.spread(|row, _| row.min(1)).into_iter();
+        (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+    }
+
+    /// The rows in several parts. `place` returns the part of a row, by its index and its topic.
+    fn spread(mut self, mut place: impl FnMut(usize, &str) -> usize) -> Vec<Self> {
+        let mut parts: Vec<Self> = Vec::new();
         let mut rare = std::mem::take(&mut self.rare).into_iter();
         let (mut payload_at, mut text_at, mut properties_at) = (0, 0, 0);
-        for row in &self.rows {
-            let key_end = row.key_end.unwrap_or(text_at);
-            let topic = &self.text[key_end..row.text_end];
-            let place = places.get(topic).copied().unwrap_or_else(|| {
+        for (index, row) in self.rows.iter().enumerate() {
+            let place = place(index, &self.text[row.key_end.unwrap_or(text_at)..row.text_end]);
+            while parts.len() <= place {
                 let (key_is_base64, sequence) = (self.key_is_base64, self.sequence);
                 let bad = self.bad.as_ref().map(|_| Vec::new());
-                parts.push((topic.to_owned(), Self { key_is_base64, sequence, bad, ..Self::default() }));
-                places.insert(topic.to_owned(), parts.len() - 1);
-                parts.len() - 1
-            });
-            parts[place].1.push_row(NewRow {
+                parts.push(Self { key_is_base64, sequence, bad, ..Self::default() });
+            }
+            parts[place].push_row(NewRow {
                 number: row.number,
                 payload: (!row.null_value).then(|| &self.bytes[payload_at..row.payload_end]),
                 key: row.key_end.map(|end| &self.text[text_at..end]),
@@ -218,7 +238,8 @@ impl Cursor {
         rows: &'a Rows,
         properties: &'a [(&'a str, &'a str)],
     ) -> impl Iterator<Item = RowRef<'a>> + use<'a> {
-        static NONE: Rare = Rare { ordering_key: None, deliver_at: None, message_type: None };
+        static NONE: Rare =
+            Rare { ordering_key: None, deliver_at: None, message_type: None, qos: None, retain: None };
         let mut at = *self;
         std::iter::from_fn(move || {
             let row = rows.rows.get(at.next)?;

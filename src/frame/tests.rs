@@ -160,6 +160,99 @@ fn rows_are_split_by_their_topics() {
 }
 
 #[test]
+fn the_spellings_of_a_topic_of_pulsar_are_one_topic() {
+    let column = |values: [&str; 4]| Arc::new(StringArray::from(values.to_vec())) as ArrayRef;
+    let columns = Columns {
+        value: Some("v".into()),
+        topic: Some(super::Topics::parse("t").unwrap()),
+        naming: super::Naming::Pulsar,
+        first_row: 10,
+        ..Columns::default()
+    };
+    let batch = |topics| {
+        let batch = [("v", column(["0", "1", "2", "3"]), true), ("t", column(topics), true)];
+        Imported::new(vec![RecordBatch::try_from_iter_with_nullable(batch).unwrap()])
+    };
+    let full = "persistent://public/default/a+b";
+    let rows = encode(batch(["a+b", full, "public/default/a+b", "c"]), &columns).unwrap();
+    let parts = rows.by_topic();
+    let found: Vec<_> = parts.iter().map(|(topic, part)| (&**topic, part.len())).collect();
+    assert_eq!(found, [(full, 3), ("persistent://public/default/c", 1)]);
+    let error = encode(batch(["a", "a", "a/b", "a"]), &columns).unwrap_err();
+    assert_eq!(error.kind(), crate::error::ErrorKind::InvalidTopic);
+    assert!(
+        error.message().starts_with("row 12 has no valid topic in column \"t\": \"a/b\" is not"),
+        "{error}"
+    );
+    let mut rows = encode(batch(["", "a", "a/b", "a"]), &Columns { leaves_out: true, ..columns }).unwrap();
+    assert_eq!(rows.take_bad().iter().map(|bad| bad.number).collect::<Vec<_>>(), [10, 12]);
+}
+
+#[test]
+fn the_first_row_is_split_from_the_others() {
+    let columns = Columns {
+        value: Some("v".into()),
+        key: Some("k".into()),
+        keys_of_bytes: true,
+        ordering_key: Some("k".into()),
+        id: Some(("id".into(), "w".into())),
+        sequence: Some(5),
+        ..Columns::default()
+    };
+    let found = |rows: &super::Rows| -> Vec<_> {
+        let properties: Vec<(&str, &str)> = rows.properties().iter().map(|(n, v)| (&**n, &**v)).collect();
+        Cursor::default()
+            .rows(rows, &properties)
+            .map(|row| {
+                let ordering_key = row.rare.ordering_key.clone();
+                (
+                    row.payload.to_vec(),
+                    row.key.map(str::to_owned),
+                    ordering_key,
+                    row.sequence_id,
+                    row.properties[0].1.to_owned(),
+                )
+            })
+            .collect()
+    };
+    let whole = encode(Imported::new(vec![table()]), &columns).unwrap();
+    let all = found(&whole);
+    let (first, others) = whole.split_first();
+    assert_eq!((found(&first), found(&others)), (all[..1].to_vec(), all[1..].to_vec()));
+    let (first, others) = first.split_first();
+    assert_eq!((first.len(), others.len()), (1, 0));
+    let (first, others) = others.split_first();
+    assert_eq!((first.len(), others.len()), (0, 0));
+}
+
+#[test]
+fn rows_have_a_qos_and_a_retain_flag_of_their_own() {
+    let qos: ArrayRef = Arc::new(Int8Array::from(vec![Some(2), None, Some(0)]));
+    let retain: ArrayRef = Arc::new(arrow_array::BooleanArray::from(vec![None, Some(true), Some(false)]));
+    let values: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "c"]));
+    let columns = Columns {
+        value: Some("v".into()),
+        qos: Some("q".into()),
+        retain: Some("r".into()),
+        ..Columns::default()
+    };
+    let batch = |qos: &ArrayRef| {
+        let columns = [("v", &values, true), ("q", qos, true), ("r", &retain, true)];
+        let columns = columns.map(|(name, column, nullable)| (name, Arc::clone(column), nullable));
+        Imported::new(vec![RecordBatch::try_from_iter_with_nullable(columns).unwrap()])
+    };
+    let rows = encode(batch(&qos), &columns).unwrap();
+    let found: Vec<_> =
+        Cursor::default().rows(&rows, &[]).map(|row| (row.rare.qos, row.rare.retain)).collect();
+    assert_eq!(found, [(Some(2), None), (None, Some(true)), (Some(0), Some(false))]);
+    let wrong: ArrayRef = Arc::new(Int8Array::from(vec![0, 3, 0]));
+    let error = encode(batch(&wrong), &columns).unwrap_err();
+    assert!(error.message().starts_with("the QoS of row 1 is 3"), "{error}");
+    let error = encode(batch(&values), &columns).unwrap_err();
+    assert!(error.message().contains("not a whole number"), "{error}");
+}
+
+#[test]
 fn a_key_of_bytes_is_text_where_there_is_no_mark_for_it() {
     let columns = Columns { value: Some("v".into()), key: Some("k".into()), ..Columns::default() };
     let error = encode(Imported::new(vec![table()]), &columns).unwrap_err();

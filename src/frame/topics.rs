@@ -5,6 +5,18 @@ use arrow_array::{Array, StringArray};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::topic::{MAX_LENGTH, check_name};
+use crate::pulsar::topic::TopicName;
+use crate::random::HashMap;
+
+/// Rules for the names of topics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Naming {
+    /// A name that is no filter of MQTT, sent as it is.
+    #[default]
+    Plain,
+    /// Pulsar's. A topic has several spellings, of which the full one is used.
+    Pulsar,
+}
 
 /// Source of a row's topic.
 #[derive(Debug, PartialEq, Eq)]
@@ -89,10 +101,11 @@ impl Topics {
         }))
     }
 
-    /// The topics of a batch of `rows` rows, each of them valid. `column` returns a column as text. Errors name the row,
-    /// counted from `first_row`, and the column.
+    /// The topics of a batch of `rows` rows, each of them valid by the rules of `naming`. `column` returns a column as text.
+    /// Errors name the row, counted from `first_row`, and the column.
     pub fn of(
         &self,
+        naming: Naming,
         rows: usize,
         first_row: u64,
         column: impl Fn(&str) -> Result<StringArray>,
@@ -111,6 +124,8 @@ impl Topics {
                 })
                 .collect::<Result<_>>()?,
         };
+        let names = || self.columns().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+        let mut full_names: HashMap<String, String> = HashMap::default();
         let mut built = StringBuilder::new();
         let mut topic = String::new();
         for row in 0..rows {
@@ -125,7 +140,7 @@ impl Topics {
                     }
                     Piece::Column(name, values) => {
                         let value = values.value(row);
-                        if let Some(why) = flaw(value) {
+                        if let Some(why) = flaw(value).filter(|_| naming == Naming::Plain) {
                             let shown: String = value.chars().take(80).collect();
                             let text = format!(
                                 "has {shown:?} in column {name:?}, which cannot be a part of a topic: {why}"
@@ -136,12 +151,21 @@ impl Topics {
                     }
                 }
             }
+            if naming == Naming::Pulsar {
+                if !full_names.contains_key(&topic) {
+                    let name = TopicName::parse(&topic).map_err(|error| {
+                        refuse(format!("has no valid topic in column {}: {}", names(), error.message()))
+                    })?;
+                    full_names.insert(topic.clone(), name.to_string());
+                }
+                built.append_value(&full_names[&topic]);
+                continue;
+            }
             if topic.len() > MAX_LENGTH {
                 return Err(refuse(format!("has a topic of {} bytes; 65,535 are possible", topic.len())));
             }
             if check_name(&topic).is_err() {
-                let names = self.columns().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
-                return Err(refuse(format!("has an empty topic, made of column {names}")));
+                return Err(refuse(format!("has an empty topic, made of column {}", names())));
             }
             built.append_value(&topic);
         }

@@ -4,11 +4,13 @@ use std::any::Any;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::frame::{BadRow, Columns, Imported, Rows, Topics, encode, schema};
+use crate::frame::{BadRow, Columns, Cursor, Imported, Naming, Rows, Topics, encode, schema};
 use crate::python::arrow::{import, import_schema};
 use crate::python::convert::py_result;
+use crate::python::sender::borrowed;
 use crate::sync::Mutex;
 
 /// The meaning of payloads, for protocols whose topics have schemas.
@@ -42,6 +44,10 @@ pub(super) struct Roles {
     deliver_at: Option<String>,
     #[pyo3(default)]
     message_type: Option<String>,
+    #[pyo3(default)]
+    qos_column: Option<String>,
+    #[pyo3(default)]
+    retain_column: Option<String>,
     /// Number of the frame's first row, for errors and ids.
     #[pyo3(default)]
     first_row: u64,
@@ -66,10 +72,13 @@ impl Roles {
             keys_of_bytes: false,
             ordering_key: self.ordering_key,
             topic: self.topic.as_deref().map(Topics::parse).transpose()?,
+            naming: Naming::Plain,
             properties: self.properties,
             event_time: self.event_time,
             deliver_at: self.deliver_at,
             message_type: self.message_type,
+            qos: self.qos_column,
+            retain: self.retain_column,
             first_row: self.first_row,
             id: self.id,
             sequence: self.sequence,
@@ -136,6 +145,23 @@ impl FrameRows {
     /// Numbers of the rows that were left out so far, with the reasons, and the bytes of payloads that were not sent.
     fn bad_rows(&self) -> Vec<(u64, String, usize)> {
         self.bad.lock().iter().map(|bad| (bad.number, bad.error.message().to_owned(), bad.bytes)).collect()
+    }
+
+    /// The payloads of rows that have not been sent.
+    fn payloads<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let rows = py_result(py, self.take())?.0;
+        let properties = borrowed(rows.properties());
+        let payloads = Cursor::default().rows(&rows, &properties);
+        let payloads = payloads.map(|row| PyBytes::new(py, row.payload)).collect();
+        *self.rows.lock() = Some(rows);
+        Ok(payloads)
+    }
+
+    /// The first row, and the others.
+    fn split_first(&self, py: Python<'_>) -> PyResult<(Self, Self)> {
+        let (rows, _) = py_result(py, self.take())?;
+        let (first, others) = py.detach(|| rows.split_first());
+        Ok((Self::of(first, self.form.clone()), Self::of(others, self.form.clone())))
     }
 
     /// The rows of each topic, which has to be a role of a column.

@@ -12,7 +12,6 @@ import pytest
 
 from penstock import blocking, errors
 from penstock.spark import partition_writer, register, write
-from penstock.spark.plans import in_any_order
 
 from support.pulsar.harness import RealPulsar
 from support.waiting import eventually
@@ -92,7 +91,7 @@ def test_a_write_that_is_run_again_adds_no_row(spark, service, topics, door):
         else:
             register(spark)
             options = {"url": service.url, "topic": topic, "value": "value", "writeId": "job-7"}
-            options |= {"delivery": "idempotent", "stableOrder": "true"}
+            options |= {"delivery": "idempotent", "stableOrder": "true", "batchId": "0"}
             frame.write.format("penstock").options(**options).mode("append").save()
     assert sorted(map(int, payloads(service.url, topic, 3000))) == list(range(3000))
     # Another write is another write.
@@ -148,50 +147,6 @@ def test_a_broker_that_drops_nothing_is_refused(spark, real_pulsar):
     frame = spark.range(0, 10, 1, 1).selectExpr("cast(id as string) value")
     with pytest.raises(errors.Unsupported, match=r"enable deduplication.*brokerDeduplicationEnabled"):
         write(frame, real_pulsar.url, topic, value="value", delivery="idempotent")
-
-
-def test_plans_that_do_not_repeat_their_rows_are_refused(spark, embedded, topic):
-    def idempotent(frame, **more):
-        return write(frame, embedded.url, topic, value="v", delivery="idempotent", **more).rows
-
-    stored = spark.range(0, 100, 1, 2).selectExpr("cast(id as string) v", "id % 3 g")
-    assert idempotent(stored.where("g = 1")) == 33
-    shuffled = stored.groupBy("v").count()
-    pairs = stored.join(stored.withColumnRenamed("v", "w").hint("merge"), "g").select("v")
-    for frame, why in (
-        (shuffled, "a shuffle"),
-        (pairs, "a shuffle"),
-        (stored.limit(10), "a limit"),
-        (stored.selectExpr("cast(rand() as string) v"), "random"),
-        (spark.createDataFrame(stored.rdd), "an RDD"),
-    ):
-        with pytest.raises(errors.InvalidArgument, match=f"{why}.*stable_order=True"):
-            idempotent(frame)
-    assert idempotent(shuffled.sortWithinPartitions("v")) == 100
-    assert idempotent(shuffled.orderBy("v")) == 100
-    assert idempotent(shuffled, stable_order=True) == 100
-
-
-def test_shuffles_are_found_in_plans():
-    plan = """AdaptiveSparkPlan isFinalPlan=false
-+- HashAggregate(keys=[v#1], functions=[count(1)])
-   +- Exchange hashpartitioning(v#1, 200)
-      +- *(1) Sort [v#1 ASC]
-"""
-    assert len(list(in_any_order(plan))) == 1
-    assert not list(in_any_order(plan.replace("HashAggregate(", "*(2) Sort ")))
-    assert not list(in_any_order(plan.replace("Exchange hash", "BroadcastExchange hash")))
-    # A sort of the join's own leaves rows with equal keys in the order in which they arrive.
-    joined = """*(2) SortMergeJoin [a#1], [b#2], Inner
-:- *(1) Sort [a#1 ASC]
-:  +- Exchange hashpartitioning(a#1, 200)
-+- ReusedExchange [b#2], Exchange hashpartitioning(a#1, 200)
-"""
-    assert len(list(in_any_order(joined))) == 2
-    indented = joined.replace("\n", "\n   ").replace("*(2)", "+- *(2)")
-    assert not list(in_any_order(f"*(3) Sort [a#1 ASC]\n{indented}"))
-    assert list(in_any_order("CollectLimit 5\n+- *(1) Range (0, 10)"))
-    assert list(in_any_order("InMemoryTableScan [v#1]\n   +- InMemoryRelation [v#1]"))
 
 
 @pytest.mark.parametrize(
@@ -298,10 +253,25 @@ def test_all_rows_may_be_bad(embedded, topic):
     assert (report.rows, report.bad_rows) == (0, 5000)
 
 
-def test_a_column_that_fits_no_row_is_an_error(spark, embedded, topic):
-    frame = spark.range(3).selectExpr("cast(id as string) v", "1.5D t")
-    with pytest.raises(errors.InvalidArgument, match="not a timestamp"):
-        write(frame, embedded.url, topic, value="v", event_time="t", on_bad_row="skip")
+@pytest.mark.parametrize(
+    ("role", "column", "wanted"),
+    [
+        ("event_time", "1.5D", "timestamps, dates or whole milliseconds"),
+        ("deliver_at", "'now'", "timestamps, dates or whole milliseconds"),
+        ("ordering_key", "array(1)", "text, binary, whole numbers"),
+        ("properties", "'a=b'", "maps of text to text"),
+        ("message_type", "array(1)", "text"),
+        ("qos_column", "'1'", "whole numbers, 0, 1 or 2"),
+        ("retain_column", "1", "booleans"),
+    ],
+)
+def test_a_column_that_fits_no_row_is_an_error(
+    spark, embedded, embedded_mqtt, embedded_tubemq, role, column, wanted
+):
+    brokers = {"message_type": embedded_tubemq, "qos_column": embedded_mqtt, "retain_column": embedded_mqtt}
+    frame = spark.range(3).selectExpr("cast(id as string) v", f"{column} c")
+    with pytest.raises(errors.InvalidArgument, match=f"{role}='c' is .* a column of {wanted}"):
+        write(frame, brokers.get(role, embedded).url, "t", value="v", **{role: "c"}, on_bad_row="skip")
 
 
 def test_a_row_without_a_topic_is_bad(spark, embedded_mqtt, reading):
@@ -348,21 +318,6 @@ def test_bad_rows_of_an_attempt_that_failed_come_again(spark, service, topics, h
     with blocking.connect(service.url) as client, client.reader(dead, position="earliest") as reader:
         rows = reader.read_frame(100, timeout=3)["value"].to_pylist()
     assert set(rows) == {b"7", b"6100"}
-
-
-def test_what_the_broker_refuses_hides_no_row_of_the_next_attempt(spark, embedded, topic, monkeypatch):
-    """One entry is on its way at a time, so nothing is stored behind a row that is too large."""
-    rows = [{"value": "x" * size} for size in (10, 6 << 20, 10, 10)]
-    writer = partition_writer(
-        embedded.url, topic, value="value", delivery="idempotent", stable_order=True, write_id="job"
-    )
-    for _ in range(2):
-        with pytest.raises(errors.MessageTooLarge):
-            writer(iter(pa.Table.from_pylist(rows).to_batches()))
-    small = [{"value": "x" * 10} for _ in range(4)]
-    (report,) = writer(iter(pa.Table.from_pylist(small).to_batches()))
-    assert report.rows == 4
-    assert len(payloads(embedded.url, topic, 4)) == 4
 
 
 def test_a_row_that_python_cannot_read_is_sent_dead(embedded, topic):
@@ -417,13 +372,10 @@ def test_each_row_has_its_topic(spark, service, topics, how):
             assert row["key"] == str(value)
 
 
-def test_keys_of_bytes_ordering_keys_and_delays(spark, service, topics):
+def test_keys_of_bytes_and_ordering_keys(spark, service, topics):
     topic = topics()
-    frame = spark.sql(
-        "select 'x' v, X'FF00' k, X'0102' o, timestamp_millis(1700000000000) d union all "
-        "select 'y', null, null, null"
-    )
-    write(frame, service.url, topic, value="v", key="k", ordering_key="o", deliver_at="d")
+    frame = spark.sql("select 'x' v, X'FF00' k, X'0102' o union all select 'y', null, null")
+    write(frame, service.url, topic, value="v", key="k", ordering_key="o")
     with blocking.connect(service.url) as client, client.reader(topic, position="earliest") as reader:
         by_value = {message.value: message for message in (reader.receive(20), reader.receive(20))}
     one, other = by_value[b"x"], by_value[b"y"]

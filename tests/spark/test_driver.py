@@ -149,19 +149,6 @@ def test_a_stream_with_a_name_is_written(spark, embedded, topic, tmp_path):
         query.stop()
 
 
-def test_ids_in_a_batch_of_connect_need_the_number_of_the_batch(spark, embedded, topic, monkeypatch):
-    class Remote:
-        """A frame of Spark Connect, which has no object in a JVM."""
-
-        def __init__(self, frame):
-            self.schema = frame.schema
-
-    remote = Remote(spark.range(1).selectExpr("cast(id as string) value"))
-    monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")
-    with pytest.raises(errors.InvalidArgument, match=r"write_id=f'my-query/\{batch_id\}'"):
-        write(remote, embedded.url, topic, value="value", id_property="row-id")
-
-
 def test_the_option_for_reports_overwrites_no_file(spark, embedded, topic, tmp_path):
     register(spark)
     precious = tmp_path / "precious"

@@ -194,7 +194,8 @@ class ProducerOptionsButSchema(TypedDict, total=False):
             False,
             "Sends a batch at a time, and nothing behind one that the broker has refused. With deduplication,"
             " messages that are sent again after a refusal would otherwise be dropped, since later ones were"
-            " stored.",
+            " stored. Messages that the broker has of an earlier producer of the same name, by their"
+            " sequence_id, are not sent, but for the last one.",
         ),
     ]
     compression: Annotated[

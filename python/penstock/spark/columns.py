@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Any
 
 from penstock._frames import is_template
@@ -29,6 +30,18 @@ _KEYS = (
     "date",
     "void",
 )
+_WHOLE = ("tinyint", "smallint", "int", "bigint", "void")
+_TIMES = ("timestamp", "timestamp_ntz", "date", *_WHOLE)
+_FITTING = {
+    "ordering_key": (_KEYS, "text, binary, whole numbers, booleans or dates"),
+    "properties": (("map", "struct", "void"), "maps of text to text, or structs of texts"),
+    "event_time": (_TIMES, "timestamps, dates or whole milliseconds since 1970"),
+    "deliver_at": (_TIMES, "timestamps, dates or whole milliseconds since 1970"),
+    "message_type": (_KEYS, "text"),
+    "qos_column": (_WHOLE, "whole numbers, 0, 1 or 2"),
+    "retain_column": (("boolean", "void"), "booleans"),
+}
+"""Types for roles beside the key, and how they are called."""
 
 
 def fitted(config: SinkConfig, schema: StructType, owner: str) -> SinkConfig:
@@ -57,8 +70,12 @@ def fitted(config: SinkConfig, schema: StructType, owner: str) -> SinkConfig:
     config = dataclasses.replace(config, **changes)
     if config.key is not None:
         kind = schema[config.key].dataType.simpleString()
-        if kind.split("(")[0].split(" ")[0] not in _KEYS:
+        if _family(kind) not in _KEYS:
             raise errors.no_key(f"the key column {config.key!r} is {kind}")
+    for role, (families, wanted) in _FITTING.items():
+        name = getattr(config, role)
+        if name is not None and _family(kind := schema[name].dataType.simpleString()) not in families:
+            raise InvalidArgument(f"{role}={name!r} is {kind}, and has to be a column of {wanted}")
     for name in config.columns() if config.encoding == "raw" else schema.names:
         if _has_variant(schema[name].dataType):
             raise InvalidArgument(
@@ -66,6 +83,11 @@ def fitted(config: SinkConfig, schema: StructType, owner: str) -> SinkConfig:
                 "to_json(), or cast it to its type"
             )
     return config
+
+
+def _family(kind: str) -> str:
+    """A type without its parameters."""
+    return re.split(r"[ (<]", kind, maxsplit=1)[0]
 
 
 def _spelled(name: str, schema: StructType, owner: str) -> str:

@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     from penstock._engine import FrameRoles
 
 
-ROLES = ("value", "key", "ordering_key", "properties", "event_time", "deliver_at", "message_type")
+ROLES = (
+    "value",
+    "key",
+    "ordering_key",
+    "properties",
+    "event_time",
+    "deliver_at",
+    "message_type",
+    "qos_column",
+    "retain_column",
+)
 """The arguments that name a column."""
 ARGUMENTS = (
     *ROLES,
@@ -32,6 +42,7 @@ ARGUMENTS = (
     "encoding",
     "id_property",
     "write_id",
+    "batch_id",
     "ack_timeout",
     "delivery",
     "stable_order",
@@ -59,10 +70,14 @@ class SinkConfig:
     event_time: str | None
     deliver_at: str | None
     message_type: str | None
+    qos_column: str | None
+    retain_column: str | None
     id_property: str | None
     """Property with an id that stays the same when a row is sent again."""
     write_id: str | None
     """Beginning of these ids, if the user set one."""
+    batch_id: int | None
+    """Number of the batch of a stream, if the user gave it."""
     run_id: str
     """Beginning of these ids otherwise, outside of streams."""
     delivery: str
@@ -99,6 +114,8 @@ class SinkConfig:
             "event_time": self.event_time,
             "deliver_at": self.deliver_at,
             "message_type": self.message_type,
+            "qos_column": self.qos_column,
+            "retain_column": self.retain_column,
             "leaves_out": self.on_bad_row != "fail",
         }
 
@@ -224,8 +241,11 @@ def sink_config(
     event_time: str | None = None,
     deliver_at: str | None = None,
     message_type: str | None = None,
+    qos_column: str | None = None,
+    retain_column: str | None = None,
     id_property: str | None = None,
     write_id: str | None = None,
+    batch_id: int | str | None = None,
     ack_timeout: Duration = ACK_TIMEOUT,
     delivery: str | None = None,
     stable_order: bool | str = False,
@@ -253,11 +273,16 @@ def sink_config(
         "event_time": event_time,
         "deliver_at": deliver_at,
         "message_type": message_type,
+        "qos_column": qos_column,
+        "retain_column": retain_column,
     }
     lacking = protocols.PROTOCOLS[protocol].words()
     refuse_all(protocol, {name: column for name, column in columns.items() if name in lacking})
     if protocol == "mqtt":
         _refuse({**inherited["client"], **clients})
+    elif qos_column or retain_column:
+        title = protocols.PROTOCOLS[protocol].title
+        raise Unsupported(f"{title} has no QoS and no retained messages: leave out qos_column, retain_column")
     client = travelling(scopes[0], {**inherited["client"], **clients})
     delivery = _one_of("delivery", delivery, "at-least-once", "idempotent")
     on_bad_row = _one_of("on_bad_row", on_bad_row, "fail", "skip", "dead_letter")
@@ -271,6 +296,8 @@ def sink_config(
             "write_id is the beginning of ids: name the property for them with id_property=, or use "
             'delivery="idempotent"'
         )
+    if batch_id is not None and not write_id:
+        raise InvalidArgument("batch_id needs write_id=, the name of the write in all batches")
     if protocol == "tubemq" and any(sign in f"{id_property}{write_id}" for sign in ",="):
         raise InvalidArgument("TubeMQ attributes contain neither ',' nor '=': change id_property or write_id")
     producer = travelling(scopes[1], {**inherited["producer"], **producers})
@@ -282,6 +309,9 @@ def sink_config(
         )
     if delivery == "idempotent":
         producer = _idempotent(protocol, producer)
+    if protocol == "pulsar" and on_bad_row != "fail":
+        # A partition that is not open does not know yet how large a message may be.
+        producer["lazy_start"] = False
     if dead_letter_topic is not None and _is_one_topic(protocol, constant, dead_letter_topic):
         raise InvalidArgument("dead_letter_topic is the topic itself: name another one")
     if encoding == "avro" and protocol != "pulsar":
@@ -295,6 +325,7 @@ def sink_config(
         encoding="avro" if encoding == "avro" else check_encoding(value, encoding),
         id_property=id_property,
         write_id=write_id,
+        batch_id=None if batch_id is None else _batch(batch_id),
         run_id=uuid.uuid4().hex,
         delivery=delivery,
         stable_order=_flag("stable_order", stable_order),
@@ -345,6 +376,13 @@ def _flag(name: str, value: bool | str) -> bool:
         return parse.boolean(value)
     except ValueError as error:
         raise InvalidArgument(f"{name}: {error}") from None
+
+
+def _batch(value: int | str) -> int:
+    try:
+        return parse.whole(0)(value)
+    except ValueError as error:
+        raise InvalidArgument(f"batch_id: {error}") from None
 
 
 def _seconds(value: Duration) -> float:

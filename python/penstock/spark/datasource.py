@@ -107,8 +107,10 @@ class PenstockDataSource(DataSource):
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         if overwrite:
             raise Unsupported('a topic cannot be overwritten: use outputMode("append")')
-        options: dict[str, Any] = dict(self.options)
-        return _StreamWriter(_config(options, schema), schema)
+        config = _config(dict(self.options), schema)
+        if config.batch_id is not None:
+            raise InvalidArgument("batch_id is for foreachBatch: here Spark tells the number of each batch")
+        return _StreamWriter(config, schema)
 
 
 def _config(options: dict[str, Any], schema: Any) -> SinkConfig:
@@ -148,7 +150,9 @@ class _Writer(Shipped, DataSourceArrowWriter):
         self._report = report
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return _Written(PartitionWriter(self._config)(iterator)[0])
+        # What has a report is called by write(), which has looked.
+        writer = PartitionWriter(self._config, of_data_source=self._report is None)
+        return _Written(writer(iterator)[0])
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         # This runs in another process on the driver's machine, and reports through a file.
@@ -196,6 +200,7 @@ def _as_json(report: PartitionReport) -> dict[str, Any]:
         "attempt": report.attempt,
         "seconds": report.seconds,
         "bad_rows": report.bad_rows,
+        "repeated_rows": report.repeated_rows,
     }
 
 
@@ -234,7 +239,9 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
         else:
             options["topic"] = config.topic or config.row_topic or ""
         arguments = {name: getattr(config, name, None) for name in ARGUMENTS}
-        options = {name: value for name, value in arguments.items() if value} | options
+        options = {
+            name: value for name, value in arguments.items() if value is not None and value is not False
+        } | options
         for name, value in {**config.client, **config.producer}.items():
             options[name] = _as_text(name, value)
         try:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import threading
 import time
@@ -14,9 +13,9 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from penstock._frames import ACK_TIMEOUT
-from penstock.errors import InvalidArgument, Unsupported
+from penstock.errors import Unsupported
 
-from . import errors, plans
+from . import batches, errors, plans
 from .arrow import arrow_schema
 from .columns import fitted
 from .config import SinkConfig, sink_config
@@ -54,8 +53,11 @@ def write(
     event_time: str | None = None,
     deliver_at: str | None = None,
     message_type: str | None = None,
+    qos_column: str | None = None,
+    retain_column: str | None = None,
     id_property: str | None = None,
     write_id: str | None = None,
+    batch_id: int | None = None,
     ack_timeout: Duration = ACK_TIMEOUT,
     delivery: str = "at-least-once",
     stable_order: bool = False,
@@ -74,7 +76,9 @@ def write(
         topic_column: the column with the topics, in place of ``topic``.
         key: column with the keys; rows with the same key go to the same partition of the topic. Not for MQTT.
             With Pulsar, keys of bytes are sent as Base64 with the mark for it, as the Java client does.
-        ordering_key: Pulsar: column with the keys for Key_Shared subscriptions; text or bytes.
+        ordering_key: Pulsar: column with the keys for Key_Shared subscriptions; text or bytes. Key_Shared
+            keeps the order of keys only with ``key_based_batching=True``, or ``batching=False`` if the write
+            is idempotent: a batch goes to one consumer, that of its first key.
         value: column with the payloads, binary or text.
         encoding: ``"raw"`` sends ``value``; ``"json"`` sends each row as a JSON object with all columns;
             ``"avro"`` sends it as an Avro record, and registers its schema with the topic (Pulsar). The
@@ -84,27 +88,32 @@ def write(
         event_time: column of timestamps. Not for MQTT.
         deliver_at: Pulsar: column with the times of the earliest delivery to Shared subscriptions.
         message_type: TubeMQ: column with the types, by which brokers filter.
+        qos_column, retain_column: MQTT: columns with the QoS (0, 1 or 2) and the retain flag of rows; where
+            they are null, that of the options.
         id_property: name of a property to add. Its value is an id that stays the same when Spark sends the
             row again, so that readers can drop duplicates: ``write/partition/row``, or in a stream
             ``query/batch/partition/row``. It is reliable as long as the plan yields the same rows in the same
             order.
         write_id: beginning of these ids, in place of a random name or the query's. Use the same one when a
-            job is run again, and different ones for several writes in one ``foreachBatch``. In
-            ``foreachBatch`` with Spark Connect it is needed, and has to contain the batch's number. With
+            job is run again, and different ones for several writes in one ``foreachBatch``. With
             ``delivery="idempotent"`` it is the name of the write, and needed in every ``foreachBatch``.
+        batch_id: the number that ``foreachBatch`` gives. It is needed where a write does not see it: with
+            Spark Connect, and in a thread that the function of ``foreachBatch`` has started. Together with
+            ``write_id``.
         ack_timeout: seconds to wait for the broker to acknowledge a lot of rows. Then the task fails, and
             Spark repeats it.
         delivery: ``"at-least-once"``, or with Pulsar ``"idempotent"``: rows that Spark sends again are
             dropped by the broker, which has to have deduplication enabled. Each task numbers its rows, so the
             plan has to give a task that is repeated the same rows in the same order; otherwise the write is
-            refused.
+            refused. With a ``write_id`` it also has to cut the rows into the same partitions.
         stable_order: states that the plan does so, where that cannot be seen.
         on_bad_row: what happens to a row that cannot be a message, because it is too large, has no topic or
             cannot be encoded: ``"fail"`` ends the write with an error that names it, ``"skip"`` leaves it
             out, ``"dead_letter"`` sends it to ``dead_letter_topic``. The report counts such rows, and the
             workers log them.
-        dead_letter_topic: gets the bad rows: the payload, or the row as JSON, with the properties
-            ``penstock-error``, ``penstock-row`` (number of the row in its partition) and ``penstock-topic``.
+        dead_letter_topic: gets the bad rows: the payload, or the row as JSON, or ``{}`` if it is too large
+            for that topic as well, with the properties ``penstock-error``, ``penstock-row`` (number of the
+            row in its partition) and ``penstock-topic``, if it has one.
         options: options of the client and the producer, such as ``compression="zstd"`` or
             ``token="env:TOKEN"``; with MQTT ``qos=``, ``retain=``, ``password="env:PASSWORD"``. With MQTT,
             ``client_id`` is a prefix to which each worker adds its own suffix. With ``qos=0`` there are no
@@ -117,7 +126,7 @@ def write(
 
     Raises:
         InvalidArgument: an unknown option or column, a bad value, or a secret as plain text; before any job
-            starts.
+            starts. A row that cannot be a message.
         InvalidTopic: the topic or template is not valid, or the topic of a row is not; the error names row
             and column, and no row of its batch has been sent.
         Unsupported: the protocol or the broker does not support something that an argument asks for.
@@ -137,8 +146,11 @@ def write(
         event_time=event_time,
         deliver_at=deliver_at,
         message_type=message_type,
+        qos_column=qos_column,
+        retain_column=retain_column,
         id_property=id_property,
         write_id=write_id,
+        batch_id=batch_id,
         ack_timeout=ack_timeout,
         delivery=delivery,
         stable_order=stable_order,
@@ -146,17 +158,8 @@ def write(
         dead_letter_topic=dead_letter_topic,
     )
     config = fitted(config, df.schema, "DataFrame")
-    if config.id_property and not config.write_id and _is_remote_batch(df):
-        raise InvalidArgument(
-            "in foreachBatch of Spark Connect nothing tells a write its batch, so that a replay would have "
-            "other ids: pass the batch's number, write_id=f'my-query/{batch_id}'"
-        )
+    batches.check(config, df)
     if config.delivery == "idempotent":
-        if _is_remote_batch(df):
-            raise Unsupported(
-                'delivery="idempotent" does not work in foreachBatch of Spark Connect, where nothing tells a '
-                'task its batch: use df.writeStream.format("penstock")'
-            )
         plans.check_order(df, config)
     _ask_broker(config)
     df = _shape(df, config)
@@ -171,9 +174,9 @@ def write(
             return write_through(df, config, started)
         try:
             # The first of these runs the shuffles below the frame. What they raise is the job's failure.
-            batches = _arrow_batches(df)
+            messages = _arrow_batches(df)
             writer = PartitionWriter(config, schema)
-            partitions: list[PartitionReport] = batches.mapPartitions(writer).collect()
+            partitions: list[PartitionReport] = messages.mapPartitions(writer).collect()
         except Exception as error:
             raise errors.of_task(error) from error
     return WriteReport.of(partitions, time.monotonic() - started)
@@ -241,12 +244,6 @@ def _shape(df: DataFrame, config: SinkConfig) -> DataFrame:
             for name, column in columns.items()
         )
     )
-
-
-def _is_remote_batch(df: Any) -> bool:
-    """Whether this is the function of ``foreachBatch`` in a worker of a Spark Connect server. Tasks of its
-    writes do not have the local properties of the query."""
-    return not hasattr(df, "_jdf") and "SPARK_CONNECT_LOCAL_URL" in os.environ
 
 
 def _batch_schema(df: Any) -> bytes | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 
 from penstock import errors
-from penstock.errors import Error, InvalidArgument, Unsupported
+from penstock.errors import Error, InvalidArgument, SchemaError, Unsupported
 
 _NOT_INSTALLED = re.compile(r"^ImportError: (penstock cannot be imported by .*)$", re.MULTILINE)
 _RAISED = re.compile(r"^penstock\.errors\.(\w+): (.*)$", re.MULTILINE)
+_NOTE = "; schema=None sends rows without asking whether the topic has a schema"
+"""A hint of the engine to an argument that a write does not have."""
 
 
 def of_task(error: Exception) -> Exception:
@@ -36,11 +38,24 @@ def in_task(error: Error, partition: int, attempt: int, rows: int) -> Error:
     """
     place = f"Spark partition {partition}, attempt {attempt}, after {rows} acknowledged rows"
     return type(error)(
-        f"{error.message} [{place}]",
+        f"{_as_of_spark(error)} [{place}]",
         topic=error.topic,
         retriable=error.retriable,
         broker_text=error.broker_text,
     )
+
+
+def _as_of_spark(error: Error) -> str:
+    """The text of an error, without arguments that a write does not have."""
+    if (
+        isinstance(error, SchemaError)
+        and "the topic has a schema, and the producer has none" in error.message
+    ):
+        return (
+            'the topic has a schema, and the rows would be payloads without one: use encoding="avro", or '
+            f"write to another topic;{error.message.rpartition(';')[2]}"
+        )
+    return error.message.removesuffix(_NOTE)
 
 
 def no_key(what: str) -> InvalidArgument:

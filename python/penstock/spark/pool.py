@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import threading
 import time
@@ -16,7 +17,7 @@ import uuid
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.errors import ProducerBusy
+from penstock.errors import ProducerBusy, TopicNotFound
 from penstock.pulsar.positions import full_name
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ same time."""
 MOST_PRODUCERS = 1000
 """Most topics to which a task has producers at a time; the one that was not used for longest is closed."""
 
+log = logging.getLogger("penstock.spark")
+
 
 class _Connection:
     def __init__(self, client: blocking.Client) -> None:
@@ -53,19 +56,17 @@ class _Connection:
 
 class _Pool:
     def __init__(self) -> None:
-        self.pid = os.getpid()
         self.lock = threading.Lock()
         self.connections: dict[str, _Connection] = {}
 
 
-_pool: _Pool | None = None
+_pools: dict[int, _Pool] = {}
+"""By the number of the process."""
 
 
 def _current() -> _Pool:
-    global _pool
-    if _pool is None or _pool.pid != os.getpid():
-        _pool = _Pool()
-    return _pool
+    # Atomic, so that two threads do not make one each.
+    return _pools.setdefault(os.getpid(), _Pool())
 
 
 @contextlib.contextmanager
@@ -73,9 +74,11 @@ def _borrowed(config: Config) -> Generator[_Connection, None, None]:
     """A connection. It stays in the pool unless the block fails."""
     pool = _current()
     with pool.lock:
-        _close_idle(pool)
-        connection = _connection(pool, config)
-        connection.users += 1
+        idle = _taken_idle(pool)
+        connection = _known(pool, config)
+    _close(idle)
+    if connection is None:
+        connection = _added(pool, config)
     try:
         yield connection
     except BaseException:
@@ -85,12 +88,12 @@ def _borrowed(config: Config) -> Generator[_Connection, None, None]:
         with pool.lock:
             connection.users -= 1
             connection.used = time.monotonic()
-            if connection.broken:
-                if pool.connections.get(config.pool_key) is connection:
-                    del pool.connections[config.pool_key]
-                if not connection.users:
-                    # Not close(): it waits for the broker, which may never answer.
-                    connection.client.abandon()
+            is_over = connection.broken and not connection.users
+            if connection.broken and pool.connections.get(config.pool_key) is connection:
+                del pool.connections[config.pool_key]
+        if is_over:
+            # Not close(): it waits for the broker, which may never answer.
+            connection.client.abandon()
 
 
 @contextlib.contextmanager
@@ -104,19 +107,18 @@ class Producers:
     """The producers of a task, one for each topic. They end with the task: a producer that stayed open would
     bring its topic back after it was deleted."""
 
-    def __init__(self, client: Any, config: SinkConfig, name: str | None) -> None:
+    def __init__(self, client: Any, config: SinkConfig, name: str | None, is_again: bool) -> None:
         self._client = client
         self._config = config
         self._name = name
+        self._is_again = is_again
         self._open: dict[str, Any] = {}
-        self._partitions: dict[str, int] = {}
         self._dead: Any = None
 
     def of(self, topic: str) -> Any:
         """The producer of a topic. It may take the place of one that has not been used for long, so there has
         to be room (:meth:`has_room`), or nothing in flight."""
-        # One topic may be spelled in two ways, and the second producer of a name would be refused.
-        topic = full_name(topic) if self._config.protocol == "pulsar" else topic
+        topic = self._key(topic)
         producer = self._open.pop(topic, None)
         if producer is None:
             if len(self._open) >= MOST_PRODUCERS:
@@ -126,9 +128,13 @@ class Producers:
         self._open[topic] = producer
         return producer
 
-    def has_room(self) -> bool:
-        """Whether another one may be opened without closing one."""
-        return len(self._open) < MOST_PRODUCERS
+    def has_room(self, topic: str) -> bool:
+        """Whether that of a topic is open, or may be opened without closing one."""
+        return self._key(topic) in self._open or len(self._open) < MOST_PRODUCERS
+
+    def _key(self, topic: str) -> str:
+        # One topic may be spelled in two ways, and the second producer of a name would be refused.
+        return full_name(topic) if self._config.protocol == "pulsar" else topic
 
     def dead(self) -> Any:
         """The producer for rows that could not be sent. It has neither a name nor numbers of rows."""
@@ -140,16 +146,10 @@ class Producers:
             self._dead = self._client.producer(self._config.dead_letter_topic, **options)
         return self._dead
 
-    def last_sequence_id(self, topic: str) -> int:
-        """Sequence id of the last message that the broker has of the producer of a topic, in all attempts;
-        -1 for none, and for a topic with partitions, each of which has its own."""
-        producer = self.of(topic)
-        return -1 if self._partitions.get(full_name(topic)) else producer.last_sequence_id
-
     def drops_repetitions(self, topic: str) -> bool:
         """Whether the broker knows the last number of the producer of a topic, which has sent something. It
         is closed and opened again for that."""
-        self._open.pop(full_name(topic)).close()
+        self._open.pop(self._key(topic)).close()
         return self.of(topic).last_sequence_id >= 0
 
     def close(self) -> None:
@@ -169,48 +169,79 @@ class Producers:
         # partitions a row may get to another one, whose numbers say nothing about it.
         options |= {"partitions_update_interval": 0, "lazy_start": False}
         while True:
-            count = self._client.partitions(topic)
+            count = self._partitions(topic)
             name = f"{self._name}-of-{count}" if count else self._name
             producer = self._patiently(topic, options | {"name": name})
-            if producer.started_partitions == max(count, 1):
-                self._partitions[topic] = count
+            # Not more than one by then, and not created with some by the first use.
+            if producer.started_partitions == max(count, 1) and self._partitions(topic) == count:
                 return producer
             producer.close()
 
+    def _partitions(self, topic: str) -> int:
+        """Number of partitions; 0 also for a topic that the first use is to create."""
+        try:
+            return self._client.partitions(topic)
+        except TopicNotFound:
+            return 0
+
     def _patiently(self, topic: str, options: dict[str, Any]) -> Any:
-        """Opens a producer with a name. An attempt of the task that was killed may still have it."""
-        end = time.monotonic() + self._config.ack_timeout
+        """Opens a producer with a name. An attempt of the task that was killed may still have it, or one that
+        is running: a speculative copy waits for its end, whenever that is, since each attempt that fails
+        brings the job closer to its end."""
+        limit = self._config.ack_timeout
+        end = time.monotonic() + limit
         for pause in itertools.chain((0.05, 0.1, 0.2, 0.5), itertools.repeat(1.0)):
             try:
                 return self._client.producer(topic, **options)
             except ProducerBusy:
                 if time.monotonic() + pause > end:
-                    raise
+                    if not self._is_again:
+                        raise
+                    log.warning("%s: waiting for the producer %r of another attempt", topic, options["name"])
+                    end += limit
             time.sleep(pause)
         raise AssertionError("the pauses do not end")
 
 
 @contextlib.contextmanager
-def producers(config: SinkConfig, name: str | None) -> Generator[Producers, None, None]:
+def producers(
+    config: SinkConfig, name: str | None, *, is_again: bool = False
+) -> Generator[Producers, None, None]:
     """The producers of a task. With a name the broker allows each of them only once.
 
     Args:
         config: of the write.
         name: of the producers, if they have one.
+        is_again: whether another attempt of the task may have them.
     """
     with _borrowed(config) as connection:
-        opened = Producers(connection.client, config, name)
+        opened = Producers(connection.client, config, name, is_again)
         yield opened
         opened.close()
 
 
-def _connection(pool: _Pool, config: Config) -> _Connection:
+def _known(pool: _Pool, config: Config) -> _Connection | None:
+    """The connection of the pool, with one more user."""
     connection = pool.connections.get(config.pool_key)
     if connection is None or connection.client.closed:
-        from penstock import blocking
+        return None
+    connection.users += 1
+    return connection
 
-        connection = _Connection(blocking.connect(config.url, **client_options(config)))
-        pool.connections[config.pool_key] = connection
+
+def _added(pool: _Pool, config: Config) -> _Connection:
+    """A new connection, or that of another thread which was faster."""
+    from penstock import blocking
+
+    # Others need the pool meanwhile.
+    client = blocking.connect(config.url, **client_options(config))
+    with pool.lock:
+        connection = _known(pool, config)
+        if connection is None:
+            connection = pool.connections[config.pool_key] = _Connection(client)
+            connection.users = 1
+    if connection.client is not client:
+        client.close()
     return connection
 
 
@@ -223,13 +254,18 @@ def client_options(config: Config) -> dict[str, Any]:
     return {**config.client, "client_id": f"{prefix}-{uuid.uuid4().hex[:12]}"}
 
 
-def _close_idle(pool: _Pool) -> None:
+def _taken_idle(pool: _Pool) -> list[_Connection]:
+    """Takes those out of the pool that have not been used for long."""
     now = time.monotonic()
-    for key, connection in list(pool.connections.items()):
-        if not connection.users and now - connection.used > IDLE_SECONDS:
-            del pool.connections[key]
-            with contextlib.suppress(Exception):
-                connection.client.close()
+    connections = pool.connections
+    idle = [key for key, each in connections.items() if not each.users and now - each.used > IDLE_SECONDS]
+    return [connections.pop(key) for key in idle]
+
+
+def _close(connections: list[_Connection]) -> None:
+    for connection in connections:
+        with contextlib.suppress(Exception):
+            connection.client.close()
 
 
 def close() -> None:

@@ -21,7 +21,7 @@ class PartitionReport:
     bytes: int
     """Bytes of the payloads, before compression."""
     first: MessageId | Position | None
-    """Id of the first message, or its position with TubeMQ; ``None`` if there were no rows, and with MQTT."""
+    """Id of the first message, or its position with TubeMQ; ``None`` if no row was stored, and with MQTT."""
     last: MessageId | Position | None
     """Id or position of the last message."""
     attempt: int
@@ -30,6 +30,8 @@ class PartitionReport:
     """Duration of the task, including the wait for receipts."""
     bad_rows: int = 0
     """Rows that could not be sent and were left out (``on_bad_row``)."""
+    repeated_rows: int = 0
+    """Those of ``rows`` that the broker had from an attempt or a job before (``delivery="idempotent"``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class WriteReport:
     """One report for each Spark partition, in order."""
     bad_rows: int = 0
     """Rows that could not be sent and were left out (``on_bad_row``)."""
+    repeated_rows: int = 0
+    """Those of ``rows`` that the broker had from an attempt or a job before (``delivery="idempotent"``)."""
 
     @classmethod
     def of(cls, partitions: list[PartitionReport], seconds: float) -> WriteReport:
@@ -60,4 +64,5 @@ class WriteReport:
             retries=sum(part.attempt for part in ordered),
             partitions=ordered,
             bad_rows=sum(part.bad_rows for part in ordered),
+            repeated_rows=sum(part.repeated_rows for part in ordered),
         )

@@ -8,6 +8,8 @@ import datetime
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import InvalidArgument
+
 from .arrow import arrow_type
 
 if TYPE_CHECKING:
@@ -26,12 +28,43 @@ def to_batch(rows: Sequence[Any], columns: Sequence[str] | None, schema: StructT
     names = list(rows[0].__fields__) if columns is None else list(columns)
     if schema is None:
         return pa.RecordBatch.from_arrays([pa.array([_plain(row[n]) for row in rows]) for n in names], names)
+    fields = [pa.field(name, arrow_type(schema[name].dataType), schema[name].nullable) for name in names]
     arrays = [
-        pa.array([_typed(row[name], schema[name].dataType) for row in rows], type=kind)
-        for name in names
-        for kind in [arrow_type(schema[name].dataType)]
+        pa.array([_typed(row[field.name], schema[field.name].dataType) for row in rows], type=field.type)
+        for field in fields
     ]
-    return pa.RecordBatch.from_arrays(arrays, names)
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def numbered_batch(
+    rows: Sequence[Any], columns: Sequence[str] | None, schema: StructType | None, first: int
+) -> Any:
+    """As :func:`to_batch`.
+
+    Args:
+        rows: the rows.
+        columns: of the batch.
+        schema: of the rows, if it is known.
+        first: number of the first row.
+
+    Raises:
+        InvalidArgument: a row has a value that cannot be converted; the error names the row.
+    """
+    import pyarrow as pa
+
+    unreadable = (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError)
+    try:
+        return to_batch(rows, columns, schema)
+    except unreadable as error:
+        for number, row in enumerate(rows, first):
+            try:
+                to_batch([row], columns, schema)
+            except unreadable as why:
+                raise InvalidArgument(f"row {number} cannot be read: {why}") from why
+        last = first + len(rows) - 1
+        raise InvalidArgument(
+            f"the values of rows {first} to {last} do not make columns: {error}; pass schema=df.schema"
+        ) from error
 
 
 def _moment(value: datetime.datetime) -> datetime.datetime:

@@ -5,12 +5,9 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import datetime
 import itertools
-import json
 import logging
-import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,11 +17,11 @@ from penstock import _frames, _native
 from penstock._frames import ACK_TIMEOUT
 from penstock.errors import Error, InvalidArgument, MessageTooLarge, Timeout, Unsupported
 
-from . import errors, pool
+from . import batches, errors, letters, pool
 from .columns import fitted
 from .config import ROLES, SinkConfig, check_order_is_stated, check_write_is_named, sink_config
 from .report import PartitionReport
-from .rows import to_batch
+from .rows import numbered_batch
 from .shipping import Shipped
 
 if TYPE_CHECKING:
@@ -66,17 +63,22 @@ class PartitionWriter(Shipped):
         row_schema: StructType | None = None,
         *,
         of_query: bool = False,
+        of_data_source: bool = False,
     ) -> None:
         self.config = config
         self.arrow_schema = arrow_schema
         self.row_schema = row_schema
         self.of_query = of_query
         """Whether it is the sink of a streaming query, which has one."""
+        self.of_data_source = of_data_source
+        """Whether nothing on the driver has seen if it is used in ``foreachBatch``."""
 
     def __call__(self, rows: Iterable[Any]) -> list[PartitionReport]:
-        task = Task.current()
-        if task.query and task.batch and not self.of_query:
+        task = Task.current(self.config)
+        if task.query and not self.of_query:
             check_write_is_named(self.config)
+        if self.of_data_source and task.batch is None:
+            batches.check_is_given(self.config)
         started = time.monotonic()
         total = _Total()
         iterator = iter(rows)
@@ -84,7 +86,8 @@ class PartitionWriter(Shipped):
         if first is not None:
             try:
                 # Not earlier: an empty partition opens no connection.
-                with pool.producers(self.config, task.producer_name(self.config)) as producers:
+                name = task.producer_name(self.config)
+                with pool.producers(self.config, name, is_again=task.attempt > 0) as producers:
                     writing = _Writing(self.config, self.row_schema, task, producers, total)
                     for lot in self._lots(itertools.chain([first], iterator), first):
                         writing.add(lot)
@@ -102,6 +105,7 @@ class PartitionWriter(Shipped):
                 attempt=task.attempt,
                 seconds=time.monotonic() - started,
                 bad_rows=total.bad_rows,
+                repeated_rows=total.repeated_rows,
             )
         ]
 
@@ -166,14 +170,13 @@ class _Writing:
         self._pending: collections.deque[_Lot] = collections.deque()
         # A message of MQTT carries its topic.
         self._has_one_producer = config.row_topic is None or config.protocol == "mqtt"
-        self._stored = self._stored_before()
         self._checked: set[str] = set()
         """Topics of which the broker is known to drop rows that are sent again."""
 
     def add(self, lot: Any) -> None:
         """Sends rows, and waits until little enough is in flight."""
-        first, count = self._number, len(lot)
-        self._number += count
+        first = self._number
+        self._number += len(lot)
         if self._sequence is None:
             while self._is_full():
                 self._settle_one()
@@ -184,13 +187,7 @@ class _Writing:
                 f"a Spark partition has more than {ROWS_PER_TASK} rows, which is the most with "
                 'delivery="idempotent": repartition the frame'
             )
-        if first < self._stored:
-            # The broker has them from an attempt before, and would drop them.
-            known = min(self._stored - first, count)
-            self._total.rows += known
-            lot, first = (lot[known:] if isinstance(lot, list) else lot.slice(known)), first + known
-        if len(lot):
-            self._send_numbered(lot, first)
+        self._send_numbered(lot, first)
 
     def settle(self) -> None:
         """Waits for everything in flight."""
@@ -212,14 +209,14 @@ class _Writing:
                 keys = None if config.key is None else [_key(row[config.key]) for row in chunk]
                 size = sum(map(len, payloads))
                 return _Lot(first, size, [(producer.submit_many(payloads, keys), None)])
-        frame = self._frame(lot)
+        frame = self._frame(lot, first)
         rows = self._encoded(frame, first)
         sent: list[tuple[Waiter[Any], FrameRows | None]] = []
         if producer:
             sent.append((producer.submit_rows(rows), rows))
             return _Lot(first, rows.payload_bytes, sent, rows, frame)
         for topic, part in rows.by_topic():
-            if not self._producers.has_room():
+            if not self._producers.has_room(topic):
                 # The next one may take the place of one that is in use.
                 self._pending.append(_Lot(first, 0, sent, None, frame))
                 self.settle()
@@ -230,23 +227,31 @@ class _Writing:
     def _send_numbered(self, lot: Any, first: int) -> None:
         """Sends rows with numbers, and waits for them: rows behind one that was not sent must not be stored,
         as their numbers would hide it from the next attempt. Within a lot the producer sees to that."""
-        frame = self._frame(lot)
+        frame = self._frame(lot, first)
         rows = self._encoded(frame, first)
         one = self._config.placeholder()
         for topic, part in [(one, rows)] if self._has_one_producer else rows.by_topic():
-            before = self._total.rows
-            waiter = self._producers.of(topic).submit_rows(part)
-            self._pending.append(_Lot(first, part.payload_bytes, [(waiter, part)], None, frame))
-            self.settle()
-            if topic not in self._checked and self._total.rows > before:
-                self._check_deduplication(topic)
-        if not self._has_one_producer:
-            # Those that have no topic, or could not be encoded.
-            self._pending.append(_Lot(first, 0, [], rows, frame))
-            self.settle()
+            # Where it is not known whether the broker drops repetitions, a row finds out.
+            for some in [part] if self._is_checked(topic) else part.split_first():
+                before = self._total.rows
+                waiter = self._producers.of(topic).submit_rows(some)
+                self._pending.append(_Lot(first, some.payload_bytes, [(waiter, some)], None, frame))
+                self.settle()
+                if topic not in self._checked and self._total.rows > before:
+                    self._check_deduplication(topic)
+        # Those that have no topic, or could not be encoded.
+        self._pending.append(_Lot(first, 0, [], rows, frame))
+        self.settle()
 
-    def _frame(self, lot: Any) -> Any:
-        """The rows as a record batch or table."""
+    def _is_checked(self, topic: str) -> bool:
+        """Whether the broker is known to drop rows of the topic that are sent again, which it does if it
+        knows numbers of an attempt before."""
+        if topic not in self._checked and self._producers.of(topic).last_sequence_id >= 0:
+            self._checked.add(topic)
+        return topic in self._checked
+
+    def _frame(self, lot: Any, first: int) -> Any:
+        """The rows as a record batch or table. ``first`` is the number of the first one."""
         config = self._config
         if not isinstance(lot, list):
             return lot
@@ -257,7 +262,8 @@ class _Writing:
                 # Arrow would make a text of its own of others. Bytes are looked at by the engine.
                 if not isinstance(key, bytes | bytearray):
                     _key(key)
-        return to_batch(chunk, config.columns() if config.encoding == "raw" else None, self._row_schema)
+        columns = config.columns() if config.encoding == "raw" else None
+        return numbered_batch(chunk, columns, self._row_schema, first)
 
     def _encoded(self, lot: Any, first: int) -> FrameRows:
         config = self._config
@@ -276,16 +282,7 @@ class _Writing:
         config, total = self._config, self._total
         lot = self._pending.popleft()
         for waiter, _ in lot.parts:
-            started = time.monotonic()
-            try:
-                total.add(waiter.wait(config.ack_timeout))
-            except Timeout as error:
-                if time.monotonic() - started < config.ack_timeout:
-                    # The producer's own.
-                    raise
-                raise Timeout(
-                    f"the broker did not acknowledge a lot of rows within {config.ack_timeout:g} s"
-                ) from error
+            total.add(self._waited(waiter, "a lot of rows"), counts_repeated=self._sequence is not None)
         total.bytes += lot.bytes
         for number, why, size in lot.bad():
             total.bytes -= size
@@ -293,32 +290,40 @@ class _Writing:
             if config.on_bad_row == "dead_letter":
                 self._send_dead(lot.rows.slice(number - lot.first, 1), number, why)
 
+    def _waited(self, waiter: Waiter[Any], what: str) -> Any:
+        """The answers of the broker.
+
+        Raises:
+            Timeout: it did not give them within ``ack_timeout``.
+        """
+        limit = self._config.ack_timeout
+        started = time.monotonic()
+        try:
+            return waiter.wait(limit)
+        except Timeout as error:
+            if time.monotonic() - started < limit:
+                # The producer's own.
+                raise
+            raise Timeout(f"the broker did not acknowledge {what} within {limit:g} s") from error
+
     def _send_dead(self, row: Any, number: int, why: str) -> None:
         """Sends a row that could not be sent to the topic for such rows."""
         config = self._config
         properties = {"penstock-error": why, "penstock-row": str(number)}
-        if config.topic:
-            properties["penstock-topic"] = config.topic
+        if topic := letters.topic_of(row, config):
+            properties["penstock-topic"] = topic
         if self._ids:
             properties[self._ids[0]] = f"{self._ids[1]}/{number}"
-        if config.protocol == "tubemq":
-            # Its attributes have no escapes.
-            properties = {name: re.sub("[,=]", " ", text) for name, text in properties.items()}
-        for payload in _payloads_of(row, config):
+        too_large = None
+        for payload in letters.payloads_of(row, config):
             try:
-                self._producers.dead().send(payload, properties=properties)
+                rows = letters.encoded(payload, properties, config.protocol)
+                self._waited(self._producers.dead().submit_rows(rows), f"row {number}, a dead letter,")
                 return
-            except MessageTooLarge:
-                continue
-
-    def _stored_before(self) -> int:
-        """Number of rows that the broker has of an attempt before. With several topics, or several partitions
-        of one, it is not one number, and the broker drops the rows itself; bad rows among them are wanted
-        again."""
-        if self._sequence is None or not self._has_one_producer or self._config.on_bad_row != "fail":
-            return 0
-        last = self._producers.last_sequence_id(self._config.placeholder())
-        return max(last - self._sequence + 1, 0)
+            except MessageTooLarge as error:
+                too_large = error
+        if too_large is not None:
+            raise too_large
 
     def _check_deduplication(self, topic: str) -> None:
         """
@@ -370,36 +375,36 @@ def _payload_and_key_only(config: SinkConfig, chunk: list[Any]) -> bool:
     return all(row[config.value] is not None for row in chunk)
 
 
-def _payloads_of(row: Any, config: SinkConfig) -> Iterator[bytes]:
-    """What to send of a bad row: its payload, or all of it as JSON, or an empty object."""
-    # What is wrong with a row may be a text that is not UTF-8, or a date that Python does not have.
-    with contextlib.suppress(ValueError, TypeError, ArithmeticError):
-        if config.encoding == "raw" and (value := row.column(config.value).cast("binary")[0].as_py()):
-            yield value
-    with contextlib.suppress(ValueError, TypeError, ArithmeticError):
-        yield json.dumps(row.to_pylist()[0], default=str).encode()
-    yield b"{}"
-
-
 class _Total:
     rows = 0
     bytes = 0
     bad_rows = 0
+    repeated_rows = 0
     first: MessageId | Position | None = None
     last: MessageId | Position | None = None
 
     def __init__(self) -> None:
         self._shown: list[str] = []
 
-    def add(self, answers: Any) -> None:
-        """Counts rows that are acknowledged."""
-        if len(answers):
-            self.rows += len(answers)
-            # MQTT answers with reason codes, which are numbers, and a message that was dropped has no id.
-            if not isinstance(answers[0], int) and getattr(answers[-1], "ledger", 0) >= 0:
-                if self.first is None and getattr(answers[0], "ledger", 0) >= 0:
-                    self.first = answers[0]
-                self.last = answers[-1]
+    def add(self, answers: Any, *, counts_repeated: bool) -> None:
+        """Counts rows that are acknowledged.
+
+        Args:
+            answers: of the broker, for each row.
+            counts_repeated: whether a message without an id is one that the broker had already.
+        """
+        self.rows += len(answers)
+        # MQTT answers with reason codes, which are numbers.
+        if not len(answers) or isinstance(answers[0], int):
+            return
+        if counts_repeated or not (_has_id(answers[0]) and _has_id(answers[-1])):
+            with_ids = [answer for answer in answers if _has_id(answer)]
+            if counts_repeated:
+                self.repeated_rows += len(answers) - len(with_ids)
+            answers = with_ids
+        if answers:
+            self.first = answers[0] if self.first is None else self.first
+            self.last = answers[-1]
 
     def bad(self, number: int, why: str) -> None:
         """Counts a row that was left out."""
@@ -414,6 +419,11 @@ class _Total:
             log.warning("Spark partition %d: %d rows were left out: %s", partition, self.bad_rows, shown)
 
 
+def _has_id(answer: Any) -> bool:
+    """Whether a message was stored now. The broker has dropped the others."""
+    return getattr(answer, "ledger", 0) >= 0
+
+
 @dataclass(frozen=True)
 class Task:
     """The Spark task that runs this code."""
@@ -423,22 +433,22 @@ class Task:
     stage: int
     query: str | None
     """Id of the streaming query. It and ``batch`` stay the same when a batch is replayed."""
-    batch: str | None
+    batch: int | None
 
     @classmethod
-    def current(cls) -> Task:
+    def current(cls, config: SinkConfig) -> Task:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         if context is None:
-            return cls(0, 0, 0, None, None)
-        return cls(
-            context.partitionId(),
-            context.attemptNumber(),
-            context.stageId(),
-            context.getLocalProperty("sql.streaming.queryId"),
-            context.getLocalProperty("streaming.sql.batchId"),
-        )
+            return cls(0, 0, 0, None, config.batch_id)
+        query, batch = (context.getLocalProperty(name) for name in (batches.QUERY, batches.BATCH))
+        if query is None or batch is None:
+            query, batch = None, config.batch_id
+        elif config.batch_id is not None:
+            batch = config.batch_id
+        number = None if batch is None else int(batch)
+        return cls(context.partitionId(), context.attemptNumber(), context.stageId(), query, number)
 
     def ids(self, config: SinkConfig) -> tuple[str, str] | None:
         """Name of the property with ids, and the beginning of the ids. The attempt is not part of them,
@@ -446,7 +456,7 @@ class Task:
         if config.id_property is None:
             return None
         write = self._write(config)
-        if self.query and self.batch:
+        if self.batch is not None:
             write = f"{write}/{self.batch}"
         return config.id_property, f"{write}/{self.partition}"
 
@@ -462,14 +472,12 @@ class Task:
         """Sequence id of the first row, if the broker is to drop rows that are sent again."""
         if config.delivery != "idempotent":
             return None
-        return int(self.batch) * ROWS_PER_TASK if self.query and self.batch else 0
+        return (self.batch or 0) * ROWS_PER_TASK
 
     def _write(self, config: SinkConfig) -> str:
         """Name of the write: the query's in a stream."""
-        if self.query and self.batch:
-            return config.write_id or self.query
         # One writer may be used for several frames, which differ in their stages.
-        return config.write_id or f"{config.run_id}-{self.stage}"
+        return config.write_id or self.query or f"{config.run_id}-{self.stage}"
 
 
 def _payload(value: Any) -> bytes:
@@ -513,8 +521,11 @@ def partition_writer(
     event_time: str | None = None,
     deliver_at: str | None = None,
     message_type: str | None = None,
+    qos_column: str | None = None,
+    retain_column: str | None = None,
     id_property: str | None = None,
     write_id: str | None = None,
+    batch_id: int | None = None,
     ack_timeout: Duration = ACK_TIMEOUT,
     delivery: str = "at-least-once",
     stable_order: bool = False,
@@ -529,13 +540,15 @@ def partition_writer(
 
     Args:
         url, topic, topic_column, key, ordering_key, value, encoding: as for :func:`penstock.spark.write`.
-        properties, event_time, deliver_at, message_type, id_property, write_id, ack_timeout: as there.
+        properties, event_time, deliver_at, message_type, qos_column, retain_column: as there.
+        id_property, write_id, batch_id, ack_timeout: as there.
         on_bad_row, dead_letter_topic, options: as there.
         delivery: as there. The plan of the rows is not known here, so that ``"idempotent"`` needs
             ``stable_order=True``.
         stable_order: states that a task that is repeated gets the same rows in the same order.
         schema: ``df.schema``. Rows do not carry it. Without it a ``TIMESTAMP_NTZ`` is read as a moment in the
-            workers' time zone, and maps are encoded as objects without their nulls.
+            workers' time zone, and maps are encoded as objects without their nulls. ``encoding="avro"`` needs
+            it.
 
     Raises:
         InvalidArgument: an unknown option or column, a bad value, or a secret as plain text; raised on the
@@ -554,8 +567,11 @@ def partition_writer(
         event_time=event_time,
         deliver_at=deliver_at,
         message_type=message_type,
+        qos_column=qos_column,
+        retain_column=retain_column,
         id_property=id_property,
         write_id=write_id,
+        batch_id=batch_id,
         ack_timeout=ack_timeout,
         delivery=delivery,
         stable_order=stable_order,
@@ -563,6 +579,12 @@ def partition_writer(
         dead_letter_topic=dead_letter_topic,
     )
     check_order_is_stated(config)
+    batches.check(config)
+    if config.encoding == "avro" and schema is None:
+        raise InvalidArgument(
+            'encoding="avro" needs schema=df.schema here: rows do not carry their types, and what is made of '
+            "some of them may be another schema than that of others"
+        )
     if schema is not None:
         config = fitted(config, schema, "schema")
     return PartitionWriter(config, row_schema=schema)

@@ -147,6 +147,7 @@ impl OpenBatch {
             schema_version: self.schema_version,
             doomed,
             doubt: None,
+            known: false,
         }
     }
 }
@@ -172,11 +173,18 @@ pub(super) struct Entry {
     pub(super) doomed: Option<Error>,
     /// Its schema, while the broker has not said again which version that has. It is not sent before.
     pub(super) doubt: Option<Arc<SchemaInfo>>,
+    /// Whether the broker has its message already, so that it is not sent.
+    pub(super) known: bool,
 }
 
 impl Entry {
     /// Stands for a message that cannot be sent.
     pub(super) fn refused(sequence: u64, bytes: usize, since: Instant, error: Error) -> Self {
+        Self { doomed: Some(error), known: false, ..Self::known(sequence, bytes, since) }
+    }
+
+    /// Stands for a message that the broker has already.
+    pub(super) fn known(sequence: u64, bytes: usize, since: Instant) -> Self {
         Self {
             head: Bytes::new(),
             body: Bytes::new(),
@@ -188,8 +196,9 @@ impl Entry {
             place: None,
             since,
             schema_version: Bytes::new(),
-            doomed: Some(error),
+            doomed: None,
             doubt: None,
+            known: true,
         }
     }
 
@@ -250,6 +259,7 @@ pub(super) fn single(
         schema_version: schema_version.clone(),
         doomed: None,
         doubt: None,
+        known: false,
     };
     let small_enough = sender.chunks.is_none_or(|largest| body.len() <= largest);
     if body.len() + room - METADATA_ROOM <= sender.max_message_size && small_enough {

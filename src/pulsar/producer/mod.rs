@@ -75,7 +75,8 @@ pub struct Options {
     /// Gives each key a batch of its own, as Key_Shared consumers require. All are closed together.
     pub key_based: bool,
     /// Sends an entry at a time, and nothing behind one that was refused: with deduplication, the sequence ids of what is
-    /// stored behind it would have the broker drop its messages when they are sent again.
+    /// stored behind it would have the broker drop its messages when they are sent again. Messages that the broker has of a
+    /// predecessor of the same name are not sent, but for the last one; see `known`.
     pub stop_on_refusal: bool,
 }
 
@@ -148,6 +149,10 @@ pub struct Producer {
     last_sequence: i64,
     /// Highest sequence id with a receipt, or last one known to the broker; -1 before the first.
     last_published: i64,
+    /// Last sequence id that the broker had when the producer was opened; -1 for none. A broker tells what it has received,
+    /// and may fail to store the last entry. So with `stop_on_refusal` the message of this id is sent again, which is
+    /// answered when all before it are stored, and nothing is sent after the broker has gone back behind it.
+    known: i64,
     named: bool,
     /// Messages that wait for the first connection or for the version of a schema. All others were pushed before them.
     early: VecDeque<Early>,
@@ -187,6 +192,7 @@ impl Producer {
             next_sequence: after(options.initial_sequence_id.unwrap_or(-1)),
             last_sequence: -1,
             last_published: options.initial_sequence_id.unwrap_or(-1),
+            known: -1,
             named: false,
             early: VecDeque::new(),
             open: Open::new(options.key_based),
@@ -242,6 +248,7 @@ impl Producer {
         let version = message.schema.map(|info| self.schemas.version(info).cloned());
         let waits = self.options.lazy && !self.named || !self.early.is_empty();
         if waits || version == Some(None) {
+            self.check_size(now, wall_ms, message)?;
             if let Some(info) = message.schema {
                 self.schemas.want(info);
             }
@@ -259,11 +266,31 @@ impl Producer {
         .map(Some)
     }
 
+    /// Refuses a message that has to wait, and would be found to be too large afterwards.
+    fn check_size(&self, now: Instant, wall_ms: u64, message: &Outgoing<'_>) -> Result<()> {
+        let may_be_too_large = message.payload.len() + message_overhead(message) > self.max_message_size;
+        if self.named && may_be_too_large {
+            let sequence_id = message.sequence_id.unwrap_or(self.next_sequence);
+            single(&self.sender(), now, wall_ms, message, &self.schema_version, sequence_id)?;
+        }
+        Ok(())
+    }
+
     fn accept(&mut self, now: Instant, wall_ms: u64, message: &Outgoing<'_>) -> Result<u64> {
         if let Some(error) = &self.stopped {
             return Err(error.clone());
         }
         let sequence_id = message.sequence_id.unwrap_or(self.next_sequence);
+        if self.options.stop_on_refusal
+            && message.sequence_id.is_some_and(|own| self.named && (own as i64) < self.known)
+        {
+            self.close_batch();
+            self.window.push_back(Entry::known(sequence_id, message.payload.len(), now));
+            self.pending_messages += 1;
+            self.pending_bytes += message.payload.len();
+            self.settle();
+            return Ok(sequence_id);
+        }
         // A sequence id that does not increase may be a duplicate, and the broker drops a duplicate's whole batch.
         let may_be_duplicate = (sequence_id as i64) <= self.last_sequence;
         let alone = !self.options.batching
@@ -320,12 +347,22 @@ impl Producer {
             self.named = true;
             self.name = producer_name.to_owned();
             self.last_sequence = self.last_sequence.max(last_sequence_id);
+            self.known = last_sequence_id;
             if self.options.initial_sequence_id.is_none() {
                 self.last_published = self.last_published.max(last_sequence_id);
                 if self.pending_messages == self.early.len() {
                     self.next_sequence = after(last_sequence_id);
                 }
             }
+        } else if self.options.stop_on_refusal && last_sequence_id < self.known {
+            self.stop(&Error::new(
+                ErrorKind::Persistence,
+                format!(
+                    "the broker had received messages of this producer up to sequence id {}, and has not stored those \
+                     behind {last_sequence_id}: open the producer again, and send all messages again",
+                    self.known
+                ),
+            ));
         }
         if max_message_size < self.max_message_size {
             for entry in self.window.iter_mut().filter(|entry| entry.len() > max_message_size + FRAME_ROOM) {
@@ -623,22 +660,36 @@ impl Producer {
         }
     }
 
-    /// Fails the doomed entries at the head of the window.
+    /// Ends the entries at the head of the window that are not sent.
     fn settle(&mut self) {
-        while let Some(error) = self.window.front().and_then(|head| head.doomed.clone()) {
-            if self.options.stop_on_refusal && self.stopped.is_none() {
+        while let Some(head) = self.window.front() {
+            let (error, known) = (head.doomed.clone(), head.known);
+            if error.is_none() && !known {
+                break;
+            }
+            if self.options.stop_on_refusal
+                && self.stopped.is_none()
+                && let Some(error) = &error
+            {
                 let text = format!("nothing is sent behind a message that was refused: {}", error.message());
-                let behind = Error::new(ErrorKind::Closed, text);
-                self.stopped = Some(behind.clone());
-                self.close_batch();
-                for entry in &mut self.window {
-                    entry.doomed.get_or_insert_with(|| behind.clone());
-                }
+                self.stop(&Error::new(ErrorKind::Closed, text));
             }
             let entry = self.pop_head().expect("the window has a head");
-            self.fail(&entry, error);
+            match error {
+                Some(error) => self.fail(&entry, error),
+                None => self.end(&entry, Ok(Stored { ledger: u64::MAX, entry: u64::MAX, size: 1 })),
+            }
         }
         self.check();
+    }
+
+    /// Fails what is pending, each in its turn, and all later pushes.
+    fn stop(&mut self, error: &Error) {
+        self.stopped = Some(error.clone());
+        self.close_batch();
+        for entry in &mut self.window {
+            entry.doomed.get_or_insert_with(|| error.clone());
+        }
     }
 
     fn fail(&mut self, entry: &Entry, error: Error) {

@@ -322,6 +322,19 @@ mod tests {
     }
 
     #[test]
+    fn a_message_that_is_too_large_is_refused_before_it_waits_for_its_schema() {
+        let (mut p, now, other) = (producer(), Instant::now(), schema("other"));
+        let large = Outgoing { payload: &[0; 1001], schema: Some(&other), ..Outgoing::default() };
+        assert_eq!(p.push(now, 1, &large).unwrap_err().kind(), ErrorKind::MessageTooLarge);
+        assert_eq!((p.poll_schema(), p.pending_messages()), (None, 0));
+        push(&mut p, now, b"a", Some(&other));
+        // Also behind one that waits.
+        let large = Outgoing { schema: None, ..large };
+        assert_eq!(p.push(now, 1, &large).unwrap_err().kind(), ErrorKind::MessageTooLarge);
+        assert_eq!(p.pending_messages(), 1);
+    }
+
+    #[test]
     fn a_refused_schema_fails_its_messages_in_their_turn_and_is_asked_for_again() {
         let (mut p, now, other) = (producer(), Instant::now(), schema("other"));
         for (payload, schema) in [(b"a", None), (b"b", Some(&other)), (b"c", None), (b"d", Some(&other))] {

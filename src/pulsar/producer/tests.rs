@@ -396,6 +396,72 @@ fn nothing_is_stored_behind_a_refusal_if_that_is_wanted() {
     assert_eq!((p.pending_messages(), sent(&mut p)), (0, vec![]));
 }
 
+/// Pushes messages with sequence ids of their own.
+fn push_numbered(p: &mut Producer, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let message = Outgoing { payload: b"x", sequence_id: Some(number), ..Default::default() };
+        p.push(Instant::now(), WALL, &message).unwrap();
+    }
+}
+
+/// A producer whose predecessor of the same name has sent messages up to id 4.
+fn successor() -> Producer {
+    let mut p = Producer::new(3, Options { stop_on_refusal: true, ..Options::default() });
+    p.attach("p", 4, 1000);
+    p
+}
+
+#[test]
+fn what_the_broker_has_of_a_predecessor_is_not_sent_but_for_the_last_message() {
+    let mut p = successor();
+    push_numbered(&mut p, 0..8);
+    // They need no connection, and are in order before what is sent.
+    let events: Vec<Event> = std::iter::from_fn(|| p.poll_event()).collect();
+    let known = |event: &Event| matches!(event, Event::Stored { count: 1, ledger: u64::MAX, bytes: 1, .. });
+    assert!(events.len() == 4 && events.iter().all(known), "{events:?}");
+    p.flush();
+    assert_eq!(sent(&mut p), [(4, 0)], "nothing is behind it before the broker has said that it is stored");
+    p.handle_receipt(&hot::SendReceipt { producer_id: 3, sequence_id: 4, ..Default::default() }).unwrap();
+    assert_eq!(sent(&mut p), [(5, 3)]);
+    receipt(&mut p, 5).unwrap();
+    assert_eq!(outcomes(&mut p), [(1, true), (3, true)]);
+    // One that is pushed late is answered in its turn.
+    push_numbered(&mut p, 8..9);
+    push_numbered(&mut p, 2..3);
+    assert_eq!(outcomes(&mut p), []);
+    assert_eq!(sent(&mut p), [(8, 1)]);
+    receipt(&mut p, 8).unwrap();
+    assert_eq!((outcomes(&mut p), p.pending_messages()), (vec![(1, true), (1, true)], 0));
+    // Without the option all are sent, for the broker to drop.
+    let mut p = Producer::new(3, Options::default());
+    p.attach("p", 4, 1000);
+    push_numbered(&mut p, 0..3);
+    assert_eq!(sent(&mut p), [(0, 0), (1, 0), (2, 0)]);
+}
+
+#[test]
+fn nothing_is_sent_when_the_broker_has_not_stored_what_it_had_received() {
+    let mut p = successor();
+    push_numbered(&mut p, 4..7);
+    p.flush();
+    assert_eq!(sent(&mut p), [(4, 0)]);
+    p.detach();
+    p.attach("p", 1, 1000);
+    assert_eq!(sent(&mut p), []);
+    assert_eq!(outcomes(&mut p), [(1, false), (2, false)]);
+    let message = Outgoing { payload: b"x", sequence_id: Some(7), ..Default::default() };
+    let error = p.push(Instant::now(), WALL, &message).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Persistence);
+    assert!(error.message().contains("not stored those behind 1"), "{error}");
+    // The usual reconnection.
+    let mut p = successor();
+    push_numbered(&mut p, 4..6);
+    assert_eq!(sent(&mut p), [(4, 0)]);
+    p.detach();
+    p.attach("p", 4, 1000);
+    assert_eq!(sent(&mut p), [(4, 0)]);
+}
+
 #[test]
 fn chunks_share_a_sequence_id_and_end_as_one_message() {
     let mut p = producer(Options { chunking: true, ..Options::default() });

@@ -10,7 +10,7 @@ use crate::client::mqtt::{Outgoing, Producer};
 use crate::client::traffic::SendCounts;
 use crate::error::Result;
 use crate::frame::RowRef;
-use crate::mqtt::Property;
+use crate::mqtt::{Property, QoS};
 use crate::python::convert::{Fields, Payload, foreign_receipt};
 use crate::python::frame::{Form, FrameRows};
 use crate::python::mqtt::options::{message_properties, qos};
@@ -97,6 +97,8 @@ impl Sink for Producer {
         let mut messages = rows.map(|row| Outgoing {
             payload: row.payload,
             topic: row.topic,
+            qos: row.rare.qos.and_then(QoS::from_bits),
+            retain: row.rare.retain,
             properties: (row.properties.iter())
                 .map(|(n, v)| Property::User((*n).into(), (*v).into()))
                 .collect(),

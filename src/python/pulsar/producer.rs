@@ -11,7 +11,7 @@ use crate::client::events::Receipt;
 use crate::client::pulsar as native;
 use crate::client::traffic::SendCounts;
 use crate::error::{Error, ErrorKind, Result};
-use crate::frame::{Columns, RowRef, Rows};
+use crate::frame::{Columns, Naming, RowRef, Rows};
 use crate::pulsar::Outgoing;
 use crate::pulsar::schema::Codec;
 use crate::pulsar::schema::SchemaInfo;
@@ -111,7 +111,7 @@ pub(in crate::python) fn encode_pulsar_frame(
     schema: Option<&Bound<'_, PyAny>>,
     encoding: Option<&str>,
 ) -> PyResult<FrameRows> {
-    let columns = Columns { keys_of_bytes: true, ..py_result(py, roles.columns())? };
+    let columns = Columns { keys_of_bytes: true, naming: Naming::Pulsar, ..py_result(py, roles.columns())? };
     schema::frame::encode(py, frame, None, schema, encoding, columns)
 }
 

@@ -1,0 +1,164 @@
+"""Batches of streams: a write whose names and numbers depend on its batch knows it, or is refused."""
+
+import threading
+import uuid
+
+import pytest
+
+from penstock import blocking, errors
+from penstock.spark import partition_writer, register, write
+
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
+IDEMPOTENT = {"value": "value", "delivery": "idempotent", "stable_order": True}
+
+
+def in_a_thread(function):
+    """Runs a function in a thread that Spark knows nothing of; raises what it raises."""
+    failed = []
+
+    def go():
+        try:
+            function()
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=go)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+
+
+def stream(spark, rows=50):
+    """A source that returns the same rows for a batch each time."""
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
+    return source.option("numPartitions", 2).load().selectExpr("cast(value as string) value")
+
+
+def run_until(query, batch):
+    try:
+        eventually(lambda: query.exception() or (query.lastProgress or {}).get("batchId", -1) >= batch, 120)
+    finally:
+        query.stop()
+    if query.exception() is not None:
+        raise query.exception()
+
+
+def payloads(url, topic):
+    found = []
+    with blocking.connect(url) as client, client.reader(topic, position="earliest") as reader:
+        while part := reader.read_frame(10_000, timeout=1)["value"].to_pylist():
+            found += part
+    return sorted(map(int, found))
+
+
+def test_a_write_from_a_thread_in_a_batch_is_refused_unless_it_names_the_batch(
+    spark, embedded, topic, tmp_path, forget_the_last_commit
+):
+    def sink(**more):
+        def each(frame, number):
+            more_of_batch = dict.fromkeys(more, number)
+            in_a_thread(
+                lambda: write(frame, embedded.url, topic, write_id="w", **IDEMPOTENT, **more_of_batch)
+            )
+
+        return (
+            stream(spark).writeStream.option("checkpointLocation", str(tmp_path)).foreachBatch(each).start()
+        )
+
+    with pytest.raises(Exception, match=r"in this thread it cannot be seen.*batch_id=, the number that"):
+        run_until(sink(), 0)
+    assert payloads(embedded.url, topic) == []
+    run_until(sink(batch_id=True), 2)
+    last = forget_the_last_commit(tmp_path)
+    run_until(sink(batch_id=True), last + 1)
+    found = payloads(embedded.url, topic)
+    assert len(found) >= 50 * (last + 2)
+    assert found == list(range(len(found))), "rows of a batch are missing, or twice there"
+
+
+def test_a_data_source_with_the_name_of_a_write_needs_the_batch(spark, embedded, topic, tmp_path):
+    register(spark)
+
+    def save(frame, **more):
+        options = {"url": embedded.url, "topic": topic, "value": "value", "writeId": "w"}
+        options |= {"delivery": "idempotent", "stableOrder": "true", **more}
+        frame.write.format("penstock").options(**options).mode("append").save()
+
+    frame = spark.range(10).selectExpr("cast(id as string) value")
+    with pytest.raises(Exception, match="a data source needs batchId"):
+        save(frame)
+    with pytest.raises(Exception, match="batch_id: expected a whole number between 0"):
+        save(frame, batchId="-1")
+    later = spark.range(10, 20).selectExpr("cast(id as string) value")
+    for rows, number in ((frame, 0), (frame, 0), (later, 1)):
+        save(rows, batchId=number)
+    assert payloads(embedded.url, topic) == list(range(20))
+
+    # In the thread of the query its tasks see the batch.
+    def each(frame, _):
+        save(frame.selectExpr("string(int(value) + 20) value"), writeId="another")
+
+    writer = stream(spark, 10).writeStream.option("checkpointLocation", str(tmp_path))
+    run_until(writer.foreachBatch(each).start(), 1)
+    found = payloads(embedded.url, topic)
+    assert len(found) >= 40 and found == list(range(len(found)))
+
+
+def test_ids_of_rows_have_the_number_of_the_batch(spark, embedded_mqtt, reading):
+    topic = f"t/{uuid.uuid4().hex[:12]}"
+    frame = spark.range(0, 2, 1, 1).selectExpr("cast(id as string) value")
+    with reading(embedded_mqtt.url, topic) as reader:
+        write(frame, embedded_mqtt.url, topic, value="value", id_property="row-id", write_id="w", batch_id=7)
+        rows = reader.rows(2)
+    assert {text for row in rows for name, text in row["properties"]} == {"w/7/0/0", "w/7/0/1"}
+
+
+def test_a_batch_is_named_together_with_its_write(spark, embedded, topic, tmp_path):
+    frame = spark.range(1).selectExpr("cast(id as string) value")
+    with pytest.raises(errors.InvalidArgument, match="batch_id needs write_id"):
+        write(frame, embedded.url, topic, **IDEMPOTENT, batch_id=0)
+    register(spark)
+    options = {"url": embedded.url, "topic": topic, "value": "value", "checkpointLocation": str(tmp_path)}
+    options |= {"delivery": "idempotent", "stableOrder": "true", "writeId": "w", "batchId": "3"}
+    with pytest.raises(Exception, match="here Spark tells the number of each batch"):
+        stream(spark).writeStream.format("penstock").options(**options).start().processAllAvailable()
+
+
+def test_a_write_beside_a_stream_says_that_it_is_not_part_of_it(spark, embedded, topic):
+    frame = spark.range(0, 10, 1, 1).selectExpr("cast(id as string) value")
+    query = stream(spark).writeStream.format("noop").start()
+    try:
+        with pytest.raises(errors.InvalidArgument, match="if not, pass write_id= and batch_id=0"):
+            write(frame, embedded.url, topic, **IDEMPOTENT, write_id="job")
+        with pytest.raises(errors.InvalidArgument, match="batch_id=0"):
+            partition_writer(embedded.url, topic, **IDEMPOTENT)
+        # Nothing of these depends on a batch.
+        assert write(frame, embedded.url, topic, value="value").rows == 10
+        assert write(frame, embedded.url, topic, value="value", id_property="row-id").rows == 10
+        assert write(frame, embedded.url, topic, **IDEMPOTENT, write_id="job", batch_id=0).rows == 10
+    finally:
+        query.stop()
+    # The same write, which the broker knows.
+    report = write(frame, embedded.url, topic, **IDEMPOTENT, write_id="job")
+    assert (report.rows, report.repeated_rows) == (10, 10)
+
+
+def test_a_batch_of_connect_is_named(spark, embedded, topic, monkeypatch):
+    class Remote:
+        """A frame of Spark Connect, which has no object in a JVM."""
+
+        def __init__(self, frame):
+            self.schema = frame.schema
+
+    remote = Remote(spark.range(1).selectExpr("cast(id as string) value"))
+    monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")
+    for arguments in (
+        {"value": "value", "id_property": "row-id"},
+        {"value": "value", "id_property": "row-id", "write_id": "w"},
+        {**IDEMPOTENT, "write_id": "w"},
+    ):
+        with pytest.raises(errors.InvalidArgument, match=r"foreachBatch of Spark Connect.*batch_id="):
+            write(remote, embedded.url, topic, **arguments)
