@@ -14,17 +14,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from penstock import parse, protocols
+from penstock._frames import arrow_type
 from penstock.errors import Closed, InvalidArgument, Unsupported
 from penstock.progress import Progress
 
 from .opening import connected, library
-from .sources import Request, Source
+from .sources import OnError, Request, Source, Values
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from penstock._frames import Column
     from penstock._typing import Duration, Timestamp
     from penstock.pulsar import MessageId
 
@@ -34,7 +34,16 @@ if TYPE_CHECKING:
 
 READ_TIMEOUT = 60.0
 """Default of ``read_timeout`` in seconds."""
-_ARGUMENTS = ("start", "end", "columns", "read_timeout", "fail_on_data_loss", "progress")
+_ARGUMENTS = (
+    "start",
+    "end",
+    "columns",
+    "decode",
+    "on_error",
+    "read_timeout",
+    "fail_on_data_loss",
+    "progress",
+)
 
 
 def read(
@@ -44,6 +53,8 @@ def read(
     start: Position | None = None,
     end: Position | None = None,
     columns: Columns | None = None,
+    decode: bool = False,
+    on_error: OnError = "raise",
     read_timeout: Duration = READ_TIMEOUT,
     fail_on_data_loss: bool = True,
     progress: bool = False,
@@ -75,6 +86,12 @@ def read(
             ``index``, ``broker_time``, ``producer_name``, ``sequence_id`` and ``schema_version``. Columns
             that are not wanted cost nothing. ``"kafka"`` and ``"pulsar"`` are the columns of Spark's source
             for Kafka and of pulsar-spark.
+        decode: makes ``value`` the values by the schema of the topics: structs for records and for pairs of a
+            key and a value, and columns of one type for primitives. It is the newest schema that they have
+            when this is called; data of other versions become values of it. Types are those of
+            :meth:`penstock.pulsar.PulsarConsumer.read_frame`. With ``columns="pulsar"`` the fields of records
+            are columns of their own. Topics without a schema keep their payloads.
+        on_error: ``"raise"``, or ``"null"`` for the value null where a payload cannot be decoded.
         read_timeout: longest time in seconds without a message while the broker says that there is one.
         fail_on_data_loss: whether messages that were deleted before they were read are an error.
         progress: shows a bar on a terminal.
@@ -85,15 +102,19 @@ def read(
         A table, with the same columns and types if there is nothing to read.
 
     Raises:
-        InvalidArgument: an unknown option or column, or a bad value; before anything is connected.
+        InvalidArgument: an unknown option or column, or a bad value; before anything is connected. Or topics
+            that are decoded have different schemas.
+        SchemaError, IncompatibleSchema: a payload cannot be decoded; names its message and topic.
         TopicNotFound: a topic does not exist.
         DataLost: messages were deleted before they were read.
         Timeout: a message does not come.
-        Unsupported: topics of the protocol cannot be read.
+        Unsupported: topics of the protocol cannot be read; or values cannot be columns: unions of several
+            types and records inside of themselves.
         ImportError: pyarrow is not installed.
         ConnectFailed, AuthenticationError ...: as :func:`penstock.connect`.
     """
-    reading = _Reading(url, topic, start, end, columns, read_timeout, fail_on_data_loss, options)
+    values = Values(decode, on_error)
+    reading = _Reading(url, topic, start, end, columns, values, read_timeout, fail_on_data_loss, options)
     batches: list[pa.RecordBatch] = []
     what = topic if isinstance(topic, str) else "topics"
     with reading.connected() as client, Progress(what, quiet=not progress) as bar:
@@ -110,6 +131,8 @@ def scan(
     start: Position | None = None,
     end: Position | None = None,
     columns: Columns | None = None,
+    decode: bool = False,
+    on_error: OnError = "raise",
     read_timeout: Duration = READ_TIMEOUT,
     fail_on_data_loss: bool = True,
     **options: Any,
@@ -120,7 +143,7 @@ def scan(
     The call connects, finds out what there is to read, and disconnects: what is sent later is not read.
 
     Args:
-        url, topic, start, end, columns: as for :func:`read`.
+        url, topic, start, end, columns, decode, on_error: as for :func:`read`.
         read_timeout, fail_on_data_loss, options: as there.
 
     Returns:
@@ -129,7 +152,8 @@ def scan(
     Raises:
         InvalidArgument, TopicNotFound, Unsupported, ImportError ...: as :func:`read`.
     """
-    reading = _Reading(url, topic, start, end, columns, read_timeout, fail_on_data_loss, options)
+    values = Values(decode, on_error)
+    reading = _Reading(url, topic, start, end, columns, values, read_timeout, fail_on_data_loss, options)
     with reading.connected() as client:
         parts = reading.source.plan(client)
     return Scan(reading, parts)
@@ -276,6 +300,7 @@ class _Reading:
 
     Args:
         url, topic, start, end, columns, read_timeout, fail_on_data_loss, options: as for :func:`read`.
+        values: ``decode`` and ``on_error``, as there.
     """
 
     source: Source
@@ -287,6 +312,7 @@ class _Reading:
         start: Any,
         end: Any,
         columns: Any,
+        values: Values,
         read_timeout: Duration,
         fail_on_data_loss: bool,
         options: dict[str, Any],
@@ -304,7 +330,7 @@ class _Reading:
         self.name = f"{base} {topic!r}"
         self.source = _source(
             key,
-            Request(topic, start, end, columns, _seconds(read_timeout), fail_on_data_loss, consumer),
+            Request(topic, start, end, columns, values, _seconds(read_timeout), fail_on_data_loss, consumer),
         )
 
     def connected(self) -> contextlib.AbstractContextManager[Any]:
@@ -314,7 +340,7 @@ class _Reading:
     def schema(self) -> pa.Schema:
         """The columns of the source."""
         pyarrow = library("pyarrow", "frames")
-        return pyarrow.schema([(column.name, _type(column)) for column in self.source.columns])
+        return pyarrow.schema([(column.name, arrow_type(column)) for column in self.source.columns])
 
     def batches(
         self, client: Any, parts: Sequence[Any], names: Sequence[str] | None = None
@@ -353,23 +379,6 @@ def _source(protocol: str, request: Request) -> Source:
         f"topics of {protocols.PROTOCOLS[protocol].title} cannot be read as a whole yet: take frames from"
         " consumer.read_frame()"
     )
-
-
-def _type(column: Column) -> pa.DataType:
-    """The type of a column."""
-    pyarrow = library("pyarrow", "frames")
-    text, binary = pyarrow.string(), pyarrow.binary()
-    if column.kind == "array<struct<key:string,value:binary>>":
-        pair = pyarrow.struct([("key", text), ("value", binary)])
-        return pyarrow.list_(pyarrow.field("element", pair))
-    return {
-        "binary": binary,
-        "string": text,
-        "int": pyarrow.int32(),
-        "bigint": pyarrow.int64(),
-        "timestamp": pyarrow.timestamp("us", "UTC"),
-        "map<string,string>": pyarrow.map_(text, text),
-    }[column.kind]
 
 
 def _seconds(value: Duration) -> float:
