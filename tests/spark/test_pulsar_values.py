@@ -15,8 +15,11 @@ from pyspark.sql import types as T  # noqa: N812
 import pulsar
 from penstock import errors
 from penstock.pulsar import Avro, KeyValue, Schema
+from penstock.pulsar.ranges import Plan
 from penstock.spark import register
-from penstock.spark.sources.pulsar import read_config
+from penstock.spark.arrow import arrow_schema
+from penstock.spark.sources.pulsar import SOURCE, batches, read_config
+from penstock.spark.sources.reading import row_schema, wanted
 
 from support.waiting import eventually
 
@@ -157,6 +160,34 @@ def test_records_are_structs(client, topic, read, kind, compression):
         assert (row.amount, row.tags, row.colour) == (one.amount, one.tags, "BLUE")
         assert (row.note, bytes(row.raw), row.paid, row.shelf) == (one.note, one.raw, True, "nut")
     assert frame.where("value.amount = -12345.67 AND value.note IS NULL").count() == 25
+
+
+def test_batches_of_the_engine_have_the_types_that_spark_exchanges(client, topic, service):
+    instant = {"type": "long", "logicalType": "timestamp-millis"}
+    local = {"type": "long", "logicalType": "local-timestamp-millis"}
+    fixed = {"type": "fixed", "name": "F", "size": 2}
+    nested = {"type": "array", "items": {"type": "map", "values": [instant, "null"]}}
+    kinds = {"at": instant, "local": local, "fixed": fixed, "nested": nested, "number": ["int", "double"]}
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    moment = AT.replace(microsecond=4000)
+    value = {
+        "at": moment,
+        "local": moment.replace(tzinfo=None),
+        "fixed": b"\0\1",
+        "nested": [{"a": moment, "b": None}, {}],
+        "number": 1,
+    }
+    send(client, topic, Schema.avro({"type": "record", "name": "R", "fields": fields}), value)
+    options = {"url": service.url, "subscribe": topic, "decode": "true", "includeHeaders": "true"}
+    config = read_config(options)
+    config = SOURCE.fix(config, SOURCE.ask(config))
+    schema = row_schema(config)
+    (part,) = Plan(client, config.own).ranges()
+    (batch,) = batches(config, part, wanted(config, schema))
+    # Nothing is left to be cast.
+    assert batch.schema == arrow_schema(schema)
+    found = batch.column("value").to_pylist()[0]
+    assert found == {**value, "nested": [[("a", moment), ("b", None)], []], "number": 1.0}
 
 
 def test_the_fields_of_records_are_columns_as_those_of_pulsar_spark(client, topic, read, service):

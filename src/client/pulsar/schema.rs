@@ -71,17 +71,11 @@ pub(super) async fn fetch(
     match shared.lookup_of(&topic).schema(&topic, Some(wanted.version.clone())).await {
         Ok(info) => wanted.writer.set(schema.codec.resolve(Some(&info))),
         Err(error) => {
-            let is_gone = error.kind() == ErrorKind::TopicNotFound;
             let version = shown(&wanted.version);
             let text = format!(
                 "the schema of version {version}, which the message was written with, cannot be got: {error}"
             );
-            let error = Error::new(ErrorKind::Schema, text).with_topic(topic);
-            if is_gone {
-                wanted.writer.set(Err(error));
-            } else {
-                wanted.writer.fail(error);
-            }
+            wanted.writer.fail(Error::new(ErrorKind::Schema, text).with_topic(topic));
         }
     }
     signal.ring();
