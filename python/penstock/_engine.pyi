@@ -44,6 +44,7 @@ __all__ = [
     "PulsarProducer",
     "PulsarRange",
     "PulsarSchema",
+    "PulsarValues",
     "TubeMqClient",
     "TubeMqConsumer",
     "TubeMqMessage",
@@ -415,6 +416,7 @@ class PulsarClient(_ClientOf[PulsarClient]):
         timeout: float,
         fails_on_loss: bool,
         options: Mapping[str, Any],
+        values: PulsarValues | None,
     ) -> _Pending[PulsarRange]:
         """Opens a reader of a part of a partition.
 
@@ -427,6 +429,8 @@ class PulsarClient(_ClientOf[PulsarClient]):
             timeout: longest time in seconds without a message while the broker says that there is one.
             fails_on_loss: whether it is an error that the broker has nothing more before the end.
             options: as of :meth:`consumer`.
+            values: what payloads become in columns that hold ``decoded``, or ``decoded.N``, the field of this
+                number; the consumer needs a schema then.
 
         Raises:
             InvalidArgument: an unknown column, or a topic with partitions (when awaited).
@@ -717,6 +721,29 @@ class PulsarSchema:
     def key_value(key: PulsarSchema, value: PulsarSchema, separated: bool) -> PulsarSchema: ...
     def encode(self, value: Any) -> bytes: ...
     def decode(self, payload: bytes) -> Any: ...
+
+@final
+class PulsarValues:
+    """The values of one schema in columns of a :class:`PulsarRange`, whatever version payloads were written
+    with.
+
+    Args:
+        stored: type, name, definition and properties of the schema.
+        spark: columns have Spark's types.
+        lenient: values that cannot be decoded are null.
+
+    Raises:
+        SchemaError: the schema cannot be read.
+    """
+    def __new__(
+        cls, stored: tuple[str, str, bytes, list[tuple[str, str]]], spark: bool, lenient: bool
+    ) -> Self: ...
+    def table(self) -> ArrowBatch:
+        """A table without rows, whose column ``value`` has the type of the values.
+
+        Raises:
+            Unsupported: such values cannot be a column.
+        """
 
 @final
 class MessageId:

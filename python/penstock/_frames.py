@@ -22,11 +22,33 @@ class Column(NamedTuple):
     content: str
     """Its content, in the engine's words."""
     kind: str
-    """Its type, in Spark's words."""
+    """Its type, in Spark's words; empty for one that is only known when a read is planned."""
+    type: Any = None
+    """That type, of pyarrow."""
 
 
 HEADERS = Column("headers", "headers", "array<struct<key:string,value:binary>>")
 """The properties, as Kafka's headers."""
+
+
+def arrow_type(column: Column) -> Any:
+    """The type of a column of messages, of pyarrow."""
+    import pyarrow as pa  # pyright: ignore
+
+    types: Any = pa
+    text, binary = types.string(), types.binary()
+    if column.type is not None:
+        return column.type
+    if column.kind == HEADERS.kind:
+        return types.list_(types.field("element", types.struct([("key", text), ("value", binary)])))
+    return {
+        "binary": binary,
+        "string": text,
+        "int": types.int32(),
+        "bigint": types.int64(),
+        "timestamp": types.timestamp("us", "UTC"),
+        "map<string,string>": types.map_(text, text),
+    }[column.kind]
 
 
 def outgoing(frame: Any, roles: FrameRoles, encoding: str | None) -> FrameRows:

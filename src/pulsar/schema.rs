@@ -127,6 +127,11 @@ impl Writer {
         self.set(Err(error));
     }
 
+    /// Whether the schema could not be got.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Acquire)
+    }
+
     fn is_known(&self) -> bool {
         self.resolved.get().is_some()
     }
@@ -166,7 +171,7 @@ impl Writers {
         };
         if let Some(at) = self.known.iter().rposition(|(known, _)| known == version) {
             let writer = &self.known[at].1;
-            if !writer.is_lost.load(Ordering::Acquire) {
+            if !writer.is_lost() {
                 return Arc::clone(writer);
             }
             self.known.remove(at);

@@ -132,6 +132,32 @@ def test_a_partition_has_no_more_messages_than_asked_for(client, service, source
     assert max(frame.rdd.glom().map(len).collect()) <= 150
 
 
+@pytest.mark.parametrize("batching", [True, False])
+def test_a_partition_has_about_as_many_bytes_as_asked_for(client, service, source, batching):
+    topic = kept(client, service.topic())
+    with client.producer(topic, compression="zstd", batching=batching, batch_max_messages=10) as producer:
+        producer.send_many([b"%d" % number + b" " * 997 for number in range(400)])
+    frame = source(topic, maxBytesPerPartition="100kB")
+    assert values(frame) == list(range(400))
+    sizes = frame.rdd.glom().map(len).collect()
+    assert len(sizes) >= 4 and max(sizes) <= 110, "100 messages of 1,000 bytes"
+    # The smaller limit counts.
+    both = source(topic, maxBytesPerPartition="100kB", maxRecordsPerPartition=30)
+    assert max(both.rdd.glom().map(len).collect()) <= 30
+    both = source(topic, maxBytesPerPartition="20kB", maxRecordsPerPartition=100)
+    assert max(both.rdd.glom().map(len).collect()) <= 30
+
+
+def test_the_bytes_of_a_message_in_chunks_are_those_of_all_of_them(client, service, source):
+    topic = kept(client, service.topic())
+    with client.producer(topic, batching=False, chunking=True, chunk_max_size=1000) as producer:
+        for number in range(20):
+            producer.send(b"%d" % number + b" " * 5000)
+    frame = source(topic, maxBytesPerPartition="50kB")
+    assert values(frame) == list(range(20))
+    assert 2 <= frame.rdd.getNumPartitions() <= 4
+
+
 def test_messages_in_chunks_are_in_one_partition_each(client, service, source):
     topic = kept(client, service.topic())
     payloads = [bytes([65 + number]) * (1_000 + 700 * number) for number in range(12)]
@@ -377,6 +403,8 @@ def test_positions_for_a_whole_topic(client, service, source):
         ({"subscribe": "a", "endingOffsets": '{"a": {"0": "(-1,-1,-1,-1)"}}'}, "cannot end at"),
         ({"subscribe": "a", "minPartitions": "0"}, "minPartitions"),
         ({"subscribe": "a", "columns": "all"}, "columns"),
+        ({"subscribe": "a", "maxBytesPerPartition": "0"}, "at least 1 byte"),
+        ({"subscribe": "a", "maxBytesPerTrigger": "much"}, "maxBytesPerTrigger: expected a size"),
         ({"subscribe": "a", "token": "secret"}, "plain text"),
         ({"subscribe": "a", "position": "earliest"}, "use startingOffsets"),
         ({"assign": '{"a": ["x"]}'}, "a list of the numbers"),

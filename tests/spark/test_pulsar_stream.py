@@ -76,6 +76,26 @@ def test_a_batch_has_about_as_many_messages_as_asked_for(client, topic, stream):
     assert max(len(values) for _, values in query.batches) <= 75
 
 
+@pytest.mark.parametrize("limits", [{}, {"maxOffsetsPerTrigger": 1000}, {"maxOffsetsPerTrigger": 40}])
+def test_a_batch_has_about_as_many_bytes_as_asked_for(client, topic, stream, limits):
+    query = stream(maxBytesPerTrigger="50kB", **limits)
+    with client.producer(topic, routing="round_robin", batch_max_messages=5) as producer:
+        producer.send_many([b"%d" % number + b" " * 996 for number in range(400)])
+    query.run()
+    assert query.values == list(range(400))
+    most = 50 if limits.get("maxOffsetsPerTrigger") != 40 else 40
+    assert len(query.batches) >= 400 // most - 1
+    assert max(len(values) for _, values in query.batches) <= 1.5 * most
+
+
+def test_a_batch_of_few_bytes_has_a_message_at_least(client, topic, stream):
+    query = stream(maxBytesPerTrigger=1)
+    fill(client, topic, range(6), batching=False)
+    query.run()
+    assert query.values == list(range(6))
+    assert len(query.batches) == 3, "one of each partition"
+
+
 def test_a_live_query_gets_what_is_published_and_new_partitions(client, service, stream):
     topic = service.topic(partitions=2)
     query = stream(topic=topic, startingOffsets="latest")

@@ -30,6 +30,7 @@ OF_4_0 = {
         "WriterCommitMessage",
     },
     "pyspark.sql.pandas": {"types"},
+    "pyspark.sql.pandas.types": {"from_arrow_schema"},
     "pyspark.sql.streaming.listener": {"StreamingQueryListener"},
     "pyspark.sql.types": {
         "ArrayType",
@@ -52,7 +53,7 @@ NEWER = {
 }
 """Imported in a ``try`` that has an alternative."""
 
-FROM_4_2 = {"ReadAllAvailable", "ReadMaxRows"}
+FROM_4_2 = {"ReadAllAvailable", "ReadMaxBytes", "ReadMaxRows"}
 """Imported by ``getDefaultReadLimit``, which is called by 4.2 and later only."""
 
 

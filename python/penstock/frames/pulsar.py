@@ -13,6 +13,7 @@ from penstock._frames import HEADERS, Column
 from penstock.errors import InvalidArgument
 from penstock.pulsar import MessageId, offsets
 from penstock.pulsar.columns import KAFKA, MORE, PULSAR_SPARK, READ_FRAME
+from penstock.pulsar.decoding import Decoding, decoding_of
 from penstock.pulsar.patterns import pattern_parts
 from penstock.pulsar.positions import full_name
 from penstock.pulsar.ranges import DEFAULTS, REFUSED, Plan, Range, refuse_options, rows
@@ -43,6 +44,7 @@ class PulsarSource:
         self.columns = given or chosen(request.columns, _SETS, (*READ_FRAME, *MORE))
         refuse_options(request.consumer, "penstock.frames", "start")
         self._request = request
+        self._decoding: Decoding | None = None
         self._consumer = {**DEFAULTS, **request.options({*REFUSED, "position"})}
         self._own: dict[str, Any] = {
             "startingOffsetsByTimestampStrategy": "latest",
@@ -66,13 +68,19 @@ class PulsarSource:
 
     def plan(self, client: PulsarClient) -> list[Range]:
         """The part of each partition that has something to read, partition by partition."""
-        return Plan(client, self._own, self._consumer, _CALLED).ranges()
+        plan, values = Plan(client, self._own, self._consumer, _CALLED), self._request.values
+        if values.decode:
+            self._decoding = decoding_of(client, plan.topics(), spark=False, on_error=values.on_error)
+            flat = self._request.columns == "pulsar"
+            self.columns = self._decoding.columns(self.columns, flat=flat)
+        return plan.ranges()
 
     def read(self, client: PulsarClient, part: Range, columns: Sequence[Column]) -> Iterator[ArrowBatch]:
         """The rows of a range."""
         wanted = [(column.content, column.name) for column in columns]
         request = self._request
-        return rows(client, part, wanted, self._consumer, request.read_timeout, request.fail_on_data_loss)
+        rules = (request.read_timeout, request.fail_on_data_loss)
+        return rows(client, part, wanted, self._consumer, *rules, self._decoding)
 
 
 def _position(argument: Literal["start", "end"], given: Any, topics: Sequence[str]) -> dict[str, Any]:

@@ -13,17 +13,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from penstock import protocols
+from penstock._frames import arrow_type
 from penstock.errors import Closed, InvalidArgument, Unsupported
 from penstock.progress import Progress
 
 from .opening import connected, library, seconds
-from .sources import Request, Source
+from .sources import OnError, Request, Source, Values
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from penstock._frames import Column
     from penstock._typing import Duration, Timestamp
     from penstock.pulsar import MessageId
 
@@ -33,7 +33,16 @@ if TYPE_CHECKING:
 
 READ_TIMEOUT = 60.0
 """Default of ``read_timeout`` in seconds."""
-_ARGUMENTS = ("start", "end", "columns", "read_timeout", "fail_on_data_loss", "progress")
+_ARGUMENTS = (
+    "start",
+    "end",
+    "columns",
+    "decode",
+    "on_error",
+    "read_timeout",
+    "fail_on_data_loss",
+    "progress",
+)
 
 
 def read(
@@ -43,6 +52,8 @@ def read(
     start: Position | None = None,
     end: Position | None = None,
     columns: Columns | None = None,
+    decode: bool = False,
+    on_error: OnError = "raise",
     read_timeout: Duration = READ_TIMEOUT,
     fail_on_data_loss: bool = True,
     progress: bool = False,
@@ -74,6 +85,12 @@ def read(
             ``index``, ``broker_time``, ``producer_name``, ``sequence_id`` and ``schema_version``. Columns
             that are not wanted cost nothing. ``"kafka"`` and ``"pulsar"`` are the columns of Spark's source
             for Kafka and of pulsar-spark.
+        decode: makes ``value`` the values by the schema of the topics: structs for records and for pairs of a
+            key and a value, and columns of one type for primitives. It is the newest schema that they have
+            when this is called; data of other versions become values of it. Types are those of
+            :meth:`penstock.pulsar.PulsarConsumer.read_frame`. With ``columns="pulsar"`` the fields of records
+            are columns of their own. Topics without a schema keep their payloads.
+        on_error: ``"raise"``, or ``"null"`` for the value null where a payload cannot be decoded.
         read_timeout: longest time in seconds without a message while the broker says that there is one.
         fail_on_data_loss: whether messages that were deleted before they were read are an error.
         progress: shows a bar on a terminal.
@@ -84,15 +101,19 @@ def read(
         A table, with the same columns and types if there is nothing to read.
 
     Raises:
-        InvalidArgument: an unknown option or column, or a bad value; before anything is connected.
+        InvalidArgument: an unknown option or column, or a bad value; before anything is connected. Or topics
+            that are decoded have different schemas.
+        SchemaError, IncompatibleSchema: a payload cannot be decoded; names its message and topic.
         TopicNotFound: a topic does not exist.
         DataLost: messages were deleted before they were read.
         Timeout: a message does not come.
-        Unsupported: topics of the protocol cannot be read.
+        Unsupported: topics of the protocol cannot be read; or values cannot be columns: unions of several
+            types and records inside of themselves.
         ImportError: pyarrow is not installed.
         ConnectFailed, AuthenticationError ...: as :func:`penstock.connect`.
     """
-    reading = _Reading(url, topic, start, end, columns, read_timeout, fail_on_data_loss, options)
+    values = Values(decode, on_error)
+    reading = _Reading(url, topic, start, end, columns, values, read_timeout, fail_on_data_loss, options)
     batches: list[pa.RecordBatch] = []
     what = topic if isinstance(topic, str) else "topics"
     with reading.connected() as client, Progress(what, quiet=not progress) as bar:
@@ -109,6 +130,8 @@ def scan(
     start: Position | None = None,
     end: Position | None = None,
     columns: Columns | None = None,
+    decode: bool = False,
+    on_error: OnError = "raise",
     read_timeout: Duration = READ_TIMEOUT,
     fail_on_data_loss: bool = True,
     **options: Any,
@@ -119,7 +142,7 @@ def scan(
     The call connects, finds out what there is to read, and disconnects: what is sent later is not read.
 
     Args:
-        url, topic, start, end, columns: as for :func:`read`.
+        url, topic, start, end, columns, decode, on_error: as for :func:`read`.
         read_timeout, fail_on_data_loss, options: as there.
 
     Returns:
@@ -130,7 +153,8 @@ def scan(
     """
     if "progress" in options:
         raise InvalidArgument("scan has no option 'progress': rows come as they are asked for")
-    reading = _Reading(url, topic, start, end, columns, read_timeout, fail_on_data_loss, options)
+    values = Values(decode, on_error)
+    reading = _Reading(url, topic, start, end, columns, values, read_timeout, fail_on_data_loss, options)
     with reading.connected() as client:
         parts = reading.source.plan(client)
     return Scan(reading, parts)
@@ -278,6 +302,7 @@ class _Reading:
 
     Args:
         url, topic, start, end, columns, read_timeout, fail_on_data_loss, options: as for :func:`read`.
+        values: ``decode`` and ``on_error``, as there.
     """
 
     source: Source
@@ -289,6 +314,7 @@ class _Reading:
         start: Any,
         end: Any,
         columns: Any,
+        values: Values,
         read_timeout: Duration,
         fail_on_data_loss: bool,
         options: dict[str, Any],
@@ -304,11 +330,12 @@ class _Reading:
         protocols.resolve(scopes[1], {**inherited["consumer"], **consumer})
         queried = protocols.of_url(url)["consumer"]
         outside = {name: value for name, value in inherited["consumer"].items() if name not in queried}
+        given = {**queried, **consumer}
         self.name = f"{base} {topic!r}"
         timeout = seconds("read_timeout", read_timeout)
         self.source = _source(
             key,
-            Request(topic, start, end, columns, timeout, fail_on_data_loss, {**queried, **consumer}, outside),
+            Request(topic, start, end, columns, values, timeout, fail_on_data_loss, given, outside),
         )
 
     def connected(self) -> contextlib.AbstractContextManager[Any]:
@@ -318,7 +345,7 @@ class _Reading:
     def schema(self) -> pa.Schema:
         """The columns of the source."""
         pyarrow = library("pyarrow", "frames")
-        return pyarrow.schema([(column.name, _type(column)) for column in self.source.columns])
+        return pyarrow.schema([(column.name, arrow_type(column)) for column in self.source.columns])
 
     def batches(
         self, client: Any, parts: Sequence[Any], names: Sequence[str] | None = None
@@ -357,20 +384,3 @@ def _source(protocol: str, request: Request) -> Source:
         f"topics of {protocols.PROTOCOLS[protocol].title} cannot be read as a whole yet: take frames from"
         " consumer.read_frame()"
     )
-
-
-def _type(column: Column) -> pa.DataType:
-    """The type of a column."""
-    pyarrow = library("pyarrow", "frames")
-    text, binary = pyarrow.string(), pyarrow.binary()
-    if column.kind == "array<struct<key:string,value:binary>>":
-        pair = pyarrow.struct([("key", text), ("value", binary)])
-        return pyarrow.list_(pyarrow.field("element", pair))
-    return {
-        "binary": binary,
-        "string": text,
-        "int": pyarrow.int32(),
-        "bigint": pyarrow.int64(),
-        "timestamp": pyarrow.timestamp("us", "UTC"),
-        "map<string,string>": pyarrow.map_(text, text),
-    }[column.kind]

@@ -4,13 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from penstock.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from penstock._engine import ArrowBatch
     from penstock._frames import Column
+
+
+OnError = Literal["raise", "null"]
+
+
+@dataclass(frozen=True)
+class Values:
+    """Treatment of payloads.
+
+    Raises:
+        InvalidArgument: a mistake.
+    """
+
+    decode: bool
+    on_error: OnError
+
+    def __post_init__(self) -> None:
+        if self.on_error not in ("raise", "null"):
+            raise InvalidArgument(f"on_error is {self.on_error!r}: use 'raise' or 'null'")
 
 
 @dataclass(frozen=True)
@@ -21,6 +40,7 @@ class Request:
     start: Any
     end: Any
     columns: Any
+    values: Values
     read_timeout: float
     fail_on_data_loss: bool
     consumer: Mapping[str, Any]
@@ -38,7 +58,7 @@ class Source(Protocol):
     """A bounded read. Made from a :class:`Request`, which it checks as far as it can without a broker."""
 
     columns: tuple[Column, ...]
-    """The columns, in their order."""
+    """The columns, in their order. What :meth:`plan` learns of topics may give them other types."""
 
     def plan(self, client: Any) -> Sequence[Any]:
         """The parts to read, each with an end.

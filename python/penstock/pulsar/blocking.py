@@ -413,8 +413,8 @@ class PulsarConsumer(Consumer[PulsarMessage[T_co]]):
         on_error: Literal["raise", "null"] = "raise",
     ) -> Any:
         """As :meth:`penstock.Consumer.read_frame`. With a schema the column ``value`` has its values: structs
-        for records. Data of all versions become values of the consumer's schema; with ``schema="auto"``, of
-        the newest one that the rows have.
+        for records and for pairs. Data of all versions become values of the consumer's schema; with
+        ``schema="auto"``, of the newest one that the rows have.
 
         Args:
             max_rows, timeout: rows, and seconds to wait for them, as there.

@@ -19,13 +19,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock._native import MessageId, PulsarMessage
 from penstock.errors import DataLost, InvalidArgument, Timeout, TopicNotFound
 
+from .decoding import WHOLE
 from .offsets import Where
 from .positions import full_name, reader_name, reader_start
+from .schema import Schema
 
 if TYPE_CHECKING:
     from penstock._engine import ArrowBatch
 
     from .blocking import PulsarClient, PulsarConsumer
+    from .decoding import Decoding
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -59,7 +62,7 @@ REFUSED = {
     "retry": "nothing is acknowledged",
     "ack_timeout": "nothing is acknowledged",
     "interceptors": "rows are no messages of Python",
-    "schema": "payloads are columns of bytes; read_frame() of a consumer decodes them",
+    "schema": "decode=true gives values by the schema of the topic",
 }
 """Options of a consumer that have no meaning for ranges, and why."""
 # An entry that cannot be read would be a row that is missing.
@@ -200,6 +203,10 @@ class Plan:
         else:
             return self._matching(own["subscribePattern"])
         return list(found.values())
+
+    def topics(self) -> list[str]:
+        """Full names of the topics that the options name, without partitions."""
+        return list(dict.fromkeys(part.base for part in self.parts()))
 
     def check(self, parts: Sequence[Part]) -> None:
         """Checks that the positions that the options name are of partitions that are read.
@@ -350,6 +357,12 @@ class Plan:
             return ends.last.index - ends.first.index + 1
         return None if ends.entries is None else ends.entries * ends.batch
 
+    def message_bytes(self, topic: str, start: MessageId | None, last: MessageId) -> float:
+        """Bytes of payload of a message behind ``start``, as far as the first and the last one tell; at least
+        1."""
+        ends = self._ends(Range(topic, start, False, last))
+        return 1.0 if ends is None else max(ends.entry_bytes / ends.batch, 1.0)
+
     def ahead(self, topic: str, start: MessageId | None, last: MessageId, messages: int) -> MessageId:
         """A position about so many messages behind ``start``, at most ``last``. No entry need be there."""
         ends = self._ends(Range(topic, start, False, last))
@@ -365,8 +378,8 @@ class Plan:
 
     def split(self, whole: list[Range]) -> list[Range]:
         """The ranges, split until there are enough of them, and none is too large."""
-        fewest, most = self._own["minPartitions"] or 0, self._own["maxRecordsPerPartition"]
-        if len(whole) >= fewest and most is None:
+        fewest = self._own["minPartitions"] or 0
+        if len(whole) >= fewest and not self._has_limits:
             return whole
         ends = [self._ends(part) for part in whole]
         # What lies in one ledger has a known number of entries. The rest counts as the largest of them.
@@ -377,10 +390,24 @@ class Plan:
         for part, end, size in zip(whole, ends, sizes, strict=True):
             if end is not None:
                 pieces = max(1, math.ceil(fewest * size / total))
-                ranges += self._pieces(end, pieces, most, DEPTH)
+                ranges += self._pieces(end, pieces, DEPTH)
             else:
                 ranges.append(part)
         return ranges
+
+    @property
+    def _has_limits(self) -> bool:
+        """Whether a range may be too large."""
+        return (
+            self._own["maxRecordsPerPartition"] is not None or self._own["maxBytesPerPartition"] is not None
+        )
+
+    def _fewest(self, ends: _Ends, entries: int) -> int:
+        """The number of ranges that entries must be split into, so that none is too large."""
+        records, size = self._own["maxRecordsPerPartition"], self._own["maxBytesPerPartition"]
+        by_records = 1 if records is None else math.ceil(entries * ends.batch / records)
+        by_bytes = 1 if size is None else math.ceil(entries * ends.entry_bytes / size)
+        return max(by_records, by_bytes)
 
     def _ends(self, part: Range) -> _Ends | None:
         """The first and the last message of a range; ``None`` if it has no whole message (any more)."""
@@ -407,7 +434,8 @@ class Plan:
             if message is None:
                 return None
             begin = reader._native.first_chunk(message)
-            return _Found(message.id, begin or message.id, message.index, message.publish_time)
+            size = len(message.data)
+            return _Found(message.id, begin or message.id, message.index, message.publish_time, size)
 
     def _received(self, reader: PulsarConsumer[bytes]) -> PulsarMessage | None:
         """The next message of a reader; ``None`` if there is none, or only parts of one."""
@@ -427,17 +455,15 @@ class Plan:
                     ) from error
         return None
 
-    def _pieces(self, ends: _Ends, pieces: int, most: int | None, depth: int) -> list[Range]:
+    def _pieces(self, ends: _Ends, pieces: int, depth: int) -> list[Range]:
         part = ends.part
         if ends.entries is not None:
-            if most is not None:
-                pieces = max(pieces, math.ceil(ends.entries * ends.batch / most))
-            pieces = min(pieces, ends.entries)
+            pieces = min(max(pieces, self._fewest(ends, ends.entries)), ends.entries)
             ledger, first = ends.first.begin.ledger, ends.first.begin.entry
             entries = [first + ends.entries * number // pieces for number in range(1, pieces)]
             return _cut(part, [_id(ledger, entry, part.end.partition) for entry in entries])
         # How long its ledgers are is not known: it is cut at times.
-        pieces = max(pieces, 2 if most is not None else 1)
+        pieces = max(pieces, 2 if self._has_limits else 1)
         begun, ended = ends.times
         cuts: dict[tuple[int, int, float], MessageId] = {}
         for number in range(1, pieces):
@@ -445,12 +471,12 @@ class Plan:
             if found is not None and place(ends.first.begin) < place(found) <= place(part.end):
                 cuts[place(found)] = found
         ranges = _cut(part, [cuts[key] for key in sorted(cuts)])
-        if most is None or depth == 0 or len(ranges) == 1:
+        if not self._has_limits or depth == 0 or len(ranges) == 1:
             return ranges
         smaller: list[Range] = []
         for each in ranges:
             inner = self._ends(each)
-            smaller += [each] if inner is None else self._pieces(inner, 1, most, depth - 1)
+            smaller += [each] if inner is None else self._pieces(inner, 1, depth - 1)
         return smaller
 
 
@@ -463,6 +489,14 @@ class _Found:
     """Its first chunk."""
     index: int | None
     publish_time: int
+    size: int
+    """Bytes of its payload."""
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of payload of one of its entries, if the others of a batch are like it."""
+        chunks = self.id.entry - self.begin.entry + 1 if self.id.ledger == self.begin.ledger else 1
+        return self.size * max(self.id.batch_size, 1) // chunks
 
 
 @dataclass(frozen=True)
@@ -489,6 +523,12 @@ class _Ends:
     def batch(self) -> int:
         """Messages of an entry, as far as the first and the last tell."""
         return max(self.first.id.batch_size, self.last.id.batch_size if self.last else 0, 1)
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of payload of an entry, as far as the first and the last message tell."""
+        found = [each.entry_bytes for each in (self.first, self.last) if each is not None]
+        return max(sum(found) // len(found), 1)
 
 
 def _cut(part: Range, cuts: Sequence[MessageId]) -> list[Range]:
@@ -581,6 +621,7 @@ def rows(
     consumer: Mapping[str, Any],
     timeout: float,
     fails_on_loss: bool,
+    decoding: Decoding | None = None,
 ) -> Iterator[ArrowBatch]:
     """The messages of a range as tables.
 
@@ -591,15 +632,22 @@ def rows(
         consumer: options of :meth:`penstock.pulsar.PulsarClient.reader`.
         timeout: longest time in seconds without a message while the broker says that there is one.
         fails_on_loss: whether it is an error that the partition ends before the range does.
+        decoding: of the columns that have values.
 
     Raises:
         DataLost: it ends before.
+        SchemaError, IncompatibleSchema: a payload cannot be decoded.
         Timeout: a message does not come.
     """
-    values = _resolved(client, consumer)
+    options = _resolved(client, consumer)
+    is_decoded = any(content.startswith(WHOLE) for content, _ in columns)
+    values = decoding.native() if decoding and is_decoded else None
+    if values is not None:
+        # It gets the schema that each message was written with, and tells the broker none.
+        options["schema"] = Schema.auto()
     span = (part.topic, part.start, part.inclusive, part.end)
     try:
-        reader = client._native.range(*span, columns, timeout, fails_on_loss, values).wait()
+        reader = client._native.range(*span, columns, timeout, fails_on_loss, options, values).wait()
         try:
             pending = reader.read(ROWS, BYTES)
             while (batch := pending.wait()) is not None:

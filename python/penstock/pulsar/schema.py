@@ -18,6 +18,7 @@ import enum
 import inspect
 import json
 import re
+import sys
 import types
 import uuid
 from collections.abc import Mapping, Sequence
@@ -500,7 +501,7 @@ class _Maker:
         name = self._name(of, path)
         hints = _pydantic.hints(of) if _pydantic.is_model(of) else None
         try:
-            hints = hints or get_type_hints(of, localns=_names_of_the_caller(), include_extras=True)
+            hints = hints or get_type_hints(of, localns=_names_around(of), include_extras=True)
         except NameError as error:
             raise SchemaError(
                 f"{path}: {error}: define the class where its annotations can be resolved"
@@ -512,12 +513,16 @@ class _Maker:
         return {"type": "record", "name": name, "fields": made}
 
 
-def _names_of_the_caller() -> dict[str, Any]:
-    """Names where the program makes the schema: annotations that are text may name what is in a function."""
+def _names_around(of: type) -> dict[str, Any]:
+    """Names where the program makes the schema: annotations that are text may name what is in a function. If
+    the class is of another module, the names of that one come first."""
     frame = inspect.currentframe()
     while frame and str(frame.f_globals.get("__name__")).split(".")[0] == "penstock":
         frame = frame.f_back
-    return {} if frame is None else {**frame.f_globals, **frame.f_locals}
+    names = {} if frame is None else {**frame.f_globals, **frame.f_locals}
+    if names.get("__name__") != of.__module__ and of.__module__ in sys.modules:
+        names |= vars(sys.modules[of.__module__])
+    return names
 
 
 def _null_first(branches: tuple[Any, ...]) -> list[Any]:

@@ -34,7 +34,7 @@ from .sink import PartitionWriter
 from .sources import names, pulsar, tubemq
 from .sources.mqtt import MqttStreamReader, source_config, spark_schema
 from .sources.pulsar_stream import PulsarStreamReader
-from .sources.reading import Source, read_config, schema_text
+from .sources.reading import Form, ReadConfig, Source, read_config, row_schema
 from .sources.tubemq_stream import TubeMqStreamReader
 from .spark_options import without_those_of_spark
 
@@ -57,6 +57,8 @@ class PenstockDataSource(DataSource):
 
     def __init__(self, options: Any) -> None:
         super().__init__(without_those_of_spark(options))
+        self._answer: Any = None
+        """Of the brokers when the read was planned. It travels with this."""
 
     @classmethod
     def name(cls) -> str:
@@ -72,7 +74,7 @@ class PenstockDataSource(DataSource):
     def schema(self) -> Any:
         """The schema of the rows of the source."""
         source = self._positions().get(self._protocol())
-        return spark_schema() if source is None else schema_text(read_config(source, dict(self.options)))
+        return spark_schema() if source is None else row_schema(self._read_config(source))
 
     def reader(self, schema: Any) -> DataSourceReader:
         protocol = self._protocol()
@@ -81,7 +83,15 @@ class PenstockDataSource(DataSource):
                 "an MQTT topic cannot be read as a batch, because it has no end: use spark.readStream"
             )
         reader = {"pulsar": pulsar.PulsarReader, "tubemq": tubemq.TubeMqReader}[protocol]
-        return reader(read_config(self._positions()[protocol], dict(self.options), "batch"), schema)
+        return reader(self._read_config(self._positions()[protocol], "batch"), schema)
+
+    def _read_config(self, source: Source, form: Form | None = None) -> ReadConfig:
+        """The configuration of a read. The brokers are asked once, or Spark would plan with other columns
+        than tasks have."""
+        config = read_config(source, dict(self.options), form)
+        if self._answer is None:
+            self._answer = source.ask(config)
+        return source.fix(config, self._answer)
 
     @staticmethod
     def _positions() -> dict[str, Source]:
@@ -97,7 +107,7 @@ class PenstockDataSource(DataSource):
         protocol = self._protocol()
         if protocol != "mqtt":
             reader = {"pulsar": PulsarStreamReader, "tubemq": TubeMqStreamReader}[protocol]
-            return reader(read_config(self._positions()[protocol], dict(self.options), "stream"), schema)
+            return reader(self._read_config(self._positions()[protocol], "stream"), schema)
         if schema != spark_schema():
             raise InvalidArgument(
                 f"the source has its own schema, {spark_schema().simpleString()}: do not set another"

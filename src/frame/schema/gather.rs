@@ -18,10 +18,21 @@ use super::write::hyphenated;
 use crate::avro::{Kind, Logical, MAX_DEPTH, NodeId, Schema};
 use crate::error::{Error, ErrorKind, Result};
 
+/// The types that columns may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Types {
+    /// All of Arrow's: those that are closest to the values.
+    Arrow,
+    /// Those of Spark, as it exchanges them: times of the day are numbers of microseconds, bytes of a fixed size are bytes, and
+    /// decimals have the digits that the schema states.
+    Spark,
+}
+
 /// A column that values are added to.
 #[derive(Debug)]
 pub struct Gather {
     column: Column,
+    types: Types,
     /// Sizes of all texts, bytes and items together.
     size: usize,
 }
@@ -41,13 +52,18 @@ enum Column {
     Text(StringBuilder),
     Bytes(BinaryBuilder),
     Fixed(FixedSizeBinaryBuilder, usize),
+    /// Bytes of this number.
+    Sized(BinaryBuilder, usize),
     Enum(StringBuilder, Vec<String>),
     Date(Date32Builder),
     TimeMillis(Time32MillisecondBuilder),
     TimeMicros(Time64MicrosecondBuilder),
+    /// A time of the day in microseconds, as a number.
+    Clock(Int64Builder),
     Millis(TimestampMillisecondBuilder),
     Micros(TimestampMicrosecondBuilder),
-    Decimal(Decimal128Builder, u32),
+    /// With digits behind the point, and digits in all.
+    Decimal(Decimal128Builder, u32, u32),
     LargeDecimal(Decimal256Builder, u32),
     Uuid(StringBuilder),
     List(Vec<i32>, Vec<bool>, Box<Column>),
@@ -61,13 +77,13 @@ impl Gather {
     /// # Errors
     ///
     /// A type that no column has: a union of several types, or a record inside of itself.
-    pub fn of(schema: &Schema) -> Result<Self> {
-        let column = Column::of(schema, schema.root(), &mut Vec::new(), "")?;
-        Ok(Self { column, size: 0 })
+    pub fn of(schema: &Schema, types: Types) -> Result<Self> {
+        let column = Column::of(schema, schema.root(), types, &mut Vec::new(), "")?;
+        Ok(Self { column, types, size: 0 })
     }
 
     /// A column of single values.
-    pub fn of_plain(plain: Plain) -> Self {
+    pub fn of_plain(plain: Plain, types: Types) -> Self {
         let zone = "UTC";
         let column = match plain {
             Plain::Text => Column::Text(StringBuilder::new()),
@@ -76,24 +92,35 @@ impl Gather {
             Plain::Integer(_) => Column::Long(Int64Builder::new()),
             Plain::Float => Column::Float(Float32Builder::new()),
             Plain::Double => Column::Double(Float64Builder::new()),
-            Plain::Millis => Column::Millis(TimestampMillisecondBuilder::new().with_timezone(zone)),
-            Plain::Instant => Column::Micros(TimestampMicrosecondBuilder::new().with_timezone(zone)),
+            Plain::Time | Plain::LocalTime if types == Types::Spark => Column::Clock(Int64Builder::new()),
+            Plain::Millis if types == Types::Arrow => {
+                Column::Millis(TimestampMillisecondBuilder::new().with_timezone(zone))
+            }
+            Plain::Millis | Plain::Instant => {
+                Column::Micros(TimestampMicrosecondBuilder::new().with_timezone(zone))
+            }
             Plain::Time => Column::TimeMillis(Time32MillisecondBuilder::new()),
             Plain::LocalDate => Column::Date(Date32Builder::new()),
             Plain::LocalTime => Column::TimeMicros(Time64MicrosecondBuilder::new()),
             Plain::LocalDateTime => Column::Micros(TimestampMicrosecondBuilder::new()),
         };
-        Self { column, size: 0 }
+        Self { column, types, size: 0 }
+    }
+
+    /// A column of pairs, from columns without rows. Its values are records of two.
+    pub fn of_pairs(key: Self, value: Self) -> Self {
+        let parts = vec![("key".into(), key.column), ("value".into(), value.column)];
+        Self { column: Column::Record(Vec::new(), parts), types: key.types, size: 0 }
     }
 
     /// A column of bytes.
     pub fn of_bytes() -> Self {
-        Self { column: Column::Bytes(BinaryBuilder::new()), size: 0 }
+        Self { column: Column::Bytes(BinaryBuilder::new()), types: Types::Arrow, size: 0 }
     }
 
     /// A column of nulls.
     pub fn of_nulls() -> Self {
-        Self { column: Column::Null(0), size: 0 }
+        Self { column: Column::Null(0), types: Types::Arrow, size: 0 }
     }
 
     /// Adds a value, all of it or nothing.
@@ -111,7 +138,7 @@ impl Gather {
 
     /// The column.
     pub fn finish(self) -> Result<ArrayRef> {
-        self.column.finish().map_err(super::super::arrow_error)
+        self.column.finish(self.types).map_err(super::super::arrow_error)
     }
 }
 
@@ -121,7 +148,7 @@ fn unfit(cell: &Cell) -> Error {
 }
 
 impl Column {
-    fn of(schema: &Schema, id: NodeId, above: &mut Vec<NodeId>, path: &str) -> Result<Self> {
+    fn of(schema: &Schema, id: NodeId, types: Types, above: &mut Vec<NodeId>, path: &str) -> Result<Self> {
         let refused = |why: &str| {
             let place = if path.is_empty() { String::new() } else { format!(" of the field {path:?}") };
             let text =
@@ -139,20 +166,30 @@ impl Column {
         let zone = "UTC";
         let column = match (&node.kind, node.logical) {
             (_, Some(Logical::Date)) => Self::Date(Date32Builder::new()),
+            (_, Some(Logical::TimeMillis | Logical::TimeMicros)) if types == Types::Spark => {
+                Self::Clock(Int64Builder::new())
+            }
             (_, Some(Logical::TimeMillis)) => Self::TimeMillis(Time32MillisecondBuilder::new()),
             (_, Some(Logical::TimeMicros)) => Self::TimeMicros(Time64MicrosecondBuilder::new()),
-            (_, Some(Logical::TimestampMillis)) => {
+            (_, Some(Logical::TimestampMillis)) if types == Types::Arrow => {
                 Self::Millis(TimestampMillisecondBuilder::new().with_timezone(zone))
             }
-            (_, Some(Logical::TimestampMicros)) => {
+            (_, Some(Logical::TimestampMillis | Logical::TimestampMicros)) => {
                 Self::Micros(TimestampMicrosecondBuilder::new().with_timezone(zone))
             }
-            (_, Some(Logical::LocalTimestampMillis)) => Self::Millis(TimestampMillisecondBuilder::new()),
-            (_, Some(Logical::LocalTimestampMicros)) => Self::Micros(TimestampMicrosecondBuilder::new()),
-            (_, Some(Logical::Decimal(scale))) if scale <= SMALL => {
-                let kind = DataType::Decimal128(SMALL as u8, scale as i8);
-                Self::Decimal(Decimal128Builder::new().with_data_type(kind), scale)
+            (_, Some(Logical::LocalTimestampMillis)) if types == Types::Arrow => {
+                Self::Millis(TimestampMillisecondBuilder::new())
             }
+            (_, Some(Logical::LocalTimestampMillis | Logical::LocalTimestampMicros)) => {
+                Self::Micros(TimestampMicrosecondBuilder::new())
+            }
+            (_, Some(Logical::Decimal(scale))) if types == Types::Spark => {
+                if node.precision > SMALL {
+                    return Err(refused("the decimal has more digits than the 38 of Spark"));
+                }
+                Self::decimal(scale, node.precision)
+            }
+            (_, Some(Logical::Decimal(scale))) if scale <= SMALL => Self::decimal(scale, SMALL),
             (_, Some(Logical::Decimal(scale))) if scale <= LARGE => {
                 let kind = DataType::Decimal256(LARGE as u8, scale as i8);
                 Self::LargeDecimal(Decimal256Builder::new().with_data_type(kind), scale)
@@ -167,23 +204,24 @@ impl Column {
             (Kind::Double, _) => Self::Double(Float64Builder::new()),
             (Kind::String, _) => Self::Text(StringBuilder::new()),
             (Kind::Bytes, _) => Self::Bytes(BinaryBuilder::new()),
+            (Kind::Fixed(fixed), _) if types == Types::Spark => Self::Sized(BinaryBuilder::new(), fixed.size),
             (Kind::Fixed(fixed), _) => {
                 let size = i32::try_from(fixed.size).map_err(|_| refused("the type is too large"))?;
                 Self::Fixed(FixedSizeBinaryBuilder::new(size), fixed.size)
             }
             (Kind::Enum(of), _) => Self::Enum(StringBuilder::new(), of.symbols.clone()),
             (Kind::Array(items), _) => {
-                Self::List(vec![0], Vec::new(), Self::of(schema, *items, above, path)?.into())
+                Self::List(vec![0], Vec::new(), Self::of(schema, *items, types, above, path)?.into())
             }
             (Kind::Map(values), _) => {
-                let values = Self::of(schema, *values, above, path)?.into();
+                let values = Self::of(schema, *values, types, above, path)?.into();
                 Self::Map(vec![0], Vec::new(), StringBuilder::new(), values)
             }
             (Kind::Record(record), _) => {
                 let field = |field: &crate::avro::schema::Field| {
                     let dot = if path.is_empty() { "" } else { "." };
                     let path = format!("{path}{dot}{}", field.name);
-                    Ok((field.name.clone(), Self::of(schema, field.node, above, &path)?))
+                    Ok((field.name.clone(), Self::of(schema, field.node, types, above, &path)?))
                 };
                 Self::Record(Vec::new(), record.fields.iter().map(field).collect::<Result<_>>()?)
             }
@@ -192,13 +230,19 @@ impl Column {
                 let others: Vec<NodeId> = branches.iter().filter(|id| !is_null(id)).copied().collect();
                 match &others[..] {
                     [] => Self::Null(0),
-                    [one] => Self::of(schema, *one, above, path)?,
+                    [one] => Self::of(schema, *one, types, above, path)?,
                     many => widest(schema, many).ok_or_else(|| refused("it is a union of several types"))?,
                 }
             }
         };
         above.pop();
         Ok(column)
+    }
+
+    /// A column of decimals with digits behind the point, and in all.
+    fn decimal(scale: u32, digits: u32) -> Self {
+        let kind = DataType::Decimal128(digits as u8, scale as i8);
+        Self::Decimal(Decimal128Builder::new().with_data_type(kind), scale, digits)
     }
 
     /// Whether the column can have a value.
@@ -211,14 +255,19 @@ impl Column {
             | (Self::Text(_), Cell::Text(_))
             | (Self::Bytes(_), Cell::Bytes(_)) => true,
             (Self::Int(_), Cell::Long(value)) => i32::try_from(*value).is_ok(),
-            (Self::Fixed(_, size), Cell::Bytes(bytes)) => bytes.len() == *size,
+            (Self::Fixed(_, size) | Self::Sized(_, size), Cell::Bytes(bytes)) => bytes.len() == *size,
             (Self::Enum(_, symbols), Cell::Symbol(index)) => (*index as usize) < symbols.len(),
             (
-                Self::Date(_) | Self::TimeMillis(_) | Self::TimeMicros(_) | Self::Millis(_) | Self::Micros(_),
+                Self::Date(_)
+                | Self::TimeMillis(_)
+                | Self::TimeMicros(_)
+                | Self::Clock(_)
+                | Self::Millis(_)
+                | Self::Micros(_),
                 Cell::Number(logical, value),
             ) => self.time(*logical, *value).is_some(),
-            (Self::Decimal(_, scale), cell) => unscaled(cell, *scale).is_some_and(|number| {
-                number.to_i128().is_some_and(|number| number.unsigned_abs() < 10u128.pow(SMALL))
+            (Self::Decimal(_, scale, digits), cell) => unscaled(cell, *scale).is_some_and(|number| {
+                number.to_i128().is_some_and(|number| number.unsigned_abs() < 10u128.pow(*digits))
             }),
             (Self::LargeDecimal(_, scale), cell) => unscaled(cell, *scale).is_some_and(|number| {
                 let most = i256::from_i128(10).checked_pow(LARGE).unwrap_or(i256::MAX);
@@ -298,14 +347,17 @@ impl Column {
                 }
             }
             (Self::Fixed(of, _), _) => of.append_null(),
+            (Self::Sized(of, _), Cell::Bytes(value)) => of.append_value(value),
+            (Self::Sized(of, _), _) => of.append_null(),
             (Self::Enum(of, symbols), Cell::Symbol(index)) => of.append_option(symbols.get(index as usize)),
             (Self::Enum(of, _), _) => of.append_null(),
             (Self::Date(of), _) => of.append_option(time.map(|days| days as i32)),
             (Self::TimeMillis(of), _) => of.append_option(time.map(|millis| millis as i32)),
             (Self::TimeMicros(of), _) => of.append_option(time),
+            (Self::Clock(of), _) => of.append_option(time),
             (Self::Millis(of), _) => of.append_option(time),
             (Self::Micros(of), _) => of.append_option(time),
-            (Self::Decimal(of, scale), cell) => {
+            (Self::Decimal(of, scale, _), cell) => {
                 of.append_option(unscaled(&cell, *scale).and_then(i256::to_i128));
             }
             (Self::LargeDecimal(of, scale), cell) => of.append_option(unscaled(&cell, *scale)),
@@ -339,32 +391,33 @@ impl Column {
         }
     }
 
-    fn finish(self) -> std::result::Result<ArrayRef, arrow_schema::ArrowError> {
+    fn finish(self, types: Types) -> std::result::Result<ArrayRef, arrow_schema::ArrowError> {
         let nulls = |valid: Vec<bool>| Some(NullBuffer::from(valid)).filter(|nulls| nulls.null_count() > 0);
         Ok(match self {
             Self::Null(rows) => Arc::new(NullArray::new(rows)),
             Self::Boolean(mut of) => Arc::new(of.finish()),
             Self::Int(mut of) => Arc::new(of.finish()),
-            Self::Long(mut of) => Arc::new(of.finish()),
+            Self::Long(mut of) | Self::Clock(mut of) => Arc::new(of.finish()),
             Self::Float(mut of) => Arc::new(of.finish()),
             Self::Double(mut of) => Arc::new(of.finish()),
             Self::Text(mut of) | Self::Enum(mut of, _) | Self::Uuid(mut of) => Arc::new(of.finish()),
-            Self::Bytes(mut of) => Arc::new(of.finish()),
+            Self::Bytes(mut of) | Self::Sized(mut of, _) => Arc::new(of.finish()),
             Self::Fixed(mut of, _) => Arc::new(of.finish()),
             Self::Date(mut of) => Arc::new(of.finish()),
             Self::TimeMillis(mut of) => Arc::new(of.finish()),
             Self::TimeMicros(mut of) => Arc::new(of.finish()),
             Self::Millis(mut of) => Arc::new(of.finish()),
             Self::Micros(mut of) => Arc::new(of.finish()),
-            Self::Decimal(mut of, _) => Arc::new(of.finish()),
+            Self::Decimal(mut of, ..) => Arc::new(of.finish()),
             Self::LargeDecimal(mut of, _) => Arc::new(of.finish()),
             Self::List(ends, valid, of) => {
-                let items = of.finish()?;
-                let field = Arc::new(Field::new("item", items.data_type().clone(), true));
+                let items = of.finish(types)?;
+                let name = if types == Types::Spark { "element" } else { "item" };
+                let field = Arc::new(Field::new(name, items.data_type().clone(), true));
                 Arc::new(ListArray::try_new(field, OffsetBuffer::new(ends.into()), items, nulls(valid))?)
             }
             Self::Map(ends, valid, mut keys, of) => {
-                let (keys, values) = (keys.finish(), of.finish()?);
+                let (keys, values) = (keys.finish(), of.finish(types)?);
                 let fields = Fields::from(vec![
                     Field::new("key", DataType::Utf8, false),
                     Field::new("value", values.data_type().clone(), true),
@@ -379,7 +432,7 @@ impl Column {
                 let mut fields = Vec::with_capacity(columns.len());
                 let mut arrays = Vec::with_capacity(columns.len());
                 for (name, column) in columns {
-                    let array = column.finish()?;
+                    let array = column.finish(types)?;
                     fields.push(Field::new(name, array.data_type().clone(), true));
                     arrays.push(array);
                 }

@@ -23,7 +23,7 @@ mod write;
 
 pub use cell::Cell;
 pub use define::{DEFAULT_NAME, define};
-pub use gather::Gather;
+pub use gather::{Gather, Types};
 pub use plain::Plain;
 
 use column::{Column, Part};

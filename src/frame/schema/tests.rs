@@ -344,7 +344,7 @@ fn a_column_of_structs_is_a_column_of_records_and_payloads_are_none() {
 }
 
 fn column(cells: Vec<Cell>, kind: &str) -> Result<ArrayRef> {
-    let mut column = Gather::of(&avro(kind))?;
+    let mut column = Gather::of(&avro(kind), Types::Arrow)?;
     cells.into_iter().try_for_each(|cell| column.push(cell))?;
     column.finish()
 }
@@ -368,7 +368,7 @@ fn rows_that_were_written_are_read_as_the_same_columns() {
     for json in [false, true] {
         let form =
             if json { RowSchema::Json(Arc::clone(&schema)) } else { RowSchema::Avro(Arc::clone(&schema)) };
-        let mut column = Gather::of(&schema).unwrap();
+        let mut column = Gather::of(&schema, Types::Arrow).unwrap();
         for row in rows(table.clone(), form).unwrap() {
             let cell = if json { Cell::of_json(&schema, &row) } else { Cell::of_avro(&plan, &row) };
             column.push(cell.unwrap()).unwrap();
@@ -382,7 +382,7 @@ fn a_value_that_does_not_fit_its_column_leaves_nothing_behind() {
     let record = r#"{"type": "record", "name": "R", "fields": [
         {"name": "a", "type": {"type": "array", "items": "int"}},
         {"name": "d", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}}]}"#;
-    let mut column = Gather::of(&avro(record)).unwrap();
+    let mut column = Gather::of(&avro(record), Types::Arrow).unwrap();
     let row = |bytes: &[u8]| {
         let decimal = Cell::Meant(crate::avro::Logical::Decimal(2), bytes.to_vec());
         Cell::Record(vec![Cell::List(vec![Cell::Long(1)]), decimal])
@@ -440,4 +440,72 @@ fn json_is_read_with_defaults_and_within_bounds() {
     }
     let deep = "[".repeat(100_000);
     assert!(cell(&deep).is_err());
+}
+
+#[test]
+fn columns_of_spark_have_types_that_it_exchanges() {
+    use crate::avro::Logical;
+    let kind = |definition: &str| {
+        let column = Gather::of(&avro(definition), Types::Spark)?.finish()?;
+        Ok::<_, crate::error::Error>(column.data_type().clone())
+    };
+    let zone = || Some("UTC".into());
+    for (definition, expected) in [
+        (
+            r#"{"type": "long", "logicalType": "timestamp-millis"}"#,
+            DataType::Timestamp(TimeUnit::Microsecond, zone()),
+        ),
+        (
+            r#"{"type": "long", "logicalType": "local-timestamp-millis"}"#,
+            DataType::Timestamp(TimeUnit::Microsecond, None),
+        ),
+        (r#"{"type": "int", "logicalType": "time-millis"}"#, DataType::Int64),
+        (r#"{"type": "long", "logicalType": "time-micros"}"#, DataType::Int64),
+        (r#"{"type": "fixed", "name": "F", "size": 3}"#, DataType::Binary),
+        (
+            r#"{"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}"#,
+            DataType::Decimal128(9, 2),
+        ),
+        (
+            r#"{"type": "array", "items": "int"}"#,
+            DataType::List(Arc::new(Field::new("element", DataType::Int32, true))),
+        ),
+    ] {
+        assert_eq!(kind(definition).unwrap(), expected, "{definition}");
+    }
+    let large = r#"{"type": "bytes", "logicalType": "decimal", "precision": 39, "scale": 2}"#;
+    assert!(kind(large).unwrap_err().message().contains("38"));
+
+    let values = |definition: &str, cells: Vec<Cell>| {
+        let mut column = Gather::of(&avro(definition), Types::Spark).unwrap();
+        let pushed: Vec<bool> = cells.into_iter().map(|cell| column.push(cell).is_ok()).collect();
+        (column.finish().unwrap(), pushed)
+    };
+    let clock = vec![Cell::Number(Logical::TimeMillis, 5), Cell::Number(Logical::TimeMicros, 6), Cell::Null];
+    let (array, _) = values(r#"{"type": "int", "logicalType": "time-millis"}"#, clock);
+    assert_eq!(array.as_ref(), &Int64Array::from(vec![Some(5000), Some(6), None]) as &dyn Array);
+    let decimal = r#"{"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 2}"#;
+    let (array, pushed) = values(decimal, vec![Cell::Decimal(999, 2), Cell::Decimal(1000, 2)]);
+    assert_eq!((array.len(), pushed), (1, vec![true, false]), "10.00 has four digits");
+    let fixed = r#"{"type": "fixed", "name": "F", "size": 2}"#;
+    let (array, pushed) = values(fixed, vec![Cell::Bytes(vec![1, 2]), Cell::Bytes(vec![1])]);
+    assert_eq!((array.len(), pushed), (1, vec![true, false]));
+}
+
+#[test]
+fn pairs_are_records_of_two() {
+    let mut column = Gather::of_pairs(
+        Gather::of_plain(Plain::Text, Types::Spark),
+        Gather::of_plain(Plain::LocalTime, Types::Spark),
+    );
+    let time = Cell::Number(crate::avro::Logical::TimeMicros, 7);
+    column.push(Cell::Record(vec![Cell::Text("k".into()), time])).unwrap();
+    column.push(Cell::Record(vec![Cell::Null, Cell::Null])).unwrap();
+    column.push(Cell::Null).unwrap();
+    assert!(column.push(Cell::Record(vec![Cell::Long(1), Cell::Null])).is_err());
+    let array = column.finish().unwrap();
+    let array = array.as_any().downcast_ref::<StructArray>().unwrap();
+    assert_eq!((array.len(), array.null_count()), (3, 1));
+    assert_eq!(array.column_names(), ["key", "value"]);
+    assert_eq!(array.column(1).as_ref(), &Int64Array::from(vec![Some(7), None, None]) as &dyn Array);
 }

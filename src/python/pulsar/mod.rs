@@ -15,6 +15,7 @@ use crate::python::bridge::Loop;
 use crate::python::client::{Connected, Connection, client_class};
 use crate::python::convert::{py_result, seconds};
 use crate::python::pulsar::message_id::MessageId;
+use crate::python::pulsar::schema::columns::PulsarValues;
 use crate::python::pulsar::table::Content;
 use crate::python::sender::add_latencies;
 use crate::python::value::IntoPython;
@@ -36,6 +37,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<range::PulsarRange>()?;
     module.add_class::<message::PulsarMessage>()?;
     module.add_class::<schema::PulsarSchema>()?;
+    module.add_class::<PulsarValues>()?;
     module.add_class::<MessageId>()?;
     module.add_function(wrap_pyfunction!(producer::encode_pulsar_frame, module)?)?;
     module.add_class::<message_id::MessageIds>()
@@ -81,7 +83,8 @@ client_class! {
         })
     }
 
-    /// Reads a part of a partition as tables. `columns`: what each column holds, and its name.
+    /// Reads a part of a partition as tables. `columns`: what each column holds, and its name; `values`: what payloads become in those
+    /// that take it. The consumer needs a schema then.
     #[allow(clippy::too_many_arguments, reason = "the arguments of the Python method")]
     fn range(
         &self,
@@ -94,9 +97,12 @@ client_class! {
         timeout: f64,
         fails_on_loss: bool,
         options: &Bound<'_, PyDict>,
+        values: Option<&Bound<'_, PulsarValues>>,
     ) -> PyResult<Py<PyAny>> {
         let parse = |(content, name): (String, String)| Ok((Content::parse(&content)?, name));
         let columns: Vec<_> = py_result(py, columns.into_iter().map(parse).collect::<Result<_>>())?;
+        let values = values.map(|values| Arc::clone(&values.get().0));
+        let shape = Arc::new(range::Shape { columns, values });
         let from = match from.map(|from| from.get().id) {
             None => native::range::Begin::Earliest,
             Some(id) if inclusive => native::range::Begin::At(id),
@@ -108,7 +114,7 @@ client_class! {
         let caller = self.0.caller().clone();
         self.0.run(py, move |client| async move {
             let reader = client.range(&topic, range, rules, options).await?;
-            Ok(range::Opened(reader, columns.into(), caller))
+            Ok(range::Opened(reader, shape, caller))
         })
     }
 

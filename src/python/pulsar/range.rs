@@ -12,6 +12,7 @@ use crate::pulsar::Message;
 use crate::python::arrow::ArrowBatch;
 use crate::python::convert::py_result;
 use crate::python::promise::Caller;
+use crate::python::pulsar::schema::columns::Values;
 use crate::python::pulsar::table::{Content, table};
 use crate::python::value::IntoPython;
 
@@ -20,33 +21,39 @@ use crate::python::value::IntoPython;
 pub(in crate::python) struct PulsarRange {
     reader: Arc<Mutex<RangeReader>>,
     consumer: Arc<Consumer>,
-    columns: Arc<[(Content, String)]>,
+    shape: Arc<Shape>,
     caller: Caller,
 }
 
+/// The columns of the tables: what each holds, and its name; and what payloads become in those that take it.
+pub(super) struct Shape {
+    pub(super) columns: Vec<(Content, String)>,
+    pub(super) values: Option<Arc<Values>>,
+}
+
 /// A reader as a result.
-pub(super) struct Opened(pub(super) RangeReader, pub(super) Arc<[(Content, String)]>, pub(super) Caller);
+pub(super) struct Opened(pub(super) RangeReader, pub(super) Arc<Shape>, pub(super) Caller);
 
 impl IntoPython for Opened {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let Self(reader, columns, caller) = self;
+        let Self(reader, shape, caller) = self;
         let consumer = Arc::clone(reader.consumer());
         let reader = Arc::new(Mutex::new(reader));
-        Ok(Py::new(py, PulsarRange { reader, consumer, columns, caller })?.into_any())
+        Ok(Py::new(py, PulsarRange { reader, consumer, shape, caller })?.into_any())
     }
 }
 
 /// A block of messages as a table; nothing at the end.
-struct Block(Vec<Message>, Arc<[(Content, String)]>);
+struct Block(Vec<Message>, Arc<Shape>);
 
 impl IntoPython for Block {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let Self(messages, columns) = self;
+        let Self(messages, shape) = self;
         if messages.is_empty() {
             return Ok(py.None());
         }
         // Off the engine's thread, which serves the sockets meanwhile.
-        let batch = py_result(py, py.detach(|| table(&messages, &columns)))?;
+        let batch = py_result(py, py.detach(|| table(&messages, &shape.columns, shape.values.as_deref())))?;
         ArrowBatch::new(batch, None).into_python(py)
     }
 }
@@ -58,10 +65,9 @@ impl PulsarRange {
         if max_rows == 0 || max_bytes == 0 {
             return Err(PyValueError::new_err("max_rows and max_bytes must be at least 1"));
         }
-        let (reader, columns) = (Arc::clone(&self.reader), Arc::clone(&self.columns));
-        self.caller.run(py, 1, async move {
-            Ok(Block(reader.lock().await.next(max_rows, max_bytes).await?, columns))
-        })
+        let (reader, shape) = (Arc::clone(&self.reader), Arc::clone(&self.shape));
+        self.caller
+            .run(py, 1, async move { Ok(Block(reader.lock().await.next(max_rows, max_bytes).await?, shape)) })
     }
 
     /// Closes the consumer. A `read` that waits ends.

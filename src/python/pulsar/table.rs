@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow_array::ArrayRef;
-use arrow_array::RecordBatch;
 use arrow_array::builder::{BinaryBuilder, StringBuilder};
+use arrow_array::cast::AsArray as _;
+use arrow_array::{ArrayRef, RecordBatch};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::arrow_error;
@@ -13,12 +13,17 @@ use crate::pulsar::topic::TopicName;
 use crate::python::arrow::{batch, properties_builder};
 use crate::python::columns::{binary, headers, long, moment, text, whole};
 use crate::python::pulsar::message::key_bytes;
+use crate::python::pulsar::schema::columns::Values;
 
 /// Content of a column. Moments are in microseconds and UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     /// The payload; null for a tombstone. Binary.
     Value,
+    /// The value that the payload stands for by the schema of the topic.
+    Decoded,
+    /// The field of this number of the record that the payload stands for.
+    Field(usize),
     /// The key, as bytes. A key of raw bytes is that, not the text that stands for them.
     Key,
     /// The key, as text.
@@ -61,6 +66,7 @@ impl Content {
     pub(super) fn parse(name: &str) -> Result<Self> {
         Ok(match name {
             "value" => Self::Value,
+            "decoded" => Self::Decoded,
             "key" => Self::Key,
             "key_text" => Self::KeyText,
             "topic" => Self::Topic,
@@ -79,12 +85,30 @@ impl Content {
             "sequence_id" => Self::SequenceId,
             "ordering_key" => Self::OrderingKey,
             "schema_version" => Self::SchemaVersion,
-            _ => return Err(Error::new(ErrorKind::InvalidArgument, format!("messages have no {name:?}"))),
+            _ => {
+                let number = name.strip_prefix("decoded.").and_then(|number| number.parse().ok());
+                let unknown = || Error::new(ErrorKind::InvalidArgument, format!("messages have no {name:?}"));
+                Self::Field(number.ok_or_else(unknown)?)
+            }
         })
     }
 
-    fn column(self, messages: &[Message]) -> Result<ArrayRef> {
+    /// Whether it takes the values of the messages.
+    pub(super) fn is_decoded(self) -> bool {
+        matches!(self, Self::Decoded | Self::Field(_))
+    }
+
+    /// `values` are those of the messages, if a column takes them.
+    fn column(self, messages: &[Message], values: Option<&ArrayRef>) -> Result<ArrayRef> {
+        let unknown =
+            || Error::new(ErrorKind::InvalidArgument, format!("the values of the messages have no {self:?}"));
         Ok(match self {
+            Self::Decoded => Arc::clone(values.ok_or_else(unknown)?),
+            Self::Field(number) => {
+                // The field of a row without a record is null by itself.
+                let record = values.and_then(|values| values.as_struct_opt()).ok_or_else(unknown)?;
+                Arc::clone(record.columns().get(number).ok_or_else(unknown)?)
+            }
             Self::Value => binary(messages, |message| (!message.null_value).then_some(&message.payload[..])),
             Self::Key => {
                 let mut builder = BinaryBuilder::new();
@@ -152,7 +176,15 @@ impl Content {
 }
 
 /// The messages as columns: what each holds, and its name.
-pub(super) fn table(messages: &[Message], columns: &[(Content, String)]) -> Result<RecordBatch> {
-    let arrays = columns.iter().map(|(content, name)| Ok((name.as_str(), content.column(messages)?)));
-    batch(arrays.collect::<Result<_>>()?)
+pub(super) fn table(
+    messages: &[Message],
+    columns: &[(Content, String)],
+    values: Option<&Values>,
+) -> Result<RecordBatch> {
+    let is_wanted = columns.iter().any(|(content, _)| content.is_decoded());
+    let values = values.filter(|_| is_wanted).map(|values| values.column(messages)).transpose()?;
+    let column =
+        |(content, name): &(Content, String)| Ok((name.clone(), content.column(messages, values.as_ref())?));
+    let arrays: Vec<(String, ArrayRef)> = columns.iter().map(column).collect::<Result<_>>()?;
+    batch(arrays.iter().map(|(name, array)| (name.as_str(), Arc::clone(array))).collect())
 }

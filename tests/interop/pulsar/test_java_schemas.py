@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, time
 from typing import Any
 
 import pytest
 
 import penstock
+from penstock import frames
 from penstock.pulsar import KeyValue, Schema
 
 from support.java import Refused
@@ -125,6 +126,29 @@ def test_values_of_java_are_read_by_us(
     assert [one.value for one in messages] == values
     if name in PRIMITIVES:
         assert [one.data for one in messages] == [schema.encode(value) for value in values]
+
+
+def as_cell(value: Any) -> Any:
+    """A value as a column of Arrow has it."""
+    if isinstance(value, KeyValue):
+        return {"key": as_cell(value.key), "value": as_cell(value.value)}
+    if isinstance(value, Item | Maker):
+        return {one.name: as_cell(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Colour):
+        return value.name
+    return list(value.items()) if isinstance(value, dict) else value
+
+
+@pytest.mark.parametrize("name", [*PRIMITIVES, "json", "avro", *PAIRS])
+def test_values_of_java_are_typed_columns(
+    pulsar_java: PulsarJava, ours: Any, service: PulsarService, topic: str, name: str
+) -> None:
+    _, values, given = case(name)
+    ours.consumer(topic, "keep", position="earliest").close()
+    with pulsar_java.producer(service, topic, schema=name) as producer:
+        producer.send(*({"value": one} for one in given))
+    column = frames.read(service.url, topic, decode=True)["value"]
+    assert column.to_pylist() == [as_cell(value) for value in values]
 
 
 @pytest.mark.parametrize("name", ["json", "avro", "separated:string:avro", "inline:int32:json", "string"])

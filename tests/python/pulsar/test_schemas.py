@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import enum
+import sys
+import textwrap
+import types
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -30,6 +33,38 @@ def test_a_class_may_contain_itself() -> None:
     part = Part("a", inner=Part("b", sizes=[1, -1]))
     for schema in (Schema.avro(Part), Schema.json(Part)):
         assert schema.decode(schema.encode(part)) == part
+
+
+def test_names_of_a_class_are_those_of_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("shop")
+    monkeypatch.setitem(sys.modules, "shop", module)
+    text = """
+        from __future__ import annotations
+        from dataclasses import dataclass
+        @dataclass
+        class Part:
+            article: str
+        @dataclass
+        class Order:
+            parts: list[Part]
+    """
+    exec(textwrap.dedent(text), module.__dict__)
+    # There is another ``Part`` here.
+    order = module.Order([module.Part("nut")])
+    schema = Schema.avro(module.Order)
+    assert schema.decode(schema.encode(order)) == order
+
+    @dataclass
+    class Local:
+        part: Part
+        own: Own
+
+    @dataclass
+    class Own:
+        size: int
+
+    value = Local(Part("a"), Own(1))
+    assert Schema.json(Local).decode(Schema.json(Local).encode(value)) == value
 
 
 def test_values_that_contain_themselves_are_refused() -> None:

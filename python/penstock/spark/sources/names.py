@@ -18,6 +18,15 @@ from penstock.pulsar import offsets as ids
 from penstock.tubemq import offsets
 from penstock.tubemq.ranges import GROUPS
 
+
+def _bytes(value: Any) -> int:
+    """A size that is a limit."""
+    size = parse.size(value)
+    if size == 0:
+        raise ValueError("expected a size of at least 1 byte")
+    return size
+
+
 _SPLIT = {
     "minPartitions": Option(
         parse.whole(1, 1_000_000), None, "Fewest Spark partitions; a topic partition is split for more."
@@ -75,17 +84,41 @@ _PULSAR: dict[str, Option] = {
     "maxRecordsPerPartition": Option(
         parse.whole(1), None, "Most messages of a Spark partition, about: entries are counted, not messages."
     ),
+    "maxBytesPerPartition": Option(
+        _bytes,
+        None,
+        'Most bytes of payload of a Spark partition, as a number or text such as `"64MiB"`, about: entries'
+        " are taken to be as large as the first and the last one are.",
+    ),
     **_LOSS,
     "columns": Option(
         parse.one_of("kafka", "pulsar"),
         "kafka",
         'Names of the columns: those of Kafka\'s source, or `"pulsar"`, those of pulsar-spark.',
     ),
+    "decode": Option(
+        parse.boolean,
+        None,
+        "Whether `value` has the values by the newest schema that the topics have when the query is planned,"
+        ' instead of payloads. Default: true with `columns="pulsar"`, where the fields of records are columns'
+        " of their own.",
+    ),
+    "onError": Option(
+        parse.one_of("raise", "null"),
+        "raise",
+        "What a payload that cannot be decoded is: an error that names its message, or the value null.",
+    ),
     "maxOffsetsPerTrigger": Option(
         parse.whole(1), None, "Most messages of a micro-batch, about: entries are counted, not messages."
     ),
     "minOffsetsPerTrigger": Option(
         parse.whole(1), None, "Fewest messages of a micro-batch, about, unless `maxTriggerDelay` is over."
+    ),
+    "maxBytesPerTrigger": Option(
+        _bytes,
+        None,
+        "Most bytes of payload of a micro-batch, about, estimated in the same way. With"
+        " `maxOffsetsPerTrigger` the smaller of the two limits counts.",
     ),
     **_DELAY,
     "subscription": Option(
@@ -164,7 +197,15 @@ _ALIASES: dict[str, str] = {
 
 _OF_FORM: dict[str, tuple[frozenset[str], str]] = {
     "batch": (
-        frozenset({"maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "subscription"}),
+        frozenset(
+            {
+                "maxOffsetsPerTrigger",
+                "maxBytesPerTrigger",
+                "minOffsetsPerTrigger",
+                "maxTriggerDelay",
+                "subscription",
+            }
+        ),
         "is for streams (spark.readStream)",
     ),
     "stream": (
@@ -244,6 +285,7 @@ class Names:
             raise InvalidArgument(f"{name}: {error}") from None
 
 
+_NO_SIZES = "TubeMQ's brokers do not tell how large messages are: limit their number"
 _NO_TIMES = "TubeMQ's brokers find the offset of a time in their web interface only: use offsets"
 
 PULSAR = Names(_PULSAR, {"groupIdPrefix": "it reads without a subscription"})
@@ -257,5 +299,9 @@ TUBEMQ = Names(
         "endingOffsetsByTimestamp": _NO_TIMES,
         "startingOffsetsByTimestampStrategy": _NO_TIMES,
         "columns": "its columns have Kafka's names",
+        "maxBytesPerPartition": _NO_SIZES,
+        "maxBytesPerTrigger": _NO_SIZES,
+        "decode": "its topics have no schemas",
+        "onError": "its topics have no schemas",
     },
 )

@@ -10,12 +10,14 @@ between messages, so each message is in one of them; a task that is repeated rea
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from penstock.pulsar.columns import KAFKA, PULSAR_SPARK
+from penstock.pulsar.decoding import Decoding, decoding_of
 from penstock.pulsar.ranges import DEFAULTS, REFUSED, Plan, Range, rows
 from penstock.spark import pool
 from penstock.spark.shipping import Shipped
@@ -29,6 +31,26 @@ if TYPE_CHECKING:
 
 _COLUMNS = {"kafka": KAFKA, "pulsar": PULSAR_SPARK}
 
+
+def _decoding(config: ReadConfig) -> Decoding | None:
+    """Returns the schema by which payloads become values, if the options ask for them."""
+    own = config.own
+    decodes = own["columns"] == "pulsar" if own["decode"] is None else own["decode"]
+    if not decodes:
+        return None
+    with pool.client(config) as client:
+        topics = Plan(client, own, config.consumer).topics()
+        return decoding_of(client, topics, spark=True, on_error=own["onError"])
+
+
+def _decoded(config: ReadConfig, decoding: Decoding | None) -> ReadConfig:
+    """The configuration with the columns of the values."""
+    if decoding is None:
+        return config
+    columns = decoding.columns(config.columns, flat=config.own["columns"] == "pulsar")
+    return dataclasses.replace(config, columns=columns, decoding=decoding)
+
+
 SOURCE = Source(
     protocol="pulsar",
     names=names.PULSAR,
@@ -36,6 +58,8 @@ SOURCE = Source(
     refused={**REFUSED, "position": "use startingOffsets"},
     consumer=DEFAULTS,
     columns=lambda own: _COLUMNS[own["columns"]],
+    ask=_decoding,
+    fix=_decoded,
 )
 
 
@@ -70,6 +94,7 @@ def batches(config: ReadConfig, part: Range, columns: list[tuple[str, str]]) -> 
     import pyarrow as pa
 
     own = config.own
+    rules = (own["readTimeout"], own["failOnDataLoss"])
     with pool.client(config) as client:
-        for batch in rows(client, part, columns, config.consumer, own["readTimeout"], own["failOnDataLoss"]):
+        for batch in rows(client, part, columns, config.consumer, *rules, config.decoding):
             yield pa.record_batch(batch)

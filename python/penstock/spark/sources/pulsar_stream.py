@@ -15,6 +15,7 @@ it the retention of the topic must keep messages until they are read.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -137,24 +138,34 @@ class _Driver:
         ]
         return None if None in counts else sum(count for count in counts if count is not None)
 
-    def end(self, start: dict[str, str], ends: dict[str, str], most: int | None) -> dict[str, str]:
-        if most is None:
+    def end(
+        self, start: dict[str, str], ends: dict[str, str], most: int | None, most_bytes: int | None = None
+    ) -> dict[str, str]:
+        if most is None and most_bytes is None:
             return start | ends
         last = {topic: MessageId.parse(id) for topic, id in ends.items()}
         counts: dict[str, int] = {}
-        for topic, id in last.items():
-            count = self._plan.count(topic, _parsed(start.get(topic)), id)
-            # Many are more than the batch may have.
-            counts[topic] = most + 1 if count is None else count
-        total = sum(counts.values())
-        end = dict(start)
+        size = 0.0
         for topic, id in last.items():
             begin = _parsed(start.get(topic))
-            if total <= most:
+            each = 0.0 if most_bytes is None else self._plan.message_bytes(topic, begin, id)
+            count = self._plan.count(topic, begin, id)
+            if count is None:
+                # Many are more than the batch may have.
+                count = max(most or 0, math.ceil(most_bytes / each) if most_bytes is not None else 0) + 1
+            counts[topic] = count
+            size += count * each
+        part = min(
+            1.0 if most is None else most / max(sum(counts.values()), 1),
+            1.0 if most_bytes is None else most_bytes / max(size, 1.0),
+        )
+        end = dict(start)
+        for topic, id in last.items():
+            if part >= 1:
                 end[topic] = str(id)
             elif counts[topic] > 0:
-                share = max(1, most * counts[topic] // total)
-                end[topic] = str(self._plan.ahead(topic, begin, id, share))
+                share = max(1, int(counts[topic] * part))
+                end[topic] = str(self._plan.ahead(topic, _parsed(start.get(topic)), id, share))
         return end
 
     def ranges(self, start: dict[str, str], end: dict[str, str]) -> list[Range]:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from penstock import protocols
-from penstock._frames import HEADERS, Column
+from penstock._frames import HEADERS, Column, arrow_type
 from penstock.errors import InvalidArgument
 from penstock.spark.config import digest, inherited_for, refuse_embedded, travelling
 
 from .names import Names
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 Form: TypeAlias = Literal["batch", "stream"]
 
@@ -35,6 +35,10 @@ class Source:
     """Defaults of consumers that are not the engine's."""
     columns: Callable[[Mapping[str, Any]], tuple[Column, ...]]
     """The columns, by the source's own options."""
+    ask: Callable[[ReadConfig], Any] = lambda config: None
+    """Asks the brokers for what is to be the same as long as a query runs."""
+    fix: Callable[[ReadConfig, Any], ReadConfig] = lambda config, answer: config
+    """The configuration with the answer of :attr:`ask`."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class ReadConfig:
     columns: tuple[Column, ...]
     """All that there are."""
     pool_key: str = field(repr=False)
+    decoding: Any = None
+    """The schema by which payloads become values, if they do."""
 
 
 def read_config(source: Source, options: dict[str, Any], form: Form | None = None) -> ReadConfig:
@@ -88,9 +94,13 @@ def read_config(source: Source, options: dict[str, Any], form: Form | None = Non
     return ReadConfig(base, source.protocol, own, client, consumer, columns, digest(base, client))
 
 
-def schema_text(config: ReadConfig) -> str:
-    """The schema of the rows, as DDL."""
-    return ", ".join(f"`{column.name}` {column.kind}" for column in config.columns)
+def row_schema(config: ReadConfig) -> StructType:
+    """The schema of the rows."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    columns = pa.schema([(column.name, arrow_type(column)) for column in config.columns])
+    return from_arrow_schema(columns, prefer_timestamp_ntz=True)
 
 
 def wanted(config: ReadConfig, schema: StructType) -> list[tuple[str, str]]:
@@ -99,14 +109,38 @@ def wanted(config: ReadConfig, schema: StructType) -> list[tuple[str, str]]:
     Raises:
         InvalidArgument: a column that the source does not have, or with another type.
     """
-    known = {column.name: (column.content, column.kind) for column in config.columns}
+    contents = {column.name: column.content for column in config.columns}
+    types = {part.name: part.dataType for part in row_schema(config).fields}
     columns: list[tuple[str, str]] = []
     for part in schema.fields:
-        if part.name not in known:
-            raise InvalidArgument(f"the source has no column {part.name!r}, only {', '.join(known)}")
-        content, kind = known[part.name]
-        given = part.dataType.simpleString()
-        if given != kind:
-            raise InvalidArgument(f"column {part.name!r} is {kind}, not {given}")
-        columns.append((content, part.name))
+        if part.name not in contents:
+            raise InvalidArgument(f"the source has no column {part.name!r}, only {', '.join(contents)}")
+        if difference := _difference(part.name, types[part.name], part.dataType):
+            raise InvalidArgument(f"column {difference}")
+        columns.append((contents[part.name], part.name))
     return columns
+
+
+def _difference(path: str, own: DataType, given: DataType) -> str | None:
+    """The first difference of two types, if there is one. Rows may have nulls anywhere."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(own, StructType) and isinstance(given, StructType):
+        if own.names != given.names:
+            return f"{path!r} has the fields {', '.join(own.names)}, and not {', '.join(given.names)}"
+        parts = [
+            (f"{path}.{one.name}", one.dataType, other.dataType)
+            for one, other in zip(own.fields, given.fields, strict=True)
+        ]
+    elif isinstance(own, ArrayType) and isinstance(given, ArrayType):
+        parts = [(f"{path}[]", own.elementType, given.elementType)]
+    elif isinstance(own, MapType) and isinstance(given, MapType):
+        parts = [
+            (f"{path} (keys)", own.keyType, given.keyType),
+            (f"{path} (values)", own.valueType, given.valueType),
+        ]
+    elif own != given:
+        return f"{path!r} is {own.simpleString()}, not {given.simpleString()}"
+    else:
+        return None
+    return next(filter(None, (_difference(*part) for part in parts)), None)

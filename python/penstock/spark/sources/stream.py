@@ -38,11 +38,16 @@ class StreamReader(Shipped, DataSourceStreamReader, _AvailableNow):
 
     _max_rows: int | None
     """The limit, if there is one."""
+    _max_bytes: int | None = None
+    """A limit on their bytes, if there is one."""
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-        return ReadAllAvailable() if self._max_rows is None else ReadMaxRows(self._max_rows)
+        # Python has no limit of several: that on bytes is applied with the other one.
+        if self._max_rows is not None:
+            return ReadMaxRows(self._max_rows)
+        return ReadAllAvailable() if self._max_bytes is None else ReadMaxBytes(self._max_bytes)
 
 
 class Driver(Protocol):
@@ -72,8 +77,11 @@ class Driver(Protocol):
         """Messages that wait, about; ``None``: many."""
         ...
 
-    def end(self, start: dict[str, Any], ends: dict[str, Any], most: int | None) -> dict[str, Any]:
-        """The positions behind the next batch, so that it has about ``most`` messages at most."""
+    def end(
+        self, start: dict[str, Any], ends: dict[str, Any], most: int | None, most_bytes: int | None = None
+    ) -> dict[str, Any]:
+        """The positions behind the next batch, so that it has about ``most`` messages at most, and about
+        ``most_bytes`` of payload if sizes are known."""
         ...
 
     def ranges(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Any]:
@@ -96,6 +104,7 @@ class PositionReader(StreamReader):
     def __init__(self, own: dict[str, Any]) -> None:
         self._own = own
         self._max_rows = own["maxOffsetsPerTrigger"]
+        self._max_bytes = own.get("maxBytesPerTrigger")
         self._driver: Driver | None = None
         self._bounded = False
         """Whether the run ends with what is there when it begins."""
@@ -128,13 +137,15 @@ class PositionReader(StreamReader):
     def latestOffset(self, *asked: Any) -> dict[str, Any]:  # noqa: N802  # pyright: ignore[reportIncompatibleMethodOverride]
         """Spark 4.2 and later pass the start and the limit; before, only our own limit applies."""
         driver, own = self._on_driver(), self._own
-        most, fewest = own["maxOffsetsPerTrigger"], own["minOffsetsPerTrigger"]
+        most, most_bytes, fewest = self._max_rows, self._max_bytes, own["minOffsetsPerTrigger"]
         if asked:
             start = self._positions(asked[0])
             most = getattr(asked[1], "max_rows", None)
+            if most is None:
+                most_bytes = getattr(asked[1], "max_bytes", None)
         elif self._start is None:
             # Without a beginning nothing can be counted.
-            start, most, fewest = {}, None, None
+            start, most, most_bytes, fewest = {}, None, None, None
         else:
             start = self._start
         ends = self._end
@@ -155,7 +166,7 @@ class PositionReader(StreamReader):
                 if self._due is None:
                     self._due = now + own["maxTriggerDelay"]
                 return self._offset(start)
-        return self._offset(driver.end(start, ends, most))
+        return self._offset(driver.end(start, ends, most, most_bytes))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The end that ``latestOffset`` found. The broker is not asked: a report must not fail a query."""

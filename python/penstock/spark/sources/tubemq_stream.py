@@ -116,7 +116,9 @@ class _Driver:
     def waiting(self, start: dict[str, int], ends: dict[str, int]) -> int:
         return sum(self._entries(start, ends).values())
 
-    def end(self, start: dict[str, int], ends: dict[str, int], most: int | None) -> dict[str, int]:
+    def end(
+        self, start: dict[str, int], ends: dict[str, int], most: int | None, most_bytes: int | None = None
+    ) -> dict[str, int]:
         entries = self._entries(start, ends)
         total = sum(entries.values())
         if most is None or total <= most:

@@ -17,16 +17,16 @@ use crate::pulsar::{Message, Outgoing};
 
 /// The schemas of a key and its value.
 pub(super) struct Pair {
-    key: Coder,
-    value: Coder,
-    separated: bool,
+    pub(super) key: Coder,
+    pub(super) value: Coder,
+    pub(super) separated: bool,
 }
 
 /// The reader of pairs.
 pub(super) struct PairReader {
-    key: Reader,
-    value: Reader,
-    separated: bool,
+    pub(super) key: Reader,
+    pub(super) value: Reader,
+    pub(super) separated: bool,
 }
 
 /// A schema of pairs.
@@ -110,6 +110,16 @@ impl Pair {
     }
 }
 
+/// The key of a separated pair.
+pub(super) fn raw_key(message: &Message) -> Result<Option<Vec<u8>>> {
+    let Some(key) = message.key.as_deref() else { return Ok(None) };
+    if !message.key_is_base64 {
+        return Ok(Some(key.as_bytes().to_vec()));
+    }
+    let wrong = |_| Error::new(ErrorKind::Schema, "key: it is not base64");
+    BASE64.decode(key).map(Some).map_err(wrong)
+}
+
 impl PairReader {
     /// The reader of a schema that the program does not know.
     pub(super) fn of(writer: &SchemaInfo) -> Result<Self> {
@@ -140,12 +150,7 @@ impl PairReader {
         py: Python<'py>,
         message: &Message,
     ) -> std::result::Result<Bound<'py, PyAny>, Fail> {
-        let raw = match message.key.as_deref() {
-            Some(key) if message.key_is_base64 => {
-                Some(BASE64.decode(key).map_err(|_| bad("key: it is not base64"))?)
-            }
-            key => key.map(|key| key.as_bytes().to_vec()),
-        };
+        let raw = raw_key(message)?;
         self.pair(py, raw.as_deref(), (!message.null_value).then_some(&message.payload[..]))
     }
 
