@@ -298,7 +298,7 @@ def test_no_group_of_others_is_moved_and_partitions_are_given_back(client, servi
         assert source(topic).count() == 300
     with client.consumer(topic, mine, position="first", auto_ack=True) as consumer:
         left = consumer.read_frame(1_000, timeout=2).num_rows
-    assert left < 300, "it goes on where it was"
+    assert 0 < left < 300, "it goes on where it was"
     # Nobody has a partition in the groups of the source: a member takes them all at once.
     with client.consumer(topic, f"{GROUPS}-0", position="first") as consumer:
         assert {state["state"] for state in consumer.partitions()} == {"reading"}
