@@ -468,3 +468,14 @@ def test_a_caller_that_takes_longer_than_the_broker_keeps_the_partition(own_tube
             assert read_with_a_break(client, ranges, lambda: None) == expected
 
         assert read_with_a_break(client, ranges, wait) == expected
+
+
+def test_a_read_keeps_no_message_at_the_embedded_broker(embedded_tubemq):
+    """It deletes what every group has read when it is short of space, and the source's groups read nothing on."""
+    topic = embedded_tubemq.topic()
+    with blocking.connect(embedded_tubemq.url) as client:
+        fill(client, topic, range(10))
+        (whole,) = planned(client, embedded_tubemq, topic)
+        assert read(client, whole) == list(range(10))
+        stats = embedded_tubemq.call("topic_stats", f"tubemq:{topic}")
+    assert stats["subscriptions"] == []
