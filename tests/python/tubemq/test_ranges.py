@@ -17,7 +17,7 @@ from penstock.tubemq.offsets import UNIT
 from penstock.tubemq.ranges import Part, Range, rows
 
 from support.tubemq import wire
-from support.tubemq.liar import Answer, Liar, Peer, altered, close, made_up, silent
+from support.tubemq.liar import Answer, Liar, Peer, Reader, altered, close, made_up, silent
 from support.tubemq.wire import Request
 from support.waiting import until
 
@@ -69,9 +69,14 @@ async def read(
         return await asyncio.to_thread(values_of, url, span, fails_on_loss)
 
 
+def registrations(server: Liar) -> list[Request]:
+    """The calls that take partitions and give them back."""
+    return [asked for asked in server.requests if asked.name == "partition_register"]
+
+
 def groups(server: Liar) -> set[str]:
     """The groups in which partitions were taken."""
-    return {asked.fields["groupName"] for asked in server.requests if asked.name == "partition_register"}
+    return {asked.fields["groupName"] for asked in registrations(server)}
 
 
 def holders(server: Liar) -> list[str]:
@@ -238,7 +243,7 @@ async def test_a_table_is_no_larger_for_its_attributes():
 
 def unregistered(server: Liar) -> set[str]:
     """The clients that have given a partition back."""
-    asked = [one.fields for one in server.requests if one.name == "partition_register"]
+    asked = [one.fields for one in registrations(server)]
     return {fields["clientId"] for fields in asked if fields["opType"] == wire.UNREGISTER}
 
 
@@ -264,6 +269,21 @@ async def test_a_reader_that_is_left_while_it_takes_a_partition_gives_it_back(ho
         gc.collect()
         await until(lambda: holders(server) == [])
         assert len(unregistered(server)) == 1
+
+
+async def test_offsets_of_a_group_are_set_unless_another_client_has_it():
+    server = liar(partitions=2)
+    async with server.up() as url, penstock.connect(url) as client:
+        server._readers["mine", "demo", 1] = Reader("another", set())
+        places = [(part(server, number).location, 2 * UNIT) for number in (0, 1)]
+        first, second = await client._native.confirm("mine", places)
+    assert first is None and "another member has it" in second
+    set_to = {key[2]: (reader.committed, reader.member) for key, reader in server._readers.items()}
+    assert set_to == {0: (2 * UNIT, ""), 1: (0, "another")}
+    # It is an offset that is to stay.
+    assert {asked.fields.get("sessionKey") for asked in registrations(server)} == {None}
+    await read(server := liar())
+    assert {asked.fields["sessionKey"] for asked in registrations(server)} == {"penstock: no offset"}
 
 
 async def test_a_broker_that_is_silent_ends_the_read():
