@@ -364,6 +364,13 @@ impl Message {
         self.rare.as_ref().map_or(&[], |rare| &rare.properties)
     }
 
+    /// Bytes of what the producer has sent: payload, keys and properties.
+    pub fn size(&self) -> usize {
+        let keys = self.key.as_ref().map_or(0, |key| key.len()) + self.ordering_key().map_or(0, Bytes::len);
+        let properties: usize = self.properties().iter().map(|(name, value)| name.len() + value.len()).sum();
+        self.payload.len() + keys + properties
+    }
+
     /// Index of the message in the topic, if the broker sends it.
     pub fn index(&self) -> Option<u64> {
         let behind = if self.id.batch_size > 0 { self.id.batch_size - 1 - self.id.batch_index } else { 0 };
@@ -387,6 +394,16 @@ mod tests {
         assert_eq!(index(id, Some(14)), Some(14));
         assert_eq!(index(id, None), None);
         assert_eq!(index(id.in_batch(0, 5), Some(2)), Some(0), "a false claim does not wrap");
+    }
+
+    #[test]
+    fn a_message_is_as_large_as_what_was_sent() {
+        let new = || Message::new(MessageId::new(3, 7), Arc::default(), Bytes::from_static(b"12345"), 0);
+        assert_eq!(new().size(), 5);
+        let mut message = new();
+        message.key = Some("key".into());
+        message.set_rare(Some(Bytes::from_static(b"ok")), vec![("name".into(), "value".into())]);
+        assert_eq!(message.size(), 5 + 3 + 2 + 9);
     }
 
     #[test]

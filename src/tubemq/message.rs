@@ -179,6 +179,11 @@ fn from_minute(text: &str) -> Option<u64> {
 pub struct Attributes(Bytes);
 
 impl Attributes {
+    /// Bytes of them.
+    pub fn size(&self) -> usize {
+        self.0.len()
+    }
+
     /// Names and values in order, including system attributes. Empty if the attributes are not UTF-8.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let text = std::str::from_utf8(&self.0).unwrap_or_default();

@@ -65,6 +65,11 @@ impl Pack {
         self.is_dense().then(|| ((end - self.start).max(0) / INDEX_UNIT) as usize)
     }
 
+    /// The largest number of messages that can lie before `end`.
+    pub fn most_before(&self, end: i64) -> usize {
+        self.messages.len().min(((end - self.start).max(0) / INDEX_UNIT) as usize)
+    }
+
     /// Number of messages that lie before `end`. `behind` are the partition's messages from `end` on: at least the
     /// first that lies in this pack, if one does.
     ///
@@ -143,6 +148,7 @@ mod tests {
         assert_eq!(at(19, &[]).unwrap(), 5);
         assert_eq!(at(10, &[10, 12]).unwrap(), 0);
         assert_eq!(at(14, &[15]).unwrap_err().kind(), ErrorKind::DataLost, "three entries cannot be behind");
+        assert_eq!((first.most_before(14 * INDEX_UNIT), first.most_before(19 * INDEX_UNIT)), (4, 5));
         // The same message sent twice has another number.
         let mut twice = first.clone();
         twice.messages[1] = twice.messages[2].clone();

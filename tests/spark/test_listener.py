@@ -85,14 +85,14 @@ def test_without_a_latest_offset_lags_are_unknown(latest):
     assert lags(0, {"v": 1, "log": "a", "row": 7}, latest) == [Lag(0, None, None, None, "messages")]
 
 
-def test_offsets_of_tubemq_are_counted_in_messages():
+def test_offsets_of_tubemq_are_counted_in_entries():
     end = {"v": 1, "topics": {"sales": {"1:0": 28, "1:10": 280, "2:0": 56}}}
     latest = {"v": 1, "topics": {"sales": {"1:0": 308, "1:10": 280, "1:2": 28}}}
     assert lags(0, end, latest) == [
-        Lag(0, "sales", "1:0", 10, "messages"),
-        Lag(0, "sales", "1:2", None, "messages"),
-        Lag(0, "sales", "1:10", 0, "messages"),
-        Lag(0, "sales", "2:0", None, "messages"),
+        Lag(0, "sales", "1:0", 10, "entries"),
+        Lag(0, "sales", "1:2", None, "entries"),
+        Lag(0, "sales", "1:10", 0, "entries"),
+        Lag(0, "sales", "2:0", None, "entries"),
     ]
 
 

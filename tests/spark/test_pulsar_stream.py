@@ -192,6 +192,13 @@ def test_messages_in_chunks_are_in_one_batch_each(client, topic, stream):
     assert len(query.batches) > 1
 
 
+def test_the_only_batch_of_a_run_does_not_wait(client, topic, stream):
+    query = stream(minOffsetsPerTrigger=10_000, maxTriggerDelay="1h")
+    fill(client, topic, range(10))
+    query.start(once=True).awaitTermination(120)
+    assert query.values == list(range(10))
+
+
 def test_another_checkpoint_begins_anew(client, topic, stream, tmp_path):
     query = stream()
     fill(client, topic, range(10))

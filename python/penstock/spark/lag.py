@@ -29,8 +29,8 @@ class Lag:
     amount: int | None
     """Number of ``unit``; ``None`` if the offsets do not tell it."""
     unit: Literal["entries", "messages"]
-    """With Pulsar the entries of the broker, each a batch of one or more messages; with MQTT and TubeMQ
-    messages."""
+    """With Pulsar the entries of the broker, each a batch of one or more messages; with TubeMQ those of the
+    index, each a message of one of the partitions that share it; with MQTT messages."""
 
 
 def lags(source: int, end: Any, latest: Any) -> list[Lag]:
@@ -93,7 +93,7 @@ def _of_tubemq(source: int, ends: dict[str, Any], last: dict[str, Any] | None) -
         for partition in sorted({*read, *there}, key=lambda key: [int(part) for part in key.split(":")]):
             begin, end = read.get(partition), there.get(partition)
             amount = None if begin is None or end is None else max(0, end - begin) // UNIT
-            yield Lag(source, topic, partition, amount, "messages")
+            yield Lag(source, topic, partition, amount, "entries")
 
 
 def _entries(end: str | None, latest: str) -> int | None:

@@ -132,7 +132,7 @@ class Plan:
         """The partitions that the options name, each once.
 
         Args:
-            skip: leaves topics out that do not exist.
+            skip: leaves topics and partitions out that do not exist.
 
         Raises:
             TopicNotFound: no broker has a topic, or it has not the partition.
@@ -143,7 +143,7 @@ class Plan:
         for topic in (name.strip() for name in names):
             if topic:
                 try:
-                    chosen = self._parts(topic, None if assign is None else assign[topic])
+                    chosen = self._parts(topic, None if assign is None else assign[topic], skip=skip)
                 except TopicNotFound:
                     if skip:
                         continue
@@ -151,7 +151,7 @@ class Plan:
                 found.update((part.name, part) for part in chosen)
         return list(found.values())
 
-    def _parts(self, topic: str, keys: Sequence[str] | None) -> list[Part]:
+    def _parts(self, topic: str, keys: Sequence[str] | None, *, skip: bool) -> list[Part]:
         # One at a time: members of a group at the master read the same topics.
         locations = self._client._native.locations({topic}, self._groups).wait()
         of = {part.key: part for part in (Part(*location) for location in locations)}
@@ -159,9 +159,10 @@ class Plan:
             raise TopicNotFound(f"no broker has the topic {topic!r}", topic=topic)
         if keys is None:
             return list(of.values())
-        if missing := [key for key in keys if key not in of]:
+        missing = [key for key in keys if key not in of]
+        if missing and not skip:
             raise TopicNotFound(f"{topic!r} has no partition {missing[0]}, only {', '.join(of)}", topic=topic)
-        return [of[key] for key in keys]
+        return [of[key] for key in keys if key in of]
 
     def check(self, parts: Sequence[Part]) -> None:
         """Checks that the offsets that the options name are of partitions that are read.

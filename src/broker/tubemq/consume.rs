@@ -16,6 +16,7 @@ use super::produce::message_id;
 use super::{Broker, CallId};
 use crate::broker::log::Entry;
 use crate::tubemq::command::Response;
+use crate::tubemq::consumer::NO_OFFSET;
 use crate::tubemq::message::{HAS_ATTRIBUTES, TYPE};
 use crate::tubemq::topic::{SubscribeInfo, check_group};
 use crate::tubemq::{Code, pb};
@@ -94,8 +95,15 @@ impl Broker {
         if let Some(lease) = partition.leases.get(&group).filter(|lease| lease.client == request.client_id) {
             check_late(lease, call_id, Code::PartitionOccupied)?;
         }
+        if partition.leases.get(&group).is_some_and(|lease| lease.client != request.client_id) {
+            // It has expired.
+            partition.release(&group);
+        }
         let (first, end) = (partition.log.first(), partition.log.committed());
         let before = partition.offsets.get(&group).map(|position| position.next);
+        // A group that has an offset keeps it.
+        let passing =
+            request.session_key() == NO_OFFSET && (before.is_none() || partition.is_passing(&group));
         let next = match (request.curr_offset, before) {
             (Some(offset), _) if offset >= 0 => (offset as u64 / OFFSET_UNIT).clamp(first, end),
             _ if request.read_status == FROM_MAX_ALWAYS => end,
@@ -112,6 +120,7 @@ impl Broker {
             pack: None,
             delivered: 0,
             ahead: VecDeque::new(),
+            passing,
         };
         partition.leases.insert(group.clone(), lease);
         partition.set_offset(&group, next);
@@ -132,9 +141,9 @@ impl Broker {
         let Some(partition) = self.partitions.get_mut(&id) else { return Err(gone()) };
         let lease = held(&mut partition.leases, &group, &request.client_id, user)?;
         check_late(lease, call_id, Code::NoNode)?;
-        let pack = lease.pack;
-        partition.leases.remove(&group);
-        if let Some(end) = pack.filter(|_| request.read_status == CONSUMED) {
+        let (pack, passing) = (lease.pack, lease.passing);
+        partition.release(&group);
+        if let Some(end) = pack.filter(|_| request.read_status == CONSUMED && !passing) {
             partition.set_offset(&group, end);
             self.write_offset(id, &group);
         }

@@ -342,7 +342,7 @@ impl Broker {
     fn release(&mut self, client: &str, group: &str) {
         for partition in self.partitions.values_mut() {
             if partition.leases.get(group).is_some_and(|lease| lease.client == client) {
-                partition.leases.remove(group);
+                partition.release(group);
             }
         }
     }
@@ -467,7 +467,7 @@ impl Broker {
         }
         self.groups.retain(|_, group| group.members() > 0);
         for partition in self.partitions.values_mut() {
-            partition.leases.retain(|_, lease| lease.expires > now);
+            partition.expire(now);
         }
     }
 }

@@ -73,6 +73,8 @@ pub(super) struct Lease {
     pub(super) pack: Option<u64>,
     /// Messages delivered.
     pub(super) delivered: u64,
+    /// Whether the group's offset is for this client only: it is not stored, holds no messages back, and ends with the lease.
+    pub(super) passing: bool,
     /// Entries read ahead from the store.
     pub(super) ahead: VecDeque<Entry>,
 }
@@ -86,6 +88,30 @@ impl Partition {
     /// Moves a group, or adds it. The caller writes the offset.
     pub(super) fn set_offset(&mut self, group: &Arc<str>, next: u64) {
         self.offsets.entry(group.clone()).or_insert(Position { next, touched_ms: 0 }).next = next;
+    }
+
+    /// Ends the lease of a group.
+    pub(super) fn release(&mut self, group: &str) {
+        if self.leases.remove(group).is_some_and(|lease| lease.passing) {
+            self.offsets.remove(group);
+        }
+    }
+
+    /// Ends the leases that have expired.
+    pub(super) fn expire(&mut self, now: Instant) {
+        let Self { leases, offsets, .. } = self;
+        leases.retain(|group, lease| {
+            let keep = lease.expires > now;
+            if !keep && lease.passing {
+                offsets.remove(group);
+            }
+            keep
+        });
+    }
+
+    /// Whether the offset of a group ends with its lease.
+    pub(super) fn is_passing(&self, group: &str) -> bool {
+        self.leases.get(group).is_some_and(|lease| lease.passing)
     }
 
     /// The next message of a group that is still retained.
@@ -111,7 +137,8 @@ impl Partition {
         if let Some(entry) = readable.filter(old) {
             cut = self.log.search(source, |entry| !old(entry)).unwrap_or(entry.sequence + 1);
         }
-        if short && let Some(had) = self.offsets.values().map(|position| position.next).min() {
+        let consuming = self.offsets.iter().filter(|(group, _)| !self.is_passing(group));
+        if short && let Some(had) = consuming.map(|(_, position)| position.next).min() {
             cut = cut.max(had.min(self.log.committed()));
         }
         (cut > first).then_some(cut)
@@ -162,6 +189,21 @@ mod tests {
         partition.set_offset(&"slow".into(), 3);
         assert_eq!(partition.cut(&mut None, 0, false), None, "there is space");
         assert_eq!(partition.cut(&mut None, 0, true), Some(3));
+        let lease = Lease {
+            client: "c".into(),
+            user: "".into(),
+            connection: 1,
+            expires: Instant::now(),
+            filters: HashSet::default(),
+            pack: None,
+            delivered: 0,
+            ahead: VecDeque::new(),
+            passing: true,
+        };
+        partition.leases.insert("slow".into(), lease);
+        assert_eq!(partition.cut(&mut None, 0, true), Some(8), "what is read in passing holds nothing back");
+        partition.release("slow");
+        assert!(!partition.offsets.contains_key("slow"));
         assert_eq!(partition.cut(&mut None, 6, false), Some(10), "all are old, consumed or not");
     }
 }

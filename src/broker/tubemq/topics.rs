@@ -155,11 +155,12 @@ impl Broker {
         self.flush_at.get_or_insert(self.now + super::OFFSET_DELAY);
     }
 
-    /// Writes a moved offset now.
+    /// Writes a moved offset now, unless it ends with its lease.
     pub(super) fn write_offset(&mut self, partition: u64, group: &Arc<str>) {
         self.dirty.remove(&(partition, group.clone()));
         let touched_ms = self.run_ms();
-        let offsets = self.partitions.get_mut(&partition).map(|partition| &mut partition.offsets);
+        let known = self.partitions.get_mut(&partition).filter(|partition| !partition.is_passing(group));
+        let offsets = known.map(|partition| &mut partition.offsets);
         let Some(position) = offsets.and_then(|offsets| offsets.get_mut(group)) else { return };
         position.touched_ms = touched_ms;
         let op = Op::Cursor {

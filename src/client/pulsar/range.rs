@@ -173,7 +173,7 @@ impl RangeReader {
         &self.consumer
     }
 
-    /// The next messages, up to `most` or, unless it is one alone, `bytes` of payload. None are the end.
+    /// The next messages, up to `most` or, unless it is one alone, `bytes` with keys and properties. None are the end.
     ///
     /// # Errors
     ///
@@ -206,10 +206,7 @@ impl RangeReader {
             while let Some(message) = self.ahead.front() {
                 let first = self.consumer.first_chunk(message).unwrap_or(message.id);
                 let wanted = self.range.holds(&first);
-                if wanted
-                    && !block.is_empty()
-                    && (block.len() >= most || size + message.payload.len() > bytes)
-                {
+                if wanted && !block.is_empty() && (block.len() >= most || size + message.size() > bytes) {
                     return Ok(block);
                 }
                 if self.range.is_last(&message.id) {
@@ -217,7 +214,7 @@ impl RangeReader {
                 }
                 let message = self.ahead.pop_front().expect("looked at");
                 if wanted {
-                    size += message.payload.len();
+                    size += message.size();
                     block.push(message);
                 }
             }

@@ -6,7 +6,9 @@
 //! as many groups as there were readers of a partition at the same time, however many there are in the end.
 //!
 //! Each registration has a client id of its own: a call that arrives late, over a connection that was given up, is
-//! one of a client that the broker does not know any more.
+//! one of a client that the broker does not know any more. For the same reason a lease whose connection was lost is
+//! given back over another one before the partition is taken again. A lease that is dropped is given back as well, as
+//! far as its connection still lives; what a process leaves behind that was killed ends after half a minute.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use crate::client::tubemq::connection::{Connection, Purpose};
 use crate::client::tubemq::shared::{Shared, address, client_id};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tubemq::balance::PartitionLocation;
-use crate::tubemq::consumer::{FROM_FIRST, NOT_CONSUMED, READ_MEMORY, REGISTER, UNREGISTER};
+use crate::tubemq::consumer::{FROM_FIRST, NO_OFFSET, NOT_CONSUMED, READ_MEMORY, REGISTER, UNREGISTER};
 use crate::tubemq::{Code, Request, Response, pb};
 
 /// Most groups of one name.
@@ -39,6 +41,10 @@ pub(super) struct Lease {
     client_id: String,
     group: String,
     filters: Arc<BTreeSet<String>>,
+    /// Whether the offset of the group is for this lease only.
+    passing: bool,
+    /// Whether the broker may count the partition as held.
+    held: bool,
 }
 
 /// The error of an answer that is not one to the call.
@@ -53,18 +59,35 @@ impl Lease {
         location: &PartitionLocation,
         group: String,
         offset: i64,
-        filters: &Arc<BTreeSet<String>>,
     ) -> Result<(Self, Offsets)> {
-        let lease = Self {
+        Self::register(shared, location, group, offset, &Arc::default(), false).await
+    }
+
+    async fn register(
+        shared: &Arc<Shared>,
+        location: &PartitionLocation,
+        group: String,
+        offset: i64,
+        filters: &Arc<BTreeSet<String>>,
+        passing: bool,
+    ) -> Result<(Self, Offsets)> {
+        let mut lease = Self {
             connection: shared.pool.get(&address(&location.broker), Purpose::Fetch).await?,
             shared: Arc::clone(shared),
             location: location.clone(),
             client_id: format!("{group}_{}", client_id(&shared.identity.host_name)),
             group,
             filters: Arc::clone(filters),
+            passing,
+            held: true,
         };
-        let offsets = lease.seek(offset).await?;
-        Ok((lease, offsets))
+        match lease.seek(offset).await {
+            Ok(offsets) => Ok((lease, offsets)),
+            Err(error) => {
+                lease.held = !matches!(error.kind(), ErrorKind::ConsumerBusy | ErrorKind::NotAllowed);
+                Err(error)
+            }
+        }
     }
 
     /// Takes a partition in the first of the groups `name-0`, `name-1` and so on in which it is free.
@@ -76,8 +99,8 @@ impl Lease {
         filters: &Arc<BTreeSet<String>>,
     ) -> Result<(Self, Offsets)> {
         for number in 0..MAX_GROUPS {
-            let taken = Self::take_in(shared, location, format!("{name}-{number}"), offset, filters).await;
-            match taken {
+            let group = format!("{name}-{number}");
+            match Self::register(shared, location, group, offset, filters, true).await {
                 Err(error) if error.kind() == ErrorKind::ConsumerBusy => {}
                 taken => return taken,
             }
@@ -86,7 +109,7 @@ impl Lease {
         Err(Error::new(ErrorKind::ConsumerBusy, text))
     }
 
-    fn register(&self, operation: i32, status: i32, offset: Option<i64>) -> Request {
+    fn registration(&self, operation: i32, status: i32, offset: Option<i64>) -> Request {
         Request::PartitionRegister(Box::new(pb::RegisterRequestC2b {
             op_type: operation,
             client_id: self.client_id.clone(),
@@ -96,6 +119,7 @@ impl Lease {
             read_status: status,
             filter_cond_str: self.filters.iter().cloned().collect(),
             curr_offset: offset,
+            session_key: self.passing.then(|| NO_OFFSET.to_owned()),
             // Without it what is not on disk yet would have no end that is known.
             qry_priority_id: (operation == REGISTER).then_some(READ_MEMORY),
             auth_info: Some(self.shared.visit.info()),
@@ -105,7 +129,7 @@ impl Lease {
 
     /// Sets the offset, as far as the partition has it.
     pub(super) async fn seek(&self, offset: i64) -> Result<Offsets> {
-        let request = self.register(REGISTER, FROM_FIRST, Some(offset));
+        let request = self.registration(REGISTER, FROM_FIRST, Some(offset));
         match self.connection.request(request).await? {
             Response::PartitionRegister(response) => {
                 let (next, end) = (response.curr_offset, response.max_offset);
@@ -152,13 +176,37 @@ impl Lease {
         }
     }
 
-    /// Gives the partition back.
-    pub(super) async fn leave(self) -> Result<()> {
-        let response = self.connection.request(self.register(UNREGISTER, NOT_CONSUMED, None)).await?;
+    /// Gives the partition back, over another connection if its own has ended.
+    ///
+    /// # Errors
+    ///
+    /// The broker cannot be asked, and [`Self::is_held`]; or it has refused.
+    pub(super) async fn leave(&mut self) -> Result<()> {
+        if !self.connection.is_alive() {
+            self.connection = self.shared.pool.get(&address(&self.location.broker), Purpose::Fetch).await?;
+        }
+        let request = self.registration(UNREGISTER, NOT_CONSUMED, None);
+        let response = self.connection.request(request).await?;
+        self.held = false;
         // It may have been taken away meanwhile.
         match Code::from_number(response.code().0) {
             Some(Code::NoNode | Code::DuplicatePartition) => Ok(()),
             _ => response.outcome(),
+        }
+    }
+
+    /// Whether the broker may count the partition as held.
+    pub(super) fn is_held(&self) -> bool {
+        self.held
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.held && self.connection.is_alive() {
+            let request = self.registration(UNREGISTER, NOT_CONSUMED, None);
+            let connection = Arc::clone(&self.connection);
+            self.shared.runtime.spawn(async move { connection.request(request).await });
         }
     }
 }

@@ -5,12 +5,16 @@
 //!   Out ────────────────────► Held ────────────────────────► its messages ───────────► Done
 //!    ▲  set the offset         │ ▲   pass: where it ended         │
 //!    │                         │ └────────────────────────────────┘
-//!    └─────────────────────────┘
-//!      the connection or the partition was lost: again, from where the last pack ended
+//!    │  give it back           ▼
+//!    └─────────────────────── Lost
+//!      the connection or the partition was lost, or a call failed: again, from where the last pack ended
 //! ```
 //! A range begins with the entry at its first offset and ends before that at its last, so that ranges that lie side by
 //! side have each message once ([`Pack`]). What the broker stores as offset of the group does not count: each time the
 //! partition is taken, the offset is set.
+//!
+//! Only a position that moves counts as progress: a broker that answers all the time, and gives nothing, ends the read
+//! with the timeout as one that is silent does.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -57,7 +61,7 @@ pub struct Range {
 /// When reading fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Longest time without progress.
+    /// Longest time without progress. Pauses that a broker's rule for the flow asks for do not count.
     pub timeout: Duration,
     /// Whether it is an error that messages are missing or damaged.
     pub fails_on_loss: bool,
@@ -76,6 +80,13 @@ pub struct Record {
     pub message_id: i64,
 }
 
+impl Record {
+    /// Bytes of it, with the attributes.
+    fn size(&self) -> usize {
+        self.payload.len() + self.attributes.size()
+    }
+}
+
 /// Reads a [`Range`].
 #[derive(Debug)]
 pub struct RangeReader {
@@ -87,10 +98,14 @@ pub struct RangeReader {
     /// Offset of what is to be read next.
     at: i64,
     lease: Option<Lease>,
+    /// Was of use until a call failed, and is not given back yet.
+    lost: Option<Lease>,
     ahead: VecDeque<Record>,
-    /// When something was read last.
+    /// When the position has moved last.
     alive: Instant,
     pause: Duration,
+    /// Time for which the broker has asked to wait since then.
+    held_back: Duration,
 }
 
 impl RangeReader {
@@ -102,9 +117,11 @@ impl RangeReader {
             groups,
             rules,
             lease: None,
+            lost: None,
             ahead: VecDeque::new(),
             alive: clock::now(),
             pause: FIRST_PAUSE,
+            held_back: Duration::ZERO,
         }
     }
 
@@ -113,7 +130,8 @@ impl RangeReader {
         &self.range.location
     }
 
-    /// The next messages, up to `most` or, unless it is one alone, `bytes` of payload. None are the end.
+    /// The next messages, up to `most` or, unless it is one alone, `bytes` of payload and attributes. None
+    /// are the end.
     ///
     /// # Errors
     ///
@@ -125,7 +143,7 @@ impl RangeReader {
         self.alive = clock::now();
         loop {
             while let Some(record) = self.ahead.front() {
-                size += record.payload.len();
+                size += record.size();
                 if !block.is_empty() && (block.len() >= most || size > bytes) {
                     return Ok(block);
                 }
@@ -134,14 +152,18 @@ impl RangeReader {
             if self.at >= self.range.end {
                 return Ok(block);
             }
+            let before = self.at;
             let step = self.step().await;
-            self.follow(step).await.map_err(|error| error.with_topic(self.name()))?;
+            if self.at > before {
+                (self.alive, self.pause, self.held_back) = (clock::now(), FIRST_PAUSE, Duration::ZERO);
+            }
+            self.follow(step, self.at != before).await.map_err(|error| error.with_topic(self.name()))?;
         }
     }
 
     /// Gives the partition back.
     pub async fn close(&mut self) {
-        if let Some(lease) = self.lease.take() {
+        for mut lease in self.lease.take().into_iter().chain(self.lost.take()) {
             let _ = lease.leave().await;
         }
     }
@@ -152,21 +174,18 @@ impl RangeReader {
     }
 
     /// Waits as the outcome of a step asks.
-    async fn follow(&mut self, step: Result<Step>) -> Result<()> {
+    async fn follow(&mut self, step: Result<Step>, moved: bool) -> Result<()> {
         let trouble = match step {
-            Ok(Step::Read) => {
-                (self.alive, self.pause) = (clock::now(), FIRST_PAUSE);
-                return Ok(());
-            }
+            Ok(Step::Taken) => return Ok(()),
+            Ok(Step::Read) if moved => return Ok(()),
+            Ok(Step::Read) => None,
             Ok(Step::Limited(pause)) => {
-                self.alive = clock::now() + pause;
-                tokio::time::sleep(pause).await;
+                self.wait_as_asked(pause).await;
                 return Ok(());
             }
-            Ok(Step::Nothing) => None,
-            Err(error) if may_pass(&error) => {
+            Err(error) if self.may_pass(&error) => {
                 // Registered again, under another name. What the broker may still do for the old one does not matter.
-                self.lease = None;
+                self.lost = self.lease.take().or(self.lost.take());
                 if error.kind() == ErrorKind::Authentication {
                     self.shared.refresh();
                 }
@@ -174,17 +193,44 @@ impl RangeReader {
             }
             Err(error) => return Err(error),
         };
-        let waited = clock::now().saturating_duration_since(self.alive);
-        if waited > self.rules.timeout {
-            let (at, end) = (self.at, self.range.end);
-            let text = format!(
-                "nothing was read for {waited:.1?} at offset {at}, though the partition goes on to {end}"
-            );
-            return Err(trouble.unwrap_or_else(|| Error::new(ErrorKind::Timeout, text)));
+        if self.waited() > self.rules.timeout {
+            return Err(trouble.unwrap_or_else(|| self.timed_out()));
         }
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         Ok(())
+    }
+
+    /// Waits as long as a rule for the flow asks. That does not count as time without progress.
+    async fn wait_as_asked(&mut self, pause: Duration) {
+        let (before, limit) = (self.held_back, self.rules.timeout);
+        self.held_back += pause;
+        if before <= limit && self.held_back > limit {
+            log::warn(&format!(
+                "{}: the broker's rule for the flow has held back reading for more than {limit:?} at offset {}",
+                self.name(),
+                self.at
+            ));
+        }
+        tokio::time::sleep(pause).await;
+    }
+
+    /// Time without progress.
+    fn waited(&self) -> Duration {
+        clock::now().saturating_duration_since(self.alive).saturating_sub(self.held_back)
+    }
+
+    fn timed_out(&self) -> Error {
+        let (waited, at, end) = (self.waited(), self.at, self.range.end);
+        let text = format!(
+            "nothing was read for {waited:.1?} at offset {at}, though the partition goes on to {end}"
+        );
+        Error::new(ErrorKind::Timeout, text)
+    }
+
+    /// Whether it may help to take the partition again. If it is gone, that is told then.
+    fn may_pass(&self, error: &Error) -> bool {
+        may_pass(error) || self.lease.is_some() && error.kind() == ErrorKind::NotAllowed
     }
 
     async fn step(&mut self) -> Result<Step> {
@@ -195,10 +241,7 @@ impl RangeReader {
                 Some(Code::NotFound) => {
                     self.found_nothing(response.err_msg().contains("reached maxOffset")).await
                 }
-                Some(Code::ConsumeSpeedLimit) => {
-                    let pause = Duration::from_millis(response.min_limit_time().max(0) as u64);
-                    Ok(Step::Limited(pause.clamp(FIRST_PAUSE, LONGEST_LIMIT)))
-                }
+                Some(Code::ConsumeSpeedLimit) => Ok(Step::Limited(asked_for(&response))),
                 _ => Err(Response::GetMessages(response).outcome().expect_err("it did not succeed")),
             };
         }
@@ -223,6 +266,13 @@ impl RangeReader {
 
     /// Takes the partition, and looks whether it has the range.
     async fn take(&mut self) -> Result<Step> {
+        if let Some(mut lost) = self.lost.take()
+            && let Err(error) = lost.leave().await
+            && lost.is_held()
+        {
+            self.lost = Some(lost);
+            return Err(error);
+        }
         let Range { location, filters, .. } = &self.range;
         let (lease, offsets) = match Lease::take(&self.shared, location, &self.groups, self.at, filters).await
         {
@@ -230,7 +280,7 @@ impl RangeReader {
                 let told = error.peer_text().unwrap_or_default().to_owned();
                 self.lose(&format!("the broker does not have the partition any more: {told}"))?;
                 self.at = self.range.end;
-                return Ok(Step::Read);
+                return Ok(Step::Taken);
             }
             taken => taken?,
         };
@@ -245,51 +295,62 @@ impl RangeReader {
             self.lose(&text)?;
             (self.at, self.range.end) = (at.min(offsets.end), offsets.end);
         }
-        Ok(Step::Read)
+        Ok(Step::Taken)
     }
 
     /// No message was found: the broker may have passed over those of other partitions.
     async fn found_nothing(&mut self, at_end: bool) -> Result<Step> {
-        let Some(lease) = &self.lease else { return Ok(Step::Nothing) };
+        let Some(lease) = &self.lease else { return Ok(Step::Read) };
         let passed = lease.pass().await?;
         if passed.next > self.at {
             self.at = passed.next;
-            return Ok(Step::Read);
-        }
-        if at_end && passed.end < self.range.end {
+        } else if at_end && passed.end < self.range.end {
             // Taken again, the partition tells where it ends now.
-            self.close().await;
+            self.lost = self.lease.take();
         }
-        Ok(Step::Nothing)
+        Ok(Step::Read)
     }
 
     /// Number of the messages of a pack that lie before the end of the range.
     async fn count_before_end(&mut self, pack: &Pack) -> Result<usize> {
-        let Some(lease) = &self.lease else { return Ok(0) };
         let end = self.range.end;
-        let mut at = lease.seek(end).await?.next;
-        let mut behind: Vec<TransferedMessage> = Vec::new();
-        let mut deadline = clock::now() + self.rules.timeout;
-        while at < pack.end && behind.is_empty() {
+        let behind = self.behind(end, pack.end).await?;
+        match pack.count_before_others(end, &behind) {
+            Ok(count) => Ok(count),
+            Err(error) => {
+                self.lose(error.message())?;
+                Ok(pack.most_before(end))
+            }
+        }
+    }
+
+    /// The messages of the first pack from `from` on that has some, unless it lies behind `to`.
+    async fn behind(&mut self, from: i64, to: i64) -> Result<Vec<TransferedMessage>> {
+        let Some(lease) = &self.lease else { return Ok(Vec::new()) };
+        let mut at = lease.seek(from).await?.next;
+        while at < to {
+            let Some(lease) = &self.lease else { break };
             let response = lease.get().await?;
-            let code = Code::from_number(response.err_code);
             let passed = lease.pass().await?;
-            match (response.success, code) {
-                (true, _) => behind = response.messages,
-                (false, Some(Code::NotFound)) if passed.next > at => {}
-                (false, Some(Code::NotFound)) if clock::now() < deadline => {
-                    tokio::time::sleep(LONGEST_PAUSE).await
+            let pause = match (response.success, Code::from_number(response.err_code)) {
+                (true, _) if !response.messages.is_empty() => {
+                    return Ok(Pack::new(at, passed.next, response.messages)?.messages);
                 }
+                (true, _) | (false, Some(Code::NotFound)) if passed.next > at => Duration::ZERO,
+                (true, _) | (false, Some(Code::NotFound)) if self.waited() > self.rules.timeout => {
+                    return Err(self.timed_out());
+                }
+                (true, _) | (false, Some(Code::NotFound)) => LONGEST_PAUSE,
                 (false, Some(Code::ConsumeSpeedLimit)) => {
-                    let pause = Duration::from_millis(response.min_limit_time().max(0) as u64);
-                    deadline += pause;
-                    tokio::time::sleep(pause.clamp(FIRST_PAUSE, LONGEST_LIMIT)).await;
+                    self.wait_as_asked(asked_for(&response)).await;
+                    Duration::ZERO
                 }
                 _ => return Err(Response::GetMessages(response).outcome().expect_err("it did not succeed")),
-            }
+            };
             at = passed.next;
+            tokio::time::sleep(pause).await;
         }
-        pack.count_before_others(end, &behind)
+        Ok(Vec::new())
     }
 
     /// Unpacks the first `count` messages of a pack.
@@ -329,12 +390,18 @@ impl RangeReader {
 
 /// Outcome of a step.
 enum Step {
-    /// The position has moved, or the partition was taken.
+    /// The partition was taken, or is gone.
+    Taken,
+    /// The broker was asked for messages. If there were none, the position may be where it was.
     Read,
-    /// There is nothing now.
-    Nothing,
     /// The broker asks for a pause.
     Limited(Duration),
+}
+
+/// The pause that a rule for the flow asks for.
+fn asked_for(response: &pb::GetMessageResponseB2c) -> Duration {
+    let pause = Duration::from_millis(response.min_limit_time().max(0) as u64);
+    pause.clamp(FIRST_PAUSE, LONGEST_LIMIT)
 }
 
 /// Whether a repetition may succeed.
@@ -423,8 +490,8 @@ impl Tail {
         let held: Vec<Lease> =
             self.parts.iter_mut().filter_map(|(_, held)| Some(held.take()?.lease)).collect();
         let mut leaving = JoinSet::new();
-        held.into_iter().for_each(|lease| {
-            leaving.spawn(lease.leave());
+        held.into_iter().for_each(|mut lease| {
+            leaving.spawn(async move { lease.leave().await });
         });
         leaving.join_all().await;
     }
@@ -438,10 +505,12 @@ impl Held {
         location: &PartitionLocation,
         groups: &str,
     ) -> Result<(Self, i64)> {
-        if let Some(held) = held
-            && let Ok(offsets) = held.lease.pass().await
-        {
-            return Ok((held, offsets.end));
+        if let Some(mut held) = held {
+            match held.lease.pass().await {
+                Ok(offsets) => return Ok((held, offsets.end)),
+                // It does not matter whether that succeeds: the partition is taken in another group then.
+                Err(_) => drop(held.lease.leave().await),
+            }
         }
         // From the beginning, to learn where it is.
         let mut patience = Patience::new(shared);
@@ -562,9 +631,9 @@ pub(super) async fn confirm(
     for (index, (location, offset)) in offsets.into_iter().enumerate() {
         let (shared, group) = (Arc::clone(shared), group.to_owned());
         setting.spawn(async move {
-            let taken = Lease::take_in(&shared, &location, group, offset, &Arc::default()).await;
+            let taken = Lease::take_in(&shared, &location, group, offset).await;
             let left = match taken {
-                Ok((lease, _)) => lease.leave().await,
+                Ok((mut lease, _)) => lease.leave().await,
                 Err(error) => Err(error),
             };
             (index, left.err())

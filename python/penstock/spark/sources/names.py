@@ -41,11 +41,6 @@ _LOSS = {
 _DELAY = {
     "maxTriggerDelay": Option(parse.duration, 900.0, "Longest wait for `minOffsetsPerTrigger`."),
 }
-_TIMEOUT = {
-    "readTimeout": Option(
-        parse.duration, 60.0, "Longest time for which a task waits for a message that the broker has."
-    ),
-}
 
 _PULSAR: dict[str, Option] = {
     "subscribe": Option(parse.text, None, "Topics, separated by commas."),
@@ -112,7 +107,10 @@ _PULSAR: dict[str, Option] = {
         parse.whole(1), None, "Most messages of a micro-batch, about: entries are counted, not messages."
     ),
     "minOffsetsPerTrigger": Option(
-        parse.whole(1), None, "Fewest messages of a micro-batch, about, unless `maxTriggerDelay` is over."
+        parse.whole(1),
+        None,
+        "Fewest messages of a micro-batch, about, unless `maxTriggerDelay` is over or the run has a single"
+        " one.",
     ),
     "maxBytesPerTrigger": Option(
         _bytes,
@@ -127,7 +125,9 @@ _PULSAR: dict[str, Option] = {
         "Durable subscription on which a stream acknowledges what Spark has committed, so that the broker "
         "keeps the rest and counts it as backlog.",
     ),
-    **_TIMEOUT,
+    "readTimeout": Option(
+        parse.duration, 60.0, "Longest time for which a task waits for a message that the broker has."
+    ),
 }
 
 _TUBEMQ: dict[str, Option] = {
@@ -164,7 +164,8 @@ _TUBEMQ: dict[str, Option] = {
     "minOffsetsPerTrigger": Option(
         parse.whole(1),
         None,
-        "Fewest entries for a micro-batch, counted so, unless `maxTriggerDelay` is over.",
+        "Fewest entries for a micro-batch, counted so, unless `maxTriggerDelay` is over or the run has a"
+        " single one.",
     ),
     **_DELAY,
     "subscription": Option(
@@ -179,7 +180,12 @@ _TUBEMQ: dict[str, Option] = {
         "Beginning of the names of the groups in which partitions are read; `-0`, `-1` ... are added. Their"
         " offsets mean nothing.",
     ),
-    **_TIMEOUT,
+    "readTimeout": Option(
+        parse.duration,
+        60.0,
+        "Longest time for which a task waits for a message that the broker has. Pauses that a rule of the"
+        " broker for the flow asks for do not count.",
+    ),
 }
 
 _ALIASES: dict[str, str] = {

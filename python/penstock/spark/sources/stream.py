@@ -122,6 +122,16 @@ class PositionReader(StreamReader):
         """Connects."""
         raise NotImplementedError
 
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """Not ``ReadAllAvailable`` if a batch may have to wait for rows: Spark asks for that when a run has a
+        single batch, which does not wait."""
+        from pyspark.sql.streaming.datasource import ReadMinRows
+
+        fewest = self._own["minOffsetsPerTrigger"]
+        if fewest is None or self._max_rows is not None or self._max_bytes is not None:
+            return super().getDefaultReadLimit()
+        return ReadMinRows(fewest)
+
     def _encode(self, positions: dict[str, Any]) -> dict[str, Any]:
         """Positions as JSON has them."""
         return dict(sorted(positions.items()))
@@ -138,25 +148,25 @@ class PositionReader(StreamReader):
         """Spark 4.2 and later pass the start and the limit; before, only our own limit applies."""
         driver, own = self._on_driver(), self._own
         most, most_bytes, fewest = self._max_rows, self._max_bytes, own["minOffsetsPerTrigger"]
+        start = self._start
         if asked:
-            start = self._positions(asked[0])
-            most = getattr(asked[1], "max_rows", None)
-            if most is None:
-                most_bytes = getattr(asked[1], "max_bytes", None)
-        elif self._start is None:
-            # Without a beginning nothing can be counted.
-            start, most, most_bytes, fewest = {}, None, None, None
-        else:
-            start = self._start
+            start, limit = self._positions(asked[0]), asked[1]
+            if type(limit).__name__ == "ReadAllAvailable":
+                most = most_bytes = fewest = None
+            else:
+                most, most_bytes = getattr(limit, "max_rows", most), getattr(limit, "max_bytes", most_bytes)
         ends = self._end
         if ends is None:
             ends = driver.ends()
-            for loss in driver.losses(start, ends):
+            for loss in driver.losses(start or {}, ends):
                 self._lost(loss)
             if self._bounded:
                 self._end = ends
         # Before anything is read, so that the broker keeps what is not.
         driver.hold()
+        if start is None:
+            # Without a beginning nothing can be counted.
+            return self._offset(ends)
         if fewest is not None and not self._bounded:
             now = time.monotonic()
             waiting = driver.waiting(start, ends)

@@ -18,12 +18,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
-from penstock.errors import DataLost, Error
+from penstock import protocols
+from penstock.errors import DataLost, Error, NotAllowed, ServiceNotReady
 from penstock.tubemq.offsets import UNIT
 from penstock.tubemq.ranges import Part, Plan, Range, Tail, beyond
 
@@ -80,7 +81,11 @@ class _Driver:
         connect: Any = blocking.connect
         self._client: TubeMqClient = connect(config.url, **config.client)
         self._plan = Plan(self._client, config.own)
+        option = protocols.table("tubemq.client")["operation_timeout"]
+        self._patience: float = config.client.get("operation_timeout", option.default)
         self._parts: dict[str, Part] = {}
+        self._gone: set[str] = set()
+        """Partitions that their brokers say they do not have."""
         self._tail: Tail | None = None
         self._looked_at = float("-inf")
         """When the partitions were looked for."""
@@ -88,8 +93,8 @@ class _Driver:
         self._asked_at = float("-inf")
         """When the ends were asked for."""
         self._confirmed: dict[str, int] = {}
-        self._told: set[tuple[str, str]] = set()
-        """Offsets that could not be set, and why."""
+        self._told: set[str] = set()
+        """Warnings."""
 
     def start(self) -> dict[str, int]:
         bounds = self._ask()
@@ -99,13 +104,16 @@ class _Driver:
     def ends(self) -> dict[str, int]:
         return {name: last for name, (_, last) in self._ask().items()}
 
-    def known(self) -> dict[str, int]:
-        return {name: last for name, (_, last) in (self._bounds or self._ask()).items()}
+    def known(self) -> dict[str, int] | None:
+        return {name: last for name, (_, last) in self._bounds.items()} or None
 
     def losses(self, start: dict[str, int], ends: dict[str, int]) -> Iterator[str]:
         for name, offset in start.items():
-            if name not in self._parts:
-                yield f"{name} does not exist any more"
+            if name in self._gone:
+                yield _not_there(name)
+            elif name not in self._parts:
+                # Its position stays, so nothing of it is passed over.
+                self._miss(name, _unlisted(name))
             elif offset > ends.get(name, offset):
                 yield beyond(self._parts[name], offset, ends[name])
 
@@ -119,15 +127,18 @@ class _Driver:
     def end(
         self, start: dict[str, int], ends: dict[str, int], most: int | None, most_bytes: int | None = None
     ) -> dict[str, int]:
-        entries = self._entries(start, ends)
+        # A new partition has no rows in the batch that tells where it begins. So that is known, whatever is
+        # deleted before a batch with rows of it is repeated.
+        end = start | {name: self._begin(start, ends, name) for name in ends}
+        begun = {name: last for name, last in ends.items() if name in start}
+        entries = self._entries(start, begun)
         total = sum(entries.values())
         if most is None or total <= most:
-            return start | ends
-        end = dict(start)
+            return end | begun
         left = most
         for name, count in entries.items():
             share = min(count, left, max(1, most * count // total))
-            end[name] = self._begin(start, ends, name) + UNIT * share
+            end[name] += UNIT * share
             left -= share
         return end
 
@@ -138,11 +149,12 @@ class _Driver:
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
     def _begin(self, start: dict[str, int], ends: dict[str, int], name: str) -> int:
-        """The offset to read from: that of the first message if the partition is new, or was made again."""
+        """The offset to read from: that of the first message if the partition is new, and the end if that is
+        before what was read already. Then the broker has lost messages; those that are left were read."""
         offset = start.get(name)
-        if offset is None or offset > ends[name]:
-            return self._bounds.get(name, (0, 0))[0]
-        return offset
+        if offset is None:
+            return self._bounds.get(name, (ends[name], 0))[0]
+        return min(offset, ends[name])
 
     def ranges(self, start: dict[str, int], end: dict[str, int]) -> list[Range]:
         ranges: list[Range] = []
@@ -150,16 +162,41 @@ class _Driver:
         if moved and not moved.keys() <= self._parts.keys():
             # The query goes on, and nothing was asked for yet.
             self._ask()
+            self._wait_for(moved.keys())
         for name, last in moved.items():
             begin = self._begin(start, end, name)
             part = self._parts.get(name)
             if part is None:
-                if self._own["failOnDataLoss"]:
-                    raise DataLost(f"{name} does not exist any more")
-                continue
-            if begin < last:
+                what = _not_there(name) if name in self._gone else _unlisted(name)
+                self._miss(
+                    name, f"{what}. Its offsets {begin} to {last}, which are in this batch, are not read"
+                )
+            elif start.get(name, last) > last and self._own["failOnDataLoss"]:
+                raise DataLost(beyond(part, start[name], last), topic=part.topic)
+            elif begin < last:
                 ranges.append(Range(part, begin, last))
         return self._plan.split(ranges)
+
+    def _wait_for(self, names: Collection[str]) -> None:
+        """Looks for partitions until they are found, for the time of an operation: after a restart a master
+        does not know its brokers for a while."""
+        deadline = time.monotonic() + self._patience
+        while set(names) - self._parts.keys() - self._gone and time.monotonic() < deadline:
+            time.sleep(0.5)
+            self._look(keep=True)
+
+    def _miss(self, name: str, what: str) -> None:
+        """An error, or a line in the log, about a partition that is not there to be read."""
+        if not self._own["failOnDataLoss"]:
+            self._warn(what)
+            return
+        kind = DataLost if name in self._gone else ServiceNotReady
+        raise kind(f"{what}; failOnDataLoss=false goes on without it", topic=name.partition(" ")[0])
+
+    def _warn(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            log.warning("%s", text)
 
     def commit(self, end: dict[str, int]) -> None:
         group: str | None = self._own["subscription"]
@@ -171,9 +208,8 @@ class _Driver:
         for name, error in zip(names, errors, strict=True):
             if error is None:
                 self._confirmed[name] = end[name]
-            elif (name, error) not in self._told:
-                self._told.add((name, error))
-                log.warning("%s: the offset of the group %r was not set: %s", name, group, error)
+            else:
+                self._warn(f"{name}: the offset of the group {group!r} was not set: {error}")
 
     def _ask(self) -> dict[str, tuple[int, int]]:
         """The first offset, and the one behind the last message, of each partition that there is now."""
@@ -196,17 +232,39 @@ class _Driver:
         """Looks for the partitions.
 
         Args:
-            keep: keeps those that the master does not list. It may have restarted, and know no broker yet;
-                theirs tells whether they are gone.
+            keep: keeps those that the master does not list. It may have restarted, and know no broker yet.
+                Otherwise theirs are asked.
         """
         # Those that the offsets know and that are gone are found missing there.
         parts = self._plan.parts(skip=bool(self._parts) or not self._own["failOnDataLoss"])
-        by_name = (self._parts if keep else {}) | {part.name: part for part in parts}
+        listed = {part.name: part for part in parts}
+        unlisted = {name: part for name, part in self._parts.items() if name not in listed}
+        by_name = (unlisted if keep else self._held(unlisted)) | listed
+        self._gone -= by_name.keys()
         if self._tail is None or by_name != self._parts:
             self._forget_tail()
             self._tail = self._plan.tail(list(by_name.values()))
         self._parts = by_name
         self._looked_at = time.monotonic()
+
+    def _held(self, parts: Mapping[str, Part]) -> dict[str, Part]:
+        """Those of the partitions that their brokers have. The others that are not unreachable are gone."""
+        held: dict[str, Part] = {}
+        down: set[tuple[str, int]] = set()
+        for name, part in parts.items():
+            broker = part.host, part.port
+            if broker in down:
+                continue
+            try:
+                with self._plan.tail([part]) as tail:
+                    tail.bounds()
+            except NotAllowed:
+                self._gone.add(name)
+            except Error:
+                down.add(broker)
+            else:
+                held[name] = part
+        return held
 
     def _forget_tail(self) -> None:
         tail, self._tail = self._tail, None
@@ -218,3 +276,11 @@ class _Driver:
         self._forget_tail()
         with contextlib.suppress(Exception):
             self._client.close()
+
+
+def _not_there(name: str) -> str:
+    return f"{name} does not exist any more"
+
+
+def _unlisted(name: str) -> str:
+    return f"no master lists {name}: its broker may be down, or the topic was deleted"

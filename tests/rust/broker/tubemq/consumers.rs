@@ -131,6 +131,34 @@ fn a_group_begins_where_its_first_member_says() {
     assert_eq!(bench.take(seat, "c", 0, |r| r.curr_offset = Some(0)).curr_offset, Some(0), "back again");
 }
 
+/// The session key says so. It is that of readers of ranges.
+#[test]
+fn an_offset_that_is_for_one_client_only_ends_with_its_lease() {
+    let passing = |request: &mut pb::RegisterRequestC2b| {
+        (request.curr_offset, request.session_key) = (Some(28), Some("penstock: no offset".into()));
+    };
+    let groups = |bench: &Bench| bench.broker.topic_stats("demo").unwrap().subscriptions.len();
+    let (mut bench, seat) = Bench::demo();
+    (0..3).for_each(|_| assert!(bench.produce(seat, "demo", 0, b"x").success));
+    assert_eq!(bench.take(seat, "c", 0, passing).curr_offset, Some(28));
+    assert_eq!(bodies(&bench.get(seat, "c", 0, false, false)).len(), 2);
+    assert_eq!(bench.commit(seat, "c", 0, true).curr_offset, Some(84));
+    assert_eq!(groups(&bench), 1);
+    bench.take(seat, "c", 0, |request| request.op_type = 32);
+    assert_eq!(groups(&bench), 0, "the partition was given back");
+    bench.take(seat, "c", 0, passing);
+    bench.pass(Duration::from_secs(31));
+    assert_eq!(groups(&bench), 0, "the client was silent for too long");
+    bench.take(seat, "c", 0, passing);
+    bench.pass(Duration::from_millis(29_990));
+    assert_eq!(bench.take(seat, "d", 0, |_| {}).err_code, 410);
+    assert_eq!(bench.take(seat, "c", 0, |_| {}).curr_offset, Some(28), "from now on it is one that counts");
+    bench.take(seat, "c", 0, |request| request.op_type = 32);
+    assert_eq!(bench.take(seat, "c", 0, passing).curr_offset, Some(28));
+    bench.take(seat, "c", 0, |request| request.op_type = 32);
+    assert_eq!(groups(&bench), 1, "a group that has an offset keeps it");
+}
+
 #[test]
 fn a_filter_lets_through_what_has_one_of_its_types() {
     let (mut bench, seat) = Bench::demo();
