@@ -210,7 +210,7 @@ pub struct Outgoing<'a> {
 /// Stands in [`Outgoing::replicate_to`] for the cluster that the message is sent to: it is not replicated.
 pub const LOCAL_CLUSTER: &str = "__local__";
 
-/// Where an entry comes from; consecutive entries of a producer share it.
+/// Origin of an entry, which consecutive entries of a producer share.
 #[derive(Debug, Default)]
 pub struct Origin {
     /// Full topic name, including the partition.

@@ -210,7 +210,8 @@ impl Host for Attached {
         if unread < room || unread < room * OVERDRAFT && self.awaits_answers {
             return true;
         }
-        if self.awaits_subscriptions && self.shared.unread_messages() <= usize::from(options.receive_maximum) {
+        let window = usize::from(options.receive_maximum);
+        if self.awaits_subscriptions && self.shared.unread_messages() <= window {
             return true;
         }
         self.shared.paused.store(true, Ordering::Release);
