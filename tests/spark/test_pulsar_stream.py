@@ -2,12 +2,14 @@
 
 import json
 import shutil
+import threading
 
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock import blocking
 from penstock.pulsar import MessageId
+from penstock.pulsar.blocking import PulsarConsumer
 from penstock.pulsar.ranges import place
 from penstock.spark.sources.pulsar import read_config
 from penstock.spark.sources.pulsar_stream import PulsarStreamReader
@@ -206,6 +208,30 @@ def test_another_checkpoint_begins_anew(client, topic, stream, tmp_path):
     shutil.rmtree(tmp_path / "checkpoint")
     query.run()
     assert query.values == sorted([*range(10), *range(10)])
+
+
+def test_partitions_are_asked_side_by_side_for_a_time(client, service, monkeypatch):
+    topic = service.topic(partitions=8)
+    client.consumer(topic, "keep", position="earliest").close()
+    fill(client, topic, range(80), batching=False)
+    receive = PulsarConsumer.receive
+    asked = threading.Barrier(8)
+
+    def late(consumer, timeout):
+        # Each message comes when all have been asked for.
+        asked.wait(20)
+        return receive(consumer, timeout)
+
+    monkeypatch.setattr(PulsarConsumer, "receive", late)
+    config = read_config({"url": service.url, "subscribe": topic, "startingTimestamp": "1"})
+    reader = PulsarStreamReader(config, StructType([StructField("value", BinaryType())]))
+    try:
+        positions = reader.initialOffset()["topics"]
+    finally:
+        reader.stop()
+    assert len(positions) == 8
+    # Right before the first entry of a ledger.
+    assert all(place_of(text)[1] == -1 for text in positions.values())
 
 
 def test_a_query_that_goes_on_before_pyspark_4_2_never_goes_back(client, service, topic):

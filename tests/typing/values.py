@@ -11,6 +11,7 @@ from typing import Any, assert_type
 from typing_extensions import Buffer
 
 import penstock
+from penstock import frames
 from penstock.pulsar import (
     KeyValue,
     MessageId,
@@ -169,6 +170,10 @@ async def any_form_of_a_schema_will_do(
     assert_type((await (await client.reader("orders", schema=pairs)).receive()).value.value, Order)
     native = Schema.protobuf_native(Generated)
     assert_type(await client.producer("orders", schema=native), PulsarProducer[Generated])
+
+
+def ids_may_be_those_of_a_table(ids: list[str], own: list[MessageId]) -> None:
+    frames.scan("pulsar://localhost", "orders", start=ids, end=own).close()
 
 
 def the_blocking_face(client: face.PulsarClient) -> None:

@@ -72,7 +72,7 @@ DEPTH = 12
 """How often a range over several ledgers is halved at most to get to the size that is asked for."""
 
 
-def _each(act: Callable[[T], R], things: Sequence[T]) -> list[R]:
+def side_by_side(act: Callable[[T], R], things: Sequence[T]) -> list[R]:
     """The results for several things, of which a few are worked on at a time."""
     if len(things) <= 1:
         return [act(thing) for thing in things]
@@ -170,7 +170,7 @@ class Plan:
         parts = self.parts()
         self.check(parts)
         last = self.last(parts)
-        whole = _each(lambda part: self._bounds(part, last.get(part.topic)), parts)
+        whole = side_by_side(lambda part: self._bounds(part, last.get(part.topic)), parts)
         return self.split([each for each in whole if each is not None])
 
     def parts(self, *, skip: bool = False) -> list[Part]:

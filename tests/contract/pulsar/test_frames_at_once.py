@@ -332,7 +332,9 @@ def test_a_scan_can_be_iterated_several_times_and_left(door: Any, service: Pulsa
     with frames.scan(service.url, topic) as scanned:
         one, other = iter(scanned), iter(scanned)
         begun = [next(one), next(other)]
-        assert begun[0].equals(begun[1])
+        # How many rows are in a batch depends on when they have arrived.
+        same = min(batch.num_rows for batch in begun)
+        assert same and begun[0].slice(0, same).equals(begun[1].slice(0, same))
         assert sum(batch.num_rows for batch in [begun[0], *one]) == 35_000
         other.close()
         assert max(batch.num_rows for batch in scanned) <= 10_000

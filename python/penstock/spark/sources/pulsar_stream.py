@@ -24,7 +24,7 @@ from pyspark.sql.datasource import InputPartition
 
 from penstock.errors import Error
 from penstock.pulsar import MessageId
-from penstock.pulsar.ranges import Part, Plan, Range, before, place, whole
+from penstock.pulsar.ranges import Part, Plan, Range, before, place, side_by_side, whole
 
 from .pulsar import batches
 from .reading import ReadConfig, wanted
@@ -79,8 +79,10 @@ class _Driver:
         positions: dict[str, str] = {}
         last = self._ends()
         self._plan.check(self._parts)
-        for part in self._parts:
-            start, inclusive = self._plan.start(part, last.get(part.topic), "latest")
+        starts = side_by_side(
+            lambda part: self._plan.start(part, last.get(part.topic), "latest"), self._parts
+        )
+        for part, (start, inclusive) in zip(self._parts, starts, strict=True):
             if start is not None and inclusive:
                 start = before(start)
             positions[part.topic] = _EARLIEST if start is None else str(start)
