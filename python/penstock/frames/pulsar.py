@@ -69,7 +69,7 @@ class PulsarSource:
     def plan(self, client: PulsarClient) -> list[Range]:
         """The part of each partition that has something to read, partition by partition."""
         plan, values = Plan(client, self._own, self._consumer, _CALLED), self._request.values
-        if values.decode:
+        if values.decode and any(column.content == "value" for column in self.columns):
             self._decoding = decoding_of(client, plan.topics(), spark=False, on_error=values.on_error)
             flat = self._request.columns == "pulsar"
             self.columns = self._decoding.columns(self.columns, flat=flat)

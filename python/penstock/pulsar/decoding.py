@@ -67,7 +67,7 @@ class Decoding:
         for column in columns:
             if column.content != "value":
                 found.append(column)
-            elif flat and self.schema.type in RECORDS and hasattr(kind, "num_fields") and kind.num_fields:
+            elif flat and self.schema.type in RECORDS and _is_struct(kind):
                 found += _fields(kind, others)
             else:
                 found.append(Column(column.name, WHOLE, "", kind))
@@ -128,6 +128,12 @@ def _type(native: PulsarValues) -> Any:
     import pyarrow
 
     return pyarrow.record_batch(native.table()).schema.field("value").type
+
+
+def _is_struct(kind: Any) -> bool:
+    from pyarrow import types
+
+    return types.is_struct(kind)
 
 
 def _fields(kind: Any, others: set[str]) -> list[Column]:

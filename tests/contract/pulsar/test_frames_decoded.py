@@ -86,6 +86,14 @@ def test_the_fields_of_records_are_columns(door: Any, service: PulsarService, to
     assert scan.to_polars().select("count").collect()["count"].to_list() == [3, None, None]
 
 
+def test_values_that_are_no_records_stay_one_column(door: Any, service: PulsarService, topic: str) -> None:
+    kept(door, topic)
+    send(door, topic, Schema.avro({"type": "array", "items": "int"}), [1, 2], None, [])
+    for columns in (None, "pulsar"):
+        column = frames.read(service.url, topic, columns=columns, decode=True)["value"]
+        assert column.to_pylist() == [[1, 2], None, []]
+
+
 def test_a_field_with_the_name_of_a_column_is_an_error(door: Any, service: PulsarService, topic: str) -> None:
     fields = [{"name": "__key", "type": "string"}]
     kept(door, topic)
@@ -197,6 +205,8 @@ def test_topics_with_different_schemas_are_named(door: Any, service: PulsarServi
         with pytest.raises(errors.InvalidArgument, match=match):
             frames.read(service.url, [topics[0], other], decode=True)
     assert frames.read(service.url, topics)["value"].type == pa.binary()
+    # Without the column their schemas do not matter.
+    assert frames.read(service.url, topics, columns=["topic"], decode=True).num_rows == 3
 
 
 def test_a_payload_that_cannot_be_decoded_is_named(door: Any, service: PulsarService, topic: str) -> None:
