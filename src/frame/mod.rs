@@ -275,16 +275,8 @@ fn encode_all(table: Imported, columns: &Columns, first_row: u64) -> Result<Rows
                 Some(name) => batch.project(&[index(batch, name)?]).map_err(arrow_error)?,
             };
             let before = rows.len();
-            let text = json_lines(&source).map_err(|error| {
-                let bad = |row: &usize| json_lines(&source.slice(*row, 1)).is_err();
-                match (0..source.num_rows()).find(bad) {
-                    Some(row) => {
-                        let row = first_row + (before + row) as u64;
-                        invalid(format!("row {row} cannot be written as JSON: {}", error.message()))
-                    }
-                    None => error,
-                }
-            })?;
+            let text =
+                json_lines(&source).map_err(|error| no_json(&source, first_row + before as u64, error))?;
             // JSON escapes line ends inside strings, so each line is a row.
             for (row, line) in text.split(|b| *b == b'\n').filter(|line| !line.is_empty()).enumerate() {
                 beside.push(&mut rows, row, Some(line))?;
@@ -304,34 +296,58 @@ fn encode_all(table: Imported, columns: &Columns, first_row: u64) -> Result<Rows
     Ok(rows)
 }
 
+/// The error for rows that have no form as JSON, with the column, and the row if not all rows are at fault.
+fn no_json(rows: &RecordBatch, first_row: u64, error: Error) -> Error {
+    // Not slices: those of lists and maps keep the values of all rows.
+    let taken = |row: usize| take_record_batch(rows, &UInt32Array::from(vec![row as u32]));
+    let flaw = |part: &RecordBatch, column: usize| {
+        let part = part.project(&[column]).ok()?;
+        json_lines(&part).err().map(|error| (rows.schema_ref().field(column).name().clone(), error))
+    };
+    let first = |part: &RecordBatch| (0..rows.num_columns()).find_map(|column| flaw(part, column));
+    if let Some((name, error)) = first(&rows.slice(0, 0)) {
+        return invalid(format!("column {name:?} cannot be written as JSON: {}", error.message()));
+    }
+    let found = (0..rows.num_rows()).find_map(|row| Some((row, first(&taken(row).ok()?)?)));
+    let Some((row, (name, error))) = found else { return error };
+    let row = first_row + row as u64;
+    invalid(format!("row {row} of column {name:?} cannot be written as JSON: {}", error.message()))
+}
+
 /// The type that values are written from as JSON. Time zones become UTC, whose offset is known without a database of
 /// zones: moments do not change by that, how they are written does. Dictionaries and runs become plain values: of their
 /// nulls, arrow-json sees only those among the indices, not those among the values.
-fn written(kind: &DataType) -> DataType {
-    let field =
-        |field: &Arc<Field>| Arc::new(field.as_ref().clone().with_data_type(written(field.data_type())));
-    match kind {
+fn written(kind: &DataType) -> Result<DataType> {
+    let field = |field: &Arc<Field>| -> Result<Arc<Field>> {
+        Ok(Arc::new(field.as_ref().clone().with_data_type(written(field.data_type())?)))
+    };
+    Ok(match kind {
         DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, Some("+00:00".into())),
-        DataType::Dictionary(_, of) => written(of),
-        DataType::RunEndEncoded(_, of) => written(of.data_type()),
-        DataType::List(item) => DataType::List(field(item)),
-        DataType::LargeList(item) => DataType::LargeList(field(item)),
-        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(field(item), *size),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(field).collect()),
+        DataType::Dictionary(_, of) => written(of)?,
+        DataType::RunEndEncoded(_, of) => written(of.data_type())?,
+        DataType::List(item) => DataType::List(field(item)?),
+        DataType::LargeList(item) => DataType::LargeList(field(item)?),
+        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(field(item)?, *size),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(field).collect::<Result<_>>()?),
         DataType::Map(entries, sorted) => {
-            let DataType::Struct(parts) = entries.data_type() else { return kind.clone() };
-            let [key, value] = &parts[..] else { return kind.clone() };
-            // Names in JSON are text.
-            let key = Arc::new(key.as_ref().clone().with_data_type(DataType::Utf8));
-            let parts = DataType::Struct([key, field(value)].into_iter().collect());
+            let DataType::Struct(parts) = entries.data_type() else { return Ok(kind.clone()) };
+            let [key, value] = &parts[..] else { return Ok(kind.clone()) };
+            let (key, value) = (field(key)?, field(value)?);
+            if key.data_type().is_nested() {
+                return Err(invalid(format!(
+                    "the keys of a map are {}, and JSON has keys of text only: make the map a list of structs",
+                    key.data_type()
+                )));
+            }
+            let parts = DataType::Struct([key, value].into_iter().collect());
             DataType::Map(Arc::new(entries.as_ref().clone().with_data_type(parts)), *sorted)
         }
         other => other.clone(),
-    }
+    })
 }
 
-/// The values that JSON has no form for, in the form that Spark's `to_json` gives them: bytes as Base64, and the
-/// floats that are no numbers as text. Other values are written as arrow-json writes them.
+/// The values that JSON has no form for, in the form that Spark's `to_json` gives them: bytes as Base64, the floats that
+/// are no numbers as text, and maps with all their keys. Other values are written as arrow-json writes them.
 #[derive(Debug, Default)]
 struct AsSpark {
     /// Why a value cannot be written. arrow-json itself would write a text about the error as the value.
@@ -343,7 +359,7 @@ impl EncoderFactory for AsSpark {
         &self,
         field: &'a FieldRef,
         array: &'a dyn Array,
-        _: &'a EncoderOptions,
+        options: &'a EncoderOptions,
     ) -> std::result::Result<Option<NullableEncoder<'a>>, ArrowError> {
         static PLAIN: LazyLock<EncoderOptions> = LazyLock::new(EncoderOptions::default);
         let bytes =
@@ -367,10 +383,10 @@ impl EncoderFactory for AsSpark {
                 numbers(Box::new(|row| array.as_primitive::<Float32Type>().value(row).into()))?
             }
             DataType::Float64 => numbers(Box::new(|row| array.as_primitive::<Float64Type>().value(row)))?,
+            DataType::Map(..) => Some(Box::new(Entries::of(array.as_map(), options)?) as _),
             kind if kind.is_temporal() => {
                 let formatter = ArrayFormatter::try_new(array, &FormatOptions::default())?;
-                let flaw = Arc::clone(&self.flaw);
-                Some(Box::new(Moment { formatter, name: field.name(), flaw }) as Box<dyn Encoder + 'a>)
+                Some(Box::new(Moment { formatter, flaw: Arc::clone(&self.flaw) }) as _)
             }
             _ => None,
         };
@@ -407,10 +423,53 @@ impl Encoder for Float<'_> {
     }
 }
 
+/// The entries of maps. What arrow-json itself leaves out are the keys whose values are null.
+struct Entries<'a> {
+    ends: &'a [i32],
+    keys: StringArray,
+    values: NullableEncoder<'a>,
+}
+
+impl<'a> Entries<'a> {
+    fn of(map: &'a MapArray, options: &'a EncoderOptions) -> std::result::Result<Self, ArrowError> {
+        if map.keys().null_count() > 0 || map.entries().null_count() > 0 {
+            return Err(ArrowError::InvalidArgumentError("a key of a map is null".to_owned()));
+        }
+        let keys = if is_of_bytes(map.keys().data_type()) {
+            let keys = cast_with_options(map.keys(), &DataType::Binary, &STRICT)?;
+            encoded(keys.as_binary())
+        } else {
+            cast_with_options(map.keys(), &DataType::Utf8, &STRICT)?.as_string().clone()
+        };
+        let DataType::Map(entries, _) = map.data_type() else { unreachable!("the type of a map") };
+        let DataType::Struct(parts) = entries.data_type() else { unreachable!("entries are structs") };
+        Ok(Self { ends: map.value_offsets(), keys, values: make_encoder(&parts[1], map.values(), options)? })
+    }
+}
+
+impl Encoder for Entries<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        out.push(b'{');
+        let entries = self.ends[row] as usize..self.ends[row + 1] as usize;
+        for (index, at) in entries.enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            serde_json::to_writer(&mut *out, self.keys.value(at)).expect("text has a form as JSON");
+            out.push(b':');
+            if self.values.is_null(at) {
+                out.extend_from_slice(b"null");
+            } else {
+                self.values.encode(at, out);
+            }
+        }
+        out.push(b'}');
+    }
+}
+
 /// Times, dates and spans, of which some may be so far away that they have no form as text.
 struct Moment<'a> {
     formatter: ArrayFormatter<'a>,
-    name: &'a str,
     flaw: Arc<OnceLock<String>>,
 }
 
@@ -428,8 +487,7 @@ impl Encoder for Moment<'_> {
 
         out.push(b'"');
         if let Err(error) = self.formatter.value(row).write(&mut Behind(out)) {
-            self.flaw
-                .get_or_init(|| format!("a value of column {:?} has no form as text: {error}", self.name));
+            self.flaw.get_or_init(|| format!("a value has no form as text: {error}"));
         }
         out.push(b'"');
     }
@@ -438,8 +496,10 @@ impl Encoder for Moment<'_> {
 /// One JSON object a line; nulls are left out, as Spark's `to_json` does.
 fn json_lines(batch: &RecordBatch) -> Result<Vec<u8>> {
     let schema = batch.schema_ref();
-    let fields: Vec<Field> =
-        schema.fields().iter().map(|f| f.as_ref().clone().with_data_type(written(f.data_type()))).collect();
+    let field = |field: &FieldRef| -> Result<Field> {
+        Ok(field.as_ref().clone().with_data_type(written(field.data_type())?))
+    };
+    let fields: Vec<Field> = schema.fields().iter().map(field).collect::<Result<_>>()?;
     let columns: Vec<ArrayRef> = batch
         .columns()
         .iter()
@@ -470,13 +530,14 @@ fn index(batch: &RecordBatch, name: &str) -> Result<usize> {
     })
 }
 
+/// Not "safe": what does not fit is an error, never a null.
+const STRICT: CastOptions<'_> = CastOptions { safe: false, format_options: FormatOptions::new() };
+
 fn cast_array(array: &ArrayRef, to: &DataType, wrong: impl FnOnce(ArrowError) -> Error) -> Result<ArrayRef> {
     if array.data_type() == to {
         return Ok(Arc::clone(array));
     }
-    // Not "safe": what does not fit is an error, never a null.
-    let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(array, to, &options).map_err(wrong)
+    cast_with_options(array, to, &STRICT).map_err(wrong)
 }
 
 fn cast_column(batch: &RecordBatch, name: &str, to: &DataType, wanted: &str) -> Result<ArrayRef> {
@@ -509,8 +570,12 @@ fn is_of_bytes(kind: &DataType) -> bool {
 /// The Base64 of the bytes of a column.
 fn base64_column(batch: &RecordBatch, name: &str) -> Result<StringArray> {
     let column = cast_column(batch, name, &DataType::Binary, "binary")?;
-    let column = column.as_any().downcast_ref::<BinaryArray>().expect("cast to it");
-    Ok(column.iter().map(|bytes| bytes.map(|bytes| STANDARD.encode(bytes))).collect())
+    Ok(encoded(column.as_binary()))
+}
+
+/// The Base64 of bytes.
+fn encoded(bytes: &BinaryArray) -> StringArray {
+    bytes.iter().map(|bytes| bytes.map(|bytes| STANDARD.encode(bytes))).collect()
 }
 
 /// A column as text.

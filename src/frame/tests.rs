@@ -3,7 +3,7 @@ use std::sync::Arc;
 use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::{
     Array, ArrayRef, BinaryArray, DictionaryArray, FixedSizeListArray, Float64Array, Int8Array, Int32Array,
-    IntervalDayTimeArray, ListArray, RecordBatch, RunArray, StringArray, StructArray,
+    IntervalDayTimeArray, ListArray, MapArray, RecordBatch, RunArray, StringArray, StructArray,
     TimestampMillisecondArray,
 };
 use arrow_buffer::{IntervalDayTime, OffsetBuffer};
@@ -71,6 +71,66 @@ fn a_null_among_the_values_of_a_dictionary_is_written_as_a_null() {
             "{kind}"
         );
     }
+}
+
+/// A column of maps from the keys to the values, with so many entries each.
+fn maps(keys: ArrayRef, values: ArrayRef, lengths: &[usize]) -> ArrayRef {
+    let key = Arc::new(Field::new("key", keys.data_type().clone(), false));
+    let value = Arc::new(Field::new("value", values.data_type().clone(), true));
+    let entries = StructArray::new(vec![key, value].into(), vec![keys, values], None);
+    let field = Arc::new(Field::new("entries", entries.data_type().clone(), false));
+    let ends = OffsetBuffer::from_lengths(lengths.iter().copied());
+    Arc::new(MapArray::new(field, ends, entries, None, false))
+}
+
+#[test]
+fn a_map_is_written_with_all_its_keys_as_text() {
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["a", "\"\n"]));
+    let times = TimestampMillisecondArray::from(vec![0, 1]).with_timezone("Europe/Berlin");
+    let keys: [(ArrayRef, [&str; 2]); 5] = [
+        (texts, ["a", "\"\n"]),
+        (Arc::new(Int32Array::from(vec![-1, 2])), ["-1", "2"]),
+        (Arc::new(Float64Array::from(vec![0.5, f64::NAN])), ["0.5", "NaN"]),
+        (Arc::new(BinaryArray::from(vec![&b"\xff"[..], b""])), ["/w==", ""]),
+        (Arc::new(times), ["1970-01-01T00:00:00Z", "1970-01-01T00:00:00.001Z"]),
+    ];
+    for (keys, [one, two]) in keys {
+        let kind = keys.data_type().clone();
+        let values: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None]));
+        let both = maps(Arc::clone(&keys), Arc::clone(&values), &[2, 0]);
+        assert_eq!(written(both), [json!({"v": {one: 1, two: null}}), json!({"v": {}})], "{kind}");
+        let inside = maps(keys, maps(Arc::new(StringArray::from(vec!["k", "l"])), values, &[1, 1]), &[1, 1]);
+        assert_eq!(
+            written(inside),
+            [json!({"v": {one: {"k": 1}}}), json!({"v": {two: {"l": null}}})],
+            "{kind}"
+        );
+    }
+}
+
+#[test]
+fn what_json_cannot_say_is_refused_with_its_column_and_row() {
+    let refused = |column: ArrayRef| {
+        let names: ArrayRef = Arc::new(StringArray::from(vec!["x"; column.len()]));
+        let columns = [("name", names, true), ("v", column, true)];
+        let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+        let columns = Columns { json: true, first_row: 10, ..Columns::default() };
+        encode(Imported::new(vec![batch]), &columns).unwrap_err().message().to_owned()
+    };
+    let values = || Arc::new(Int32Array::from(vec![1, 2])) as ArrayRef;
+    let of_lists = maps(maps(values(), values(), &[1, 1]), values(), &[1, 1]);
+    let text = refused(of_lists);
+    assert!(text.starts_with("column \"v\" cannot be written as JSON: the keys of a map are Map("), "{text}");
+    // In the second row, whose map is a part of the same keys.
+    let times: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![0, i64::MAX]));
+    let text = refused(maps(Arc::clone(&times), values(), &[1, 1]));
+    assert!(text.starts_with("row 11 of column \"v\" cannot be written as JSON: "), "{text}");
+    let field = Arc::new(Field::new("item", times.data_type().clone(), true));
+    let text = refused(Arc::new(ListArray::new(field, OffsetBuffer::from_lengths([1, 1]), times, None)));
+    assert!(
+        text.starts_with("row 11 of column \"v\" cannot be written as JSON: a value has no form"),
+        "{text}"
+    );
 }
 
 /// A table of payloads, topics, times and keys of bytes.

@@ -59,9 +59,9 @@ async def test_a_time_that_has_no_form_as_text_is_refused_with_its_row(client: A
     times = pa.array([0, 1, 5642249794417674311], pa.timestamp("s"))
     table = pa.table({"n": [1, 2, 3], "times": pa.array([[], [0, 1], [1 << 62]], pa.list_(times.type))})
     async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
-        with pytest.raises(errors.InvalidArgument, match=r'row 2 .* column "at"'):
+        with pytest.raises(errors.InvalidArgument, match=r'row 2 of column "at" cannot be'):
             await producer.send_frame(pa.table({"at": times}), encoding="json")
-        with pytest.raises(errors.InvalidArgument, match="row 2 cannot be written as JSON"):
+        with pytest.raises(errors.InvalidArgument, match='row 2 of column "times" cannot be'):
             await producer.send_frame(table, encoding="json")
         assert (await consumer.read_frame(10, timeout=0.05)).num_rows == 0, "no row of such a table is sent"
 
