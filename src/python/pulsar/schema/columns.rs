@@ -254,7 +254,7 @@ impl Values {
                     } else {
                         "; on_error \"null\" gives it the value null, and decode=false leaves payloads as they are"
                     };
-                    let (id, topic, why) = (&message.id, &message.entry.topic, error.message());
+                    let (id, topic, why) = (&message.id, message.entry.topic(), error.message());
                     let text = format!("message {id} of {topic} cannot be decoded: {why}{hint}");
                     return Err(Error::new(error.kind(), text).with_topic(topic.as_ref()));
                 }
