@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 
 def run(spark, url, topic, folder, number_of):
-    """Writes batches until three are committed; ``number_of`` gives the number that a batch is written with."""
+    """Writes batches until three are committed, with the numbers of ``number_of``; returns the error."""
 
     def each(frame, number):
         import penstock.spark
@@ -32,7 +32,9 @@ def run(spark, url, topic, folder, number_of):
     rows = source.option("numPartitions", 2).load().selectExpr("cast(value as string) value")
     query = rows.writeStream.option("checkpointLocation", folder).foreachBatch(each).start()
     deadline = time.monotonic() + 90
-    while query.isActive and (query.lastProgress or {}).get("batchId", -1) < 2 and time.monotonic() < deadline:
+    while query.isActive and time.monotonic() < deadline:
+        if (query.lastProgress or {}).get("batchId", -1) >= 2:
+            break
         time.sleep(0.2)
     error = query.exception()
     query.stop()
