@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 JOB = Path(__file__).with_name("job.py")
 WITHOUT = Path(__file__).with_name("without.py")
+BATCHES = Path(__file__).with_name("connect_batches.py")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -79,6 +80,22 @@ def test_rows_are_written_read_and_streamed(master, embedded, tmp_path):
         }
         copied = frames.read(embedded.url, f"{topic}-copy").to_pylist()
     assert sorted(int(row["value"]) for row in copied) == list(range(1000))
+
+
+def test_batches_of_connect_are_written_once(embedded, tmp_path):
+    topic = embedded.topic()
+    with blocking.connect(embedded.url) as client:
+        client.consumer(topic, "keep", position="earliest").close()
+    answers = run(BATCHES, embedded.url, topic, tmp_path)
+    assert "in foreachBatch of Spark Connect a write does not see its batch" in answers["refused"]
+    assert answers["errors"] == ["", ""]
+    found = []
+    with blocking.connect(embedded.url) as client, client.reader(topic, position="earliest") as reader:
+        while part := reader.read_frame(1000, timeout=1)["value"].to_pylist():
+            found += map(int, part)
+    # The last batch may have been stopped half-way.
+    assert set(found) >= set(range(150)), "rows of a batch after the first are missing"
+    assert len(found) == len(set(found)), "rows of the second run came again"
 
 
 @pytest.mark.parametrize("master", ["local[2]", "remote:local[2]"])

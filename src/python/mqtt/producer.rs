@@ -102,7 +102,6 @@ impl Sink for Producer {
             properties: (row.properties.iter())
                 .map(|(n, v)| Property::User((*n).into(), (*v).into()))
                 .collect(),
-            ..Outgoing::default()
         });
         self.push_many(&mut messages, false, each)
     }
