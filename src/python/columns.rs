@@ -9,6 +9,10 @@ use arrow_array::builder::{
 };
 use arrow_schema::{DataType, Field, Fields};
 
+use crate::error::Result;
+use crate::frame::arrow_error;
+use crate::python::arrow::properties_builder;
+
 /// A column of bytes.
 pub(super) fn binary<'a, M>(messages: &'a [M], of: impl Fn(&'a M) -> Option<&'a [u8]>) -> ArrayRef {
     let bytes = messages.iter().filter_map(&of).map(<[u8]>::len).sum();
@@ -79,4 +83,20 @@ where
         builder.append(is_any);
     }
     Arc::new(builder.finish())
+}
+
+/// A column of properties as maps.
+pub(super) fn properties<'a, M, P>(messages: &'a [M], of: impl Fn(&'a M) -> P) -> Result<ArrayRef>
+where
+    P: Iterator<Item = (&'a str, &'a str)>,
+{
+    let mut builder = properties_builder();
+    for message in messages {
+        for (name, text) in of(message) {
+            builder.keys().append_value(name);
+            builder.values().append_value(text);
+        }
+        builder.append(true).map_err(arrow_error)?;
+    }
+    Ok(Arc::new(builder.finish()))
 }

@@ -471,7 +471,7 @@ def test_a_caller_that_takes_longer_than_the_broker_keeps_the_partition(own_tube
 
 
 def test_a_read_keeps_no_message_at_the_embedded_broker(embedded_tubemq):
-    """It deletes what every group has read when it is short of space; those of the source read nothing on."""
+    """It deletes what every group has read when it is short of space. Those of the source never go on."""
     topic = embedded_tubemq.topic()
     with blocking.connect(embedded_tubemq.url) as client:
         fill(client, topic, range(10))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -18,7 +18,7 @@ from penstock.pulsar.patterns import pattern_parts
 from penstock.pulsar.positions import full_name
 from penstock.pulsar.ranges import DEFAULTS, REFUSED, Plan, Range, refuse_options, rows
 
-from .sources import Request, chosen
+from .sources import Request, chosen, listed
 
 if TYPE_CHECKING:
     from penstock._engine import ArrowBatch
@@ -57,7 +57,7 @@ class PulsarSource:
             pattern_parts(pattern)
             self._own["subscribePattern"] = pattern
         else:
-            names: list[Any] = [given_topic] if isinstance(given_topic, str) else _listed(given_topic)
+            names: list[Any] = [given_topic] if isinstance(given_topic, str) else listed(given_topic)
             if not names or not all(isinstance(name, str) and name for name in names):
                 raise InvalidArgument(
                     f"topic is {given_topic!r}: expected the name of a topic, several names, or a pattern"
@@ -118,11 +118,6 @@ def _position(argument: Literal["start", "end"], given: Any, topics: Sequence[st
         raise ValueError(f"{given!r} is no position: {_POSITION}")
     except ValueError as error:
         raise InvalidArgument(f"{argument}: {error}") from None
-
-
-def _listed(topics: Any) -> list[Any]:
-    """Several topics; nothing if it is anything else."""
-    return list(cast("Iterable[Any]", topics)) if isinstance(topics, Iterable) else []
 
 
 def _back(duration: Any) -> int:

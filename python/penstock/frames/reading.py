@@ -60,31 +60,35 @@ def read(
     **options: Any,
 ) -> pa.Table:
     """Reads topics into a table: the messages from one position to another, at most to the end that the
-    topics have when this is called. It leaves no subscription behind, and creates no topic.
+    topics have when this is called. It leaves no subscription behind, and creates no topic. (An embedded
+    broker makes a topic of TubeMQ that it is asked for, unless ``auto_create`` is off.)
 
     Partitions follow each other, in their order; within a partition the order is that of the topic. A message
     in chunks belongs to where its first chunk is.
 
     Args:
-        url: URL of a Pulsar service, as for :func:`penstock.connect`. ``"embedded:"`` is the broker that runs
-            in the memory of this process, ``"embedded:./data"`` the one on that folder, which must be there;
-            if none runs on it, one is started for the call.
+        url: URL of a Pulsar or TubeMQ service, as for :func:`penstock.connect`. ``"embedded:"`` is the broker
+            that runs in the memory of this process, ``"embedded:./data"`` the one on that folder, which must
+            be there; if none runs on it, one is started for the call. These two are for Pulsar.
         topic: a topic, partitioned or not, or a partition; several of them; or a pattern, as
             :meth:`penstock.pulsar.PulsarClient.consumer` takes it,
-            ``re.compile("persistent://public/default/orders-.*")``.
+            ``re.compile("persistent://public/default/orders-.*")``. With TubeMQ names of topics only.
         start: where reading begins: ``"earliest"`` (the default) or ``"latest"``; *behind* the message of an
             id, or of the ids of several partitions; *with* the first message that was published at a time
             (aware ``datetime`` or milliseconds since 1970), or so long ago (``timedelta`` or text such as
             ``"-2h"``); or a mapping or JSON with a position for each partition, ``startingOffsets`` of the
             Spark source: ``{"orders": {"0": "(12,4,0,-1)", "1": "latest"}}``. A partition without a position
-            is read from its beginning.
+            is read from its beginning. TubeMQ has no ids and no times: a word, or the first offset to read of
+            each partition, ``{"orders": {"1:0": 2800}}``.
         end: where it ends: ``"latest"`` (the default), *with* the message of an id, *before* the first
-            message that was published at a time, or a mapping as for ``start``.
+            message that was published at a time, or a mapping as for ``start``. With TubeMQ
+            *before* an offset.
         columns: names of columns. ``value`` (binary), ``key``, ``topic``, ``message_id``, ``publish_time``,
             ``event_time`` and ``properties`` by default; and ``key_bytes``, ``ordering_key``, ``partition``,
             ``index``, ``broker_time``, ``producer_name``, ``sequence_id`` and ``schema_version``. Columns
-            that are not wanted cost nothing. ``"kafka"`` and ``"pulsar"`` are the columns of Spark's source
-            for Kafka and of pulsar-spark.
+            that are not wanted cost nothing. With TubeMQ those of ``read_frame``, and ``key_bytes`` and
+            ``message_id``. ``"kafka"`` and ``"pulsar"`` are the columns of Spark's source for Kafka and of
+            pulsar-spark (Pulsar).
         decode: makes ``value`` the values by the schema of the topics: structs for records and for pairs of a
             key and a value, and columns of one type for primitives. It is the newest schema that they have
             when this is called; data of other versions become values of it. Types are those of
@@ -375,12 +379,11 @@ def _source(protocol: str, request: Request) -> Source:
         from .pulsar import PulsarSource
 
         return PulsarSource(request)
-    if protocol == "mqtt":
-        raise Unsupported(
-            "an MQTT topic cannot be read from one position to another, because it has none: subscribe, and"
-            " take frames from consumer.read_frame()"
-        )
+    if protocol == "tubemq":
+        from .tubemq import TubeMqSource
+
+        return TubeMqSource(request)
     raise Unsupported(
-        f"topics of {protocols.PROTOCOLS[protocol].title} cannot be read as a whole yet: take frames from"
-        " consumer.read_frame()"
+        "an MQTT topic cannot be read from one position to another, because it has none: subscribe, and"
+        " take frames from consumer.read_frame()"
     )

@@ -79,6 +79,11 @@ class Source(Protocol):
         ...
 
 
+def listed(topics: Any) -> list[Any]:
+    """Several topics; nothing if it is anything else."""
+    return list(cast("Iterable[Any]", topics)) if isinstance(topics, Iterable) else []
+
+
 def chosen(given: Any, sets: Mapping[str, tuple[Column, ...]], known: Sequence[Column]) -> tuple[Column, ...]:
     """The columns that the caller wants.
 

@@ -22,6 +22,35 @@ if TYPE_CHECKING:
 
 GROUPS = "penstock-spark"
 """Beginning of the names of the groups in which partitions are read. Their offsets mean nothing."""
+NO_TIMES = "TubeMQ's brokers find the offset of a time in their web interface only: use offsets"
+_NO_ACKS = "the source acknowledges nothing"
+_NO_BALANCE = "each reader takes its partition by itself"
+REFUSED = {
+    "balance": _NO_BALANCE,
+    "source_count": _NO_BALANCE,
+    "node_id": _NO_BALANCE,
+    "auto_ack": _NO_ACKS,
+    "nack_delay": _NO_ACKS,
+    "poll_interval": "a reader reads to an end that is known",
+}
+"""Options of consumers that ranges do not have, and why."""
+
+
+def refuse_options(consumer: Mapping[str, Any], owner: str, start: str) -> None:
+    """Checks that options of a consumer have a meaning for ranges.
+
+    Args:
+        consumer: the options.
+        owner: who reads, for the error.
+        start: name of the option of the owner that says where reading begins.
+
+    Raises:
+        InvalidArgument: one has none.
+    """
+    refused = {**REFUSED, "position": f"use {start}"}
+    for name in consumer:
+        if name in refused:
+            raise InvalidArgument(f"{owner} has no option {name!r}: {refused[name]}")
 
 
 @dataclass(frozen=True)
@@ -98,9 +127,13 @@ class Plan:
         client: asks the master and the brokers.
         own: what to read, and how it is split: the options of :mod:`penstock.spark.sources.names` by name;
             those that are not there are not set.
+        called: the names of ``startingOffsets`` and ``endingOffsets`` in errors, if they are others.
     """
 
-    def __init__(self, client: TubeMqClient, own: Mapping[str, Any]) -> None:
+    def __init__(
+        self, client: TubeMqClient, own: Mapping[str, Any], called: Mapping[str, str] | None = None
+    ) -> None:
+        self._called = called or {}
         self._client = client
         self._own = collections.defaultdict[str, Any](lambda: None, own)
         self._groups: str = self._own["groupIdPrefix"] or GROUPS
@@ -174,12 +207,13 @@ class Plan:
             given: dict[str, dict[str, Where]] | str | None = self._own[option]
             if given is None or isinstance(given, str):
                 continue
+            called = self._called.get(option, option)
             for topic, offsets in given.items():
                 known = {part.key for part in parts if part.topic == topic}
                 if not known:
-                    raise InvalidArgument(f"{option}: {topic!r} is not read")
+                    raise InvalidArgument(f"{called}: {topic!r} is not read")
                 if wrong := [key for key in offsets if key != WHOLE and key not in known]:
-                    raise InvalidArgument(f"{option}: {topic!r} has no partition {', '.join(wrong)}")
+                    raise InvalidArgument(f"{called}: {topic!r} has no partition {', '.join(wrong)}")
 
     def tail(self, parts: Sequence[Part]) -> Tail:
         """Asks for the ends of partitions."""

@@ -7,11 +7,10 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::{ArrayRef, RecordBatch};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::frame::arrow_error;
 use crate::pulsar::Message;
 use crate::pulsar::topic::TopicName;
-use crate::python::arrow::{batch, properties_builder};
-use crate::python::columns::{binary, headers, long, moment, text, whole};
+use crate::python::arrow::batch;
+use crate::python::columns::{binary, headers, long, moment, properties, text, whole};
 use crate::python::pulsar::message::key_bytes;
 use crate::python::pulsar::schema::columns::Values;
 
@@ -144,17 +143,9 @@ impl Content {
             Self::Headers => headers(messages, |message| {
                 message.properties().iter().map(|(name, text)| (&**name, &**text))
             }),
-            Self::Properties => {
-                let mut builder = properties_builder();
-                for message in messages {
-                    for (name, text) in message.properties() {
-                        builder.keys().append_value(name);
-                        builder.values().append_value(text);
-                    }
-                    builder.append(true).map_err(arrow_error)?;
-                }
-                Arc::new(builder.finish())
-            }
+            Self::Properties => properties(messages, |message| {
+                message.properties().iter().map(|(name, text)| (&**name, &**text))
+            })?,
             Self::MessageId => {
                 let mut builder = StringBuilder::new();
                 messages.iter().for_each(|message| builder.append_value(message.id.to_string()));

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow_array::builder::BinaryBuilder;
+use arrow_array::builder::{BinaryBuilder, StringBuilder};
 use arrow_array::{ArrayRef, RecordBatch};
 
 use crate::client::tubemq::range::Record;
 use crate::error::{Error, ErrorKind, Result};
 use crate::python::arrow::batch;
-use crate::python::columns::{binary, headers, long, moment, text, whole};
+use crate::python::columns::{binary, headers, long, moment, properties, text, whole};
 use crate::tubemq::balance::PartitionLocation;
 
 /// "Create time" and "no time" of Kafka.
@@ -22,6 +22,8 @@ pub(super) enum Content {
     Value,
     /// The key, as bytes.
     Key,
+    /// The key, as text.
+    KeyText,
     /// The topic.
     Topic,
     /// Number of the partition at its broker.
@@ -40,6 +42,8 @@ pub(super) enum Content {
     MessageId,
     /// The properties as Kafka's headers.
     Headers,
+    /// The properties as a map.
+    Properties,
 }
 
 impl Content {
@@ -47,6 +51,7 @@ impl Content {
         Ok(match name {
             "value" => Self::Value,
             "key" => Self::Key,
+            "key_text" => Self::KeyText,
             "topic" => Self::Topic,
             "partition" => Self::Partition,
             "broker_id" => Self::BrokerId,
@@ -56,17 +61,25 @@ impl Content {
             "message_type" => Self::MessageType,
             "message_id" => Self::MessageId,
             "headers" => Self::Headers,
+            "properties" => Self::Properties,
             _ => return Err(Error::new(ErrorKind::InvalidArgument, format!("messages have no {name:?}"))),
         })
     }
 
-    fn column(self, records: &[Record], location: &PartitionLocation) -> ArrayRef {
-        match self {
+    fn column(self, records: &[Record], location: &PartitionLocation) -> Result<ArrayRef> {
+        Ok(match self {
             Self::Value => binary(records, |record| Some(&record.payload)),
             Self::Key => {
                 let mut builder = BinaryBuilder::new();
                 for record in records {
                     builder.append_option(record.attributes.key().as_deref());
+                }
+                Arc::new(builder.finish())
+            }
+            Self::KeyText => {
+                let mut builder = StringBuilder::new();
+                for record in records {
+                    builder.append_option(record.attributes.key());
                 }
                 Arc::new(builder.finish())
             }
@@ -82,7 +95,8 @@ impl Content {
             Self::MessageType => text(records, |record| record.attributes.message_type()),
             Self::MessageId => long(records, |record| Some(record.message_id)),
             Self::Headers => headers(records, |record| record.attributes.properties()),
-        }
+            Self::Properties => properties(records, |record| record.attributes.properties())?,
+        })
     }
 }
 
@@ -92,5 +106,7 @@ pub(super) fn table(
     location: &PartitionLocation,
     columns: &[(Content, String)],
 ) -> Result<RecordBatch> {
-    batch(columns.iter().map(|(content, name)| (name.as_str(), content.column(records, location))).collect())
+    let arrays =
+        columns.iter().map(|(content, name)| Ok((name.as_str(), content.column(records, location)?)));
+    batch(arrays.collect::<Result<_>>()?)
 }

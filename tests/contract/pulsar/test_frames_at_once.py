@@ -263,6 +263,15 @@ def test_large_and_compressed_messages(
     assert len(sizes) > 1 and max(sizes) < 6 * MiB
 
 
+def test_properties_count_for_the_size_of_a_batch(door: Any, service: PulsarService, topic: str) -> None:
+    kept(door, topic)
+    with door.producer(topic, batching=False) as producer:
+        for _ in range(40):
+            producer.send(b"x", properties={"large": "y" * 300_000})
+    sizes = [batch.nbytes for batch in frames.scan(service.url, topic)]
+    assert sum(sizes) > 12_000_000 and max(sizes) < 6 * MiB
+
+
 def test_messages_in_chunks(door: Any, service: PulsarService, topic: str) -> None:
     kept(door, topic)
     payloads = [bytes([65 + number]) * (1_000 + 700 * number) for number in range(12)]

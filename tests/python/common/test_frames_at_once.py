@@ -109,8 +109,6 @@ def test_what_cannot_be_read(broker: Any) -> None:
     for function in (frames.read, frames.scan):
         with pytest.raises(errors.Unsupported, match="an MQTT topic cannot be read"):
             function(broker.urls["mqtt"], "shop")
-        with pytest.raises(errors.Unsupported, match="TubeMQ cannot be read as a whole yet"):
-            function(broker.urls["tubemq"], "shop")
 
 
 # ------------------------------------------------------------------------------------------- embedded

@@ -16,7 +16,7 @@ from penstock.errors import InvalidArgument
 from penstock.options import Option
 from penstock.pulsar import offsets as ids
 from penstock.tubemq import offsets
-from penstock.tubemq.ranges import GROUPS
+from penstock.tubemq.ranges import GROUPS, NO_TIMES
 
 
 def _bytes(value: Any) -> int:
@@ -292,18 +292,17 @@ class Names:
 
 
 _NO_SIZES = "TubeMQ's brokers do not tell how large messages are: limit their number"
-_NO_TIMES = "TubeMQ's brokers find the offset of a time in their web interface only: use offsets"
 
 PULSAR = Names(_PULSAR, {"groupIdPrefix": "it reads without a subscription"})
 TUBEMQ = Names(
     _TUBEMQ,
     {
         "subscribePattern": "TubeMQ's masters do not list topics: name them with subscribe",
-        "startingTimestamp": _NO_TIMES,
-        "endingTimestamp": _NO_TIMES,
-        "startingOffsetsByTimestamp": _NO_TIMES,
-        "endingOffsetsByTimestamp": _NO_TIMES,
-        "startingOffsetsByTimestampStrategy": _NO_TIMES,
+        "startingTimestamp": NO_TIMES,
+        "endingTimestamp": NO_TIMES,
+        "startingOffsetsByTimestamp": NO_TIMES,
+        "endingOffsetsByTimestamp": NO_TIMES,
+        "startingOffsetsByTimestampStrategy": NO_TIMES,
         "columns": "its columns have Kafka's names",
         "maxBytesPerPartition": _NO_SIZES,
         "maxBytesPerTrigger": _NO_SIZES,

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from penstock._frames import Column
 from penstock.spark import pool
 from penstock.spark.shipping import Shipped
-from penstock.tubemq.ranges import Plan, Range, rows
+from penstock.tubemq.columns import KAFKA
+from penstock.tubemq.ranges import REFUSED, Plan, Range, rows
 
 from . import names, reading
 from .reading import Form, ReadConfig, Source, wanted
@@ -25,36 +25,13 @@ from .reading import Form, ReadConfig, Source, wanted
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_NO_ACKS = "the source acknowledges nothing"
-_NO_BALANCE = "each task takes its partition by itself"
-_COLUMNS = (
-    Column("key", "key", "binary"),
-    Column("value", "value", "binary"),
-    Column("topic", "topic", "string"),
-    Column("partition", "partition", "int"),
-    Column("offset", "offset", "bigint"),
-    Column("timestamp", "event_time", "timestamp"),
-    Column("timestampType", "timestamp_type", "int"),
-    Column("brokerId", "broker_id", "int"),
-    Column("messageType", "message_type", "string"),
-    Column("messageId", "message_id", "bigint"),
-)
-
 SOURCE = Source(
     protocol="tubemq",
     names=names.TUBEMQ,
     choices=("subscribe", "assign"),
-    refused={
-        "position": "use startingOffsets",
-        "balance": _NO_BALANCE,
-        "source_count": _NO_BALANCE,
-        "node_id": _NO_BALANCE,
-        "auto_ack": _NO_ACKS,
-        "nack_delay": _NO_ACKS,
-        "poll_interval": "a task reads to an end that is known",
-    },
+    refused={**REFUSED, "position": "use startingOffsets"},
     consumer={},
-    columns=lambda own: _COLUMNS,
+    columns=lambda own: KAFKA,
 )
 
 
