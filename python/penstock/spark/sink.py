@@ -21,7 +21,7 @@ from penstock._frames import ACK_TIMEOUT
 from penstock.errors import Error, InvalidArgument, MessageTooLarge, Timeout, Unsupported
 
 from . import errors, pool
-from .columns import fitted
+from .columns import check_rows, fitted
 from .config import ROLES, SinkConfig, check_order_is_stated, check_write_is_named, sink_config
 from .report import PartitionReport
 from .rows import to_batch
@@ -564,5 +564,6 @@ def partition_writer(
     )
     check_order_is_stated(config)
     if schema is not None:
+        check_rows(schema, "schema")
         config = fitted(config, schema, "schema")
     return PartitionWriter(config, row_schema=schema)
