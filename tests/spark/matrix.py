@@ -10,6 +10,7 @@ import base64
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import pyspark
@@ -252,11 +253,16 @@ class Run:
     def refused(self, door: str, name: str) -> list[str]:
         """What a door says about a row that cannot be sent."""
         expression, arguments = REFUSED[name]
-        try:
-            self.send(door, one(f"'x' text, {expression} c"), self.topic(), **arguments)
-        except Exception as error:
-            return [type(error).__name__, str(error)]
-        return ["nothing", ""]
+        return said(lambda: self.send(door, one(f"'x' text, {expression} c"), self.topic(), **arguments))
+
+
+def said(act: Callable[[], object]) -> list[str]:
+    """The error of a call."""
+    try:
+        act()
+    except Exception as error:
+        return [type(error).__name__, str(error)]
+    return ["nothing", ""]
 
 
 def run(spark: Any, url: str, client: Any) -> dict[str, Any]:
@@ -287,6 +293,7 @@ def run(spark: Any, url: str, client: Any) -> dict[str, Any]:
         "raw": raw,
         "refused": refused,
         "empty": empty,
+        "register": said(lambda: penstock.spark.register(spark)),
         "columns": {door: {name: list(columns(door, name)) for name in ("json", "avro")} for door in DOORS},
     }
 

@@ -284,3 +284,12 @@ def test_what_cannot_be_said_is_refused_with_its_column(matrix, door, name):
     else:
         assert SAID[name].replace("OWNER", "schema" if door == "rows" else "DataFrame") in text
         assert kind == "InvalidArgument" or door != "write"
+
+
+def test_a_pyspark_without_data_sources_is_told_so(matrix):
+    kind, text = matrix["register"]
+    if "stream" in matrix["columns"]:
+        assert kind == "nothing"
+    else:
+        assert kind == "Unsupported"
+        assert text.startswith("PySpark 3.5 has no data sources in Python, which came with 4.0")
