@@ -8,9 +8,19 @@ it says that the package is missing.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
+else:
+    try:
+        from pyspark.sql.datasource import DataSource
+    except ImportError:
+        # PySpark 3.5, whose workers unpack what eager writes send them.
+        DataSource = object
+
+HAS_DATA_SOURCES = DataSource is not object
+"""Whether this PySpark has data sources in Python, which came with 4.0."""
 
 __all__ = ["DefaultSource"]
 

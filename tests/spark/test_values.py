@@ -51,7 +51,7 @@ def test_a_payload_that_is_neither_binary_nor_text_is_refused(spark, embedded, t
 
 @pytest.mark.parametrize("columns", ["parse_json('[1]') v", "array(parse_json('1')) v"])
 def test_a_variant_is_refused(spark, embedded, topic, columns):
-    with pytest.raises(errors.InvalidArgument, match="VARIANT, which only Spark can read"):
+    with pytest.raises(errors.InvalidArgument, match="variant, which only Spark can read"):
         write(spark.sql(f"select {columns}"), embedded.url, topic)
 
 

@@ -1,23 +1,24 @@
-"""The package runs with every PySpark from 4.0 on. The tests have the newest one, so they hold the package to
-the names and signatures of 4.0.0, which are written down here."""
+"""The package runs with every PySpark from 4.0 on, and eager writes with 3.5. Most tests have the newest
+one, so these hold the package to the names of 4.0.0, which are written down here. `test_matrix.py` has other
+versions.
+"""
 
 import ast
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import penstock
 import pyspark_penstock
-from penstock.spark import arrow
+from penstock.errors import Unsupported
+from penstock.spark import arrow, register
 from penstock.spark.rows import to_batch
-from penstock.spark.sources.mqtt import spark_schema
 
 pytestmark = pytest.mark.spark
 
 OF_4_0 = {
     "pyspark": {"RDD", "TaskContext", "cloudpickle"},
-    "pyspark.errors": {"AnalysisException", "PySparkTypeError"},
+    "pyspark.errors": {"AnalysisException"},
     "pyspark.serializers": {"NoOpSerializer"},
     "pyspark.sql": {"DataFrame", "Observation", "SparkSession", "functions"},
     "pyspark.sql.datasource": {
@@ -29,7 +30,6 @@ OF_4_0 = {
         "InputPartition",
         "WriterCommitMessage",
     },
-    "pyspark.sql.pandas": {"types"},
     "pyspark.sql.pandas.types": {"from_arrow_schema"},
     "pyspark.sql.streaming.listener": {"StreamingQueryListener"},
     "pyspark.sql.types": {
@@ -43,6 +43,7 @@ OF_4_0 = {
         "StructField",
         "StructType",
         "TimestampType",
+        "UserDefinedType",
     },
 }
 """Names of PySpark 4.0.0 that the package imports."""
@@ -59,7 +60,9 @@ FROM_4_2 = {"ReadAllAvailable", "ReadMaxBytes", "ReadMaxRows"}
 
 def imports():
     """File, module, name, and whether an ``ImportError`` is caught, of every import of PySpark."""
-    for path in sorted([*Path(penstock.__file__).parent.rglob("*.py"), Path(pyspark_penstock.__file__)]):
+    root = Path(penstock.__file__).parent
+    for path in sorted([*root.rglob("*.py"), Path(pyspark_penstock.__file__)]):
+        file = str(path.relative_to(root.parent)).removeprefix("penstock/spark/")
         tree = ast.parse(path.read_text())
         caught = {
             id(inside)
@@ -77,7 +80,7 @@ def imports():
                     )
             elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyspark"):
                 for alias in node.names:
-                    yield path.name, node.module, alias.name, id(node) in caught
+                    yield file, node.module, alias.name, id(node) in caught
 
 
 def test_every_imported_name_is_in_the_oldest_version():
@@ -90,44 +93,59 @@ def test_every_imported_name_is_in_the_oldest_version():
         assert known, f"{file} imports {name} of {module}, which PySpark 4.0.0 does not have"
 
 
-@pytest.fixture
-def signatures_of_4_0(monkeypatch):
-    """PySpark's conversion with the parameters that 4.0 and 4.1 have."""
-    import pyspark.sql.pandas
-    from pyspark.sql.pandas import types
+OF_DATA_SOURCES = {"datasource.py", "pyspark_penstock/__init__.py"} | {
+    f"sources/{path.name}" for path in (Path(penstock.__file__).parent / "spark" / "sources").glob("*.py")
+}
+"""The files that eager writes do not need."""
 
-    kind_now, schema_now = types.to_arrow_type, types.to_arrow_schema
 
-    def to_arrow_type(
-        dt, error_on_duplicated_field_names_in_struct=False, timestamp_utc=True, prefers_large_types=False
-    ):
-        assert timestamp_utc
-        return kind_now(dt, timezone="UTC", prefers_large_types=prefers_large_types)
+def test_eager_writes_import_nothing_that_came_after_3_5():
+    found = [(file, module) for file, module, _, _ in imports()]
+    assert ("datasource.py", "pyspark.sql.datasource") in found
+    for file, module in found:
+        assert file in OF_DATA_SOURCES or module != "pyspark.sql.datasource", file
 
-    def to_arrow_schema(
-        schema, error_on_duplicated_field_names_in_struct=False, timestamp_utc=True, prefers_large_types=False
-    ):
-        assert timestamp_utc
-        return schema_now(schema, timezone="UTC", prefers_large_types=prefers_large_types)
 
-    old = SimpleNamespace(to_arrow_type=to_arrow_type, to_arrow_schema=to_arrow_schema)
-    monkeypatch.setattr(pyspark.sql.pandas, "types", old)
+KINDS = (
+    "a boolean, b tinyint, c smallint, d int, e bigint, f float, g double, h decimal(10,2), "
+    "i decimal(38,18), j string, k binary, l date, m timestamp, n timestamp_ntz, "
+    "o interval day to second, p void, q array<string>, r map<string,array<timestamp>>, "
+    "s struct<x:int,y:struct<z:binary>>, t time(6)"
+)
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_schemas_are_the_same_with_the_oldest_version(request, large):
-    now = arrow.arrow_schema(spark_schema(), large=large)
-    request.getfixturevalue("signatures_of_4_0")
-    assert arrow.arrow_schema(spark_schema(), large=large) == now
+def test_arrow_types_are_those_of_pyspark(spark, large):
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
+
+    schema = StructType.fromDDL(KINDS)
+    schema.add(StructField("never_null", ArrayType(IntegerType(), False), False))
+    schema.add("of_never_null", MapType(StringType(), IntegerType(), False), False)
+    expected = to_arrow_schema(schema, timezone="UTC", prefers_large_types=large)
+    assert arrow.arrow_schema(schema, large=large) == expected
 
 
-def test_rows_and_writes_work_with_the_oldest_version(spark, embedded_mqtt, reading, signatures_of_4_0):
-    from penstock.spark import pool, write
+def test_what_arrow_has_no_type_for_is_refused(spark):
+    from pyspark.sql.types import StructType
 
-    frame = spark.range(0, 10, 1, 2).selectExpr("cast(id as string) value", "timestamp_seconds(id) at")
-    topic = embedded_mqtt.topic()
-    with reading(embedded_mqtt.url, topic) as reader:
-        assert write(frame, embedded_mqtt.url, topic, value="value").rows == 10
-        assert {row["value"] for row in reader.rows(10)} == {b"%d" % number for number in range(10)}
-    pool.close()
-    assert to_batch(frame.collect(), None, frame.schema).num_rows == 10
+    for kind in ("interval year to month", "array<variant>"):
+        with pytest.raises(Unsupported, match="Arrow has no type for Spark's"):
+            arrow.arrow_schema(StructType.fromDDL(f"c {kind}"))
+
+
+def test_pyspark_3_5_says_that_it_has_no_data_sources(spark, monkeypatch):
+    monkeypatch.setattr(pyspark_penstock, "HAS_DATA_SOURCES", False)
+    with pytest.raises(Unsupported, match=r"PySpark 3.5 has no data sources in Python"):
+        register(spark)
+
+
+def test_user_defined_types_are_what_they_are_stored_as(spark):
+    from pyspark.ml.linalg import Vectors
+    from pyspark.sql import Row
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    frame = spark.createDataFrame([Row(v=Vectors.dense([1.0, 2.0])), Row(v=None)])
+    batch = to_batch(frame.collect(), None, frame.schema)
+    assert batch.schema == to_arrow_schema(frame.schema, timezone="UTC")
+    assert [row and row["values"] for row in batch.column("v").to_pylist()] == [[1.0, 2.0], None]

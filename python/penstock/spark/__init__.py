@@ -13,7 +13,8 @@ the same ids as before.
     penstock.spark.write(df, "mqtt://broker", "shop/{till}/sales", qos=1)
     penstock.spark.write(df, "tubemq://master:8715", "flights", id_property="row-id")
 
-PySpark 4 and pyarrow are installed by ``pip install penstock[spark]`` and imported on first use.
+PySpark and pyarrow are installed by ``pip install penstock[spark]`` and imported on first use. With PySpark
+3.5 only ``write`` and ``partition_writer`` work.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from penstock._frames import is_template
 from penstock.errors import InvalidArgument, Unsupported
 
 from . import errors
-from .columns import fitted
+from .columns import check_rows, fitted
 from .config import ARGUMENTS, SinkConfig, check_order_is_stated, inherited_for, sink_config
 from .report import PartitionReport, WriteReport
 from .shipping import Shipped
@@ -142,6 +142,7 @@ def _config(options: dict[str, Any], schema: Any) -> SinkConfig:
         raise InvalidArgument('option "topic" is missing')
     config = sink_config(url, topic, rest, **given)
     check_order_is_stated(config)
+    check_rows(schema, "DataFrame")
     return fitted(config, schema, "DataFrame")
 
 

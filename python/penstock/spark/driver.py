@@ -17,7 +17,7 @@ from penstock.errors import Unsupported
 
 from . import batches, errors, plans
 from .arrow import arrow_schema
-from .columns import fitted
+from .columns import fitted, has_interval, has_map_without_entries, intervals_as_text
 from .config import SinkConfig, sink_config
 from .pool import client_options
 from .report import PartitionReport, WriteReport
@@ -157,6 +157,8 @@ def write(
         on_bad_row=on_bad_row,
         dead_letter_topic=dead_letter_topic,
     )
+    if config.encoding == "json":
+        df = _with_intervals_as_text(df)
     config = fitted(config, df.schema, "DataFrame")
     batches.check(config, df)
     if config.delivery == "idempotent":
@@ -168,9 +170,9 @@ def write(
         schema = _batch_schema(df)
         if schema is None:
             log.debug("the JVM gives no Arrow batches here: writing through the data source")
+            register(session)
             from .datasource import write_through
 
-            register(session)
             return write_through(df, config, started)
         try:
             # The first of these runs the shuffles below the frame. What they raise is the job's failure.
@@ -194,6 +196,12 @@ def register(spark: SparkSession) -> None:
 
     import pyspark_penstock
 
+    if not pyspark_penstock.HAS_DATA_SOURCES:
+        raise Unsupported(
+            "PySpark 3.5 has no data sources in Python, which came with 4.0: it writes with "
+            "penstock.spark.write(), but not with Spark Connect, nor frames with observe() or map() without "
+            "entries"
+        )
     travels_by_value(pyspark_penstock)
     try:
         spark.dataSource.register(pyspark_penstock.DefaultSource)
@@ -237,7 +245,7 @@ def _shape(df: DataFrame, config: SinkConfig) -> DataFrame:
         return df
     # Pulsar marks keys of bytes.
     of_bytes = config.protocol == "pulsar" and config.key and df.schema[config.key].dataType == BinaryType()
-    columns = {name: F.col("`" + name.replace("`", "``") + "`") for name in config.columns()}
+    columns = {name: F.col(_quoted(name)) for name in config.columns()}
     return df.select(
         *(
             column.cast(StringType()).alias(name) if name == config.key and not of_bytes else column
@@ -246,18 +254,40 @@ def _shape(df: DataFrame, config: SinkConfig) -> DataFrame:
     )
 
 
+def _with_intervals_as_text(df: DataFrame) -> DataFrame:
+    """The frame with the text of intervals that ``to_json`` writes. Arrow knows no names of their units, and
+    no intervals of months that Python can read."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    kinds = {field.name: field.dataType for field in df.schema.fields}
+    if not any(map(has_interval, kinds.values())):
+        return df
+    columns = [(F.col(_quoted(name)), name, kind) for name, kind in kinds.items()]
+    return df.select(
+        *(
+            column.cast(intervals_as_text(kind)).alias(name) if has_interval(kind) else column
+            for column, name, kind in columns
+        )
+    )
+
+
+def _quoted(name: str) -> str:
+    """A name of a column, which may have points."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def _batch_schema(df: Any) -> bytes | None:
     """The schema of the Arrow batches that the JVM makes of the frame, or ``None`` if the data source has to
     write it: with Spark Connect, for types that have no Arrow type, and for an observed frame, whose metrics
     Spark reports for its own writes only. Nothing is computed for the answer."""
     if not hasattr(df, "_jdf") or _OBSERVED.search(df._jdf.queryExecution().analyzed().toString()):
         return None
-    from pyspark.errors import PySparkTypeError
-
+    if has_map_without_entries(df.schema):
+        return None
     large = df.sparkSession.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false")
     try:
         schema = arrow_schema(df.schema, large=large == "true")
-    except PySparkTypeError as error:
+    except Unsupported as error:
         log.debug("no Arrow schema: %s", error)
         return None
     return schema.serialize().to_pybytes()
@@ -267,7 +297,7 @@ def _arrow_batches(df: Any) -> Any:
     """An RDD of Arrow IPC messages.
 
     This amounts to a ``foreachPartition`` with Arrow: there is no UDF in the plan, and no row is pickled. The
-    method is not public; PySpark 4.0 to 4.3 have it.
+    method is not public; PySpark 3.5 to 4.3 have it.
     """
     from pyspark import RDD
     from pyspark.serializers import NoOpSerializer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidArgument
 
-from .arrow import arrow_type
+from .arrow import arrow_type, without_udt
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -27,7 +27,8 @@ def to_batch(rows: Sequence[Any], columns: Sequence[str] | None, schema: StructT
 
     names = list(rows[0].__fields__) if columns is None else list(columns)
     if schema is None:
-        return pa.RecordBatch.from_arrays([pa.array([_plain(row[n]) for row in rows]) for n in names], names)
+        return pa.RecordBatch.from_arrays([_inferred(rows, name) for name in names], names)
+    # As `write` has them: a field that is never null has another type in Avro than one that may be.
     fields = [pa.field(name, arrow_type(schema[name].dataType), schema[name].nullable) for name in names]
     arrays = [
         pa.array([_typed(row[field.name], schema[field.name].dataType) for row in rows], type=field.type)
@@ -67,6 +68,17 @@ def numbered_batch(
         ) from error
 
 
+def _inferred(rows: Sequence[Any], name: str) -> Any:
+    """A column whose type pyarrow finds out."""
+    import pyarrow as pa
+
+    values = [_plain(row[name]) for row in rows]
+    array = pa.array(values)
+    if pa.types.is_duration(array.type):
+        raise InvalidArgument(f"column {name!r} is an interval: cast it to text")
+    return array
+
+
 def _moment(value: datetime.datetime) -> datetime.datetime:
     # PySpark made it a naive time in the time zone of this process.
     return value.astimezone(datetime.UTC)
@@ -87,14 +99,19 @@ def _plain(value: Any) -> Any:
 
 def _typed(value: Any, kind: Any) -> Any:
     """A value in the form that pyarrow expects for its Spark type."""
-    from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
+    from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType, UserDefinedType
 
     if value is None:
         return None
+    if isinstance(kind, UserDefinedType):
+        return _typed(kind.serialize(value), without_udt(kind))
     if isinstance(kind, TimestampType):
         return _moment(value)
     if isinstance(kind, StructType):
-        return {field.name: _typed(value[field.name], field.dataType) for field in kind.fields}
+        # By their places: what a user-defined type is stored as has no names.
+        return {
+            field.name: _typed(part, field.dataType) for field, part in zip(kind.fields, value, strict=True)
+        }
     if isinstance(kind, MapType):
         return [(_typed(key, kind.keyType), _typed(part, kind.valueType)) for key, part in value.items()]
     if isinstance(kind, ArrayType):

@@ -18,7 +18,7 @@ from penstock._frames import ACK_TIMEOUT
 from penstock.errors import Error, InvalidArgument, MessageTooLarge, Timeout, Unsupported
 
 from . import batches, errors, letters, pool
-from .columns import fitted
+from .columns import check_rows, fitted
 from .config import ROLES, SinkConfig, check_order_is_stated, check_write_is_named, sink_config
 from .report import PartitionReport
 from .rows import numbered_batch
@@ -586,5 +586,6 @@ def partition_writer(
             "some of them may be another schema than that of others"
         )
     if schema is not None:
+        check_rows(schema, "schema")
         config = fitted(config, schema, "schema")
     return PartitionWriter(config, row_schema=schema)
