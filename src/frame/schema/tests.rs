@@ -447,7 +447,7 @@ fn columns_of_spark_have_types_that_it_exchanges() {
     use crate::avro::Logical;
     let kind = |definition: &str| {
         let column = Gather::of(&avro(definition), Types::Spark)?.finish()?;
-        Ok::<_, crate::error::Error>(column.data_type().clone())
+        Ok::<_, Error>(column.data_type().clone())
     };
     let zone = || Some("UTC".into());
     for (definition, expected) in [
