@@ -106,5 +106,5 @@ def test_a_date_is_an_event_time_and_a_fraction_is_not(spark, embedded, topic):
     write(frame, embedded.url, topic, value="v", event_time="day")
     (row,) = read(embedded.url, topic)
     assert row["event_time"].isoformat() == "2024-01-01T00:00:00+00:00"
-    with pytest.raises(errors.InvalidArgument, match="not a timestamp, a date or whole milliseconds"):
+    with pytest.raises(errors.InvalidArgument, match="is double, and has to be a column of timestamps"):
         write(frame, embedded.url, topic, value="v", event_time="seconds")
