@@ -1128,7 +1128,10 @@ fn properties_and_the_producer_come_with_each_message() {
     give(&mut c, 3, payload(&metadata, &body)).unwrap();
     let got = take(&mut c);
     for (message, (producer, value)) in got.iter().zip([("p", "1"), ("p", "2"), ("q", "3"), ("p", "4")]) {
-        assert_eq!((&*message.entry.producer_name(), message.properties()), (producer, &expected(value)[..]));
+        assert_eq!(
+            (&**message.entry.producer_name(), message.properties()),
+            (producer, &expected(value)[..])
+        );
     }
     let shared = Arc::ptr_eq(got[0].entry.producer_name(), got[1].entry.producer_name());
     assert!(shared, "a name is kept once for the messages that follow each other");
