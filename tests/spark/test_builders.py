@@ -225,8 +225,8 @@ def test_an_unknown_option_of_a_stream_is_named_with_the_nearest(
     mqtt = spark.readStream.format("penstock").options(
         url=embedded_mqtt.url, topic="x/#", wal=str(tmp_path / "wal"), client_id="x"
     )
-    with Refused(spark, r"no option 'wallimit'; did you mean 'wal_limit'\?"):
-        start(mqtt.option("walLimit", "1 GiB").load())
+    with Refused(spark, r"no option 'wallimitt'; did you mean 'wal_limit'\?"):
+        start(mqtt.option("walLimitt", "1 GiB").load())
 
 
 def test_options_of_spark_are_known_by_any_case():

@@ -17,7 +17,7 @@ from penstock.spark.rows import to_batch
 pytestmark = pytest.mark.spark
 
 OF_4_0 = {
-    "pyspark": {"RDD", "TaskContext", "cloudpickle"},
+    "pyspark": {"RDD", "SparkContext", "TaskContext", "cloudpickle"},
     "pyspark.errors": {"AnalysisException"},
     "pyspark.serializers": {"NoOpSerializer"},
     "pyspark.sql": {"DataFrame", "Observation", "SparkSession", "functions"},
@@ -54,7 +54,7 @@ NEWER = {
 }
 """Imported in a ``try`` that has an alternative."""
 
-FROM_4_2 = {"ReadAllAvailable", "ReadMaxBytes", "ReadMaxRows"}
+FROM_4_2 = {"ReadAllAvailable", "ReadMaxBytes", "ReadMaxRows", "ReadMinRows"}
 """Imported by ``getDefaultReadLimit``, which is called by 4.2 and later only."""
 
 

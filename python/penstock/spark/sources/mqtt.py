@@ -299,11 +299,13 @@ def _row(wal: Log, offset: dict[str, Any]) -> int:
     """The row of an offset.
 
     Raises:
-        InvalidArgument: another version of this source made the offset.
+        InvalidArgument: another version of this source made the offset, or another source.
         IoError: it is an offset of another log. Its row number would mean other messages here.
     """
-    if offset.get("v") != 1:
-        raise InvalidArgument(f"the checkpoint was written by another version of this source: {offset}")
+    if offset.get("v") != 1 or "row" not in offset:
+        raise InvalidArgument(
+            f"the checkpoint was written by another version of this source, or by another source: {offset}"
+        )
     # Offsets of earlier versions do not name their log.
     if offset.get("log", wal.identity) != wal.identity:
         raise IoError(
