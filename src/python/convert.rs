@@ -322,6 +322,11 @@ fn told(py: Python<'_>, error: &PyErr) -> String {
     if is_ours { error.value(py).to_string() } else { class.to_string() }
 }
 
+/// Names and values as the engine takes them.
+pub(super) fn borrowed(pairs: &[(String, String)]) -> Vec<(&str, &str)> {
+    pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+}
+
 /// An engine result as a Python one.
 pub(super) fn py_result<T>(py: Python<'_>, result: Result<T>) -> PyResult<T> {
     result.map_err(|error| raise(py, &error))

@@ -9,8 +9,7 @@ use pyo3::types::PyBytes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{BadRow, Columns, Cursor, Imported, Naming, Rows, Topics, encode, schema};
 use crate::python::arrow::{import, import_schema};
-use crate::python::convert::py_result;
-use crate::python::sender::borrowed;
+use crate::python::convert::{borrowed, py_result};
 use crate::sync::Mutex;
 
 /// The meaning of payloads, for protocols whose topics have schemas.

@@ -15,7 +15,7 @@ use crate::client::traffic::{LatencyCounts, SendCounts};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{BadRow, Cursor, RowRef, Rows};
-use crate::python::convert::{Payload, py_result};
+use crate::python::convert::{Payload, borrowed, py_result};
 use crate::python::frame::{Form, FrameRows, LeftOut};
 use crate::python::promise::{Caller, OneShot, Waiter};
 use crate::python::runtime::{Native, engine};
@@ -387,10 +387,6 @@ pub(super) fn pairs(properties: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<(Str
     properties.map_or(Ok(Vec::new()), |properties| {
         properties.iter().map(|(name, value)| Ok((name.extract()?, value.extract()?))).collect()
     })
-}
-
-pub(super) fn borrowed(pairs: &[(String, String)]) -> Vec<(&str, &str)> {
-    pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
 fn is_full(error: &Error) -> bool {

@@ -15,12 +15,12 @@ use crate::frame::{Columns, Naming, RowRef, Rows};
 use crate::pulsar::Outgoing;
 use crate::pulsar::schema::Codec;
 use crate::pulsar::schema::SchemaInfo;
-use crate::python::convert::{EventTime, Payload, foreign_receipt, py_result, raise};
+use crate::python::convert::{EventTime, Payload, borrowed, foreign_receipt, py_result, raise};
 use crate::python::frame::{Form, FrameRows, Roles};
 use crate::python::pulsar::message_id::{MessageId, MessageIds};
 use crate::python::pulsar::schema::pair::{Separated, is_separated};
 use crate::python::pulsar::schema::{self, PulsarSchema};
-use crate::python::sender::{Sender, Sink, borrowed, keys_for, pairs, producer_class};
+use crate::python::sender::{Sender, Sink, keys_for, pairs, producer_class};
 use crate::python::sends::{Receipts, Waiting};
 use crate::python::value::IntoPython;
 
