@@ -11,7 +11,7 @@ use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field, Fields, IntervalUnit, Schema, TimeUnit};
 use libfuzzer_sys::fuzz_target;
 use penstock::error::ErrorKind;
-use penstock::frame::{Columns, Cursor, Imported, Rows, Topics, encode};
+use penstock::frame::{Columns, Cursor, Imported, Naming, Rows, Topics, encode};
 use penstock_fuzz::script::Script;
 
 const NAMES: [&str; 5] = ["value", "key", "topic", "properties", "time"];
@@ -184,8 +184,7 @@ fn check(rows: &Rows, batches: &[RecordBatch], columns: &Columns) {
                 assert_eq!(found.null_value, column.is_null(row));
                 assert!(found.payload == value || found.null_value);
             }
-            // A row has a topic instead of a key.
-            if columns.topic.is_none()
+            if !columns.keys_of_bytes
                 && let Some(column) = columns.key.as_deref().and_then(|name| batch.column_by_name(name))
                 && column.data_type() == &DataType::Utf8
             {
@@ -206,17 +205,6 @@ fuzz_target!(|data: &[u8]| {
         2 => Topics::parse("topic").ok(),
         _ => None,
     };
-    let columns = Columns {
-        value: given(0, "value"),
-        json: roles & 2 != 0,
-        schema: None,
-        key: given(2, "key"),
-        topic,
-        properties: given(3, "properties"),
-        event_time: given(4, "time"),
-        first_row: 7,
-        id: (roles & 32 != 0).then(|| ("id".to_owned(), "x".to_owned())),
-    };
     let wanted = 1 + usize::from(form >> 2 & 7);
     let mut batches = Vec::new();
     for _ in 0..1 + (form >> 6 & 1) {
@@ -235,7 +223,32 @@ fuzz_target!(|data: &[u8]| {
         let Ok(batch) = RecordBatch::try_new_with_options(schema, arrays, &options) else { return };
         batches.push(batch);
     }
+    // The last byte of a script, so that inputs of before mean what they did.
+    let more = script.byte();
+    let also = |bit: u8, name: &str| (more >> bit & 1 == 1).then(|| name.to_owned());
+    let columns = Columns {
+        value: given(0, "value"),
+        json: roles & 2 != 0,
+        schema: None,
+        key: given(2, "key"),
+        keys_of_bytes: more & 1 != 0,
+        ordering_key: also(1, "key"),
+        topic,
+        naming: if more & 4 == 0 { Naming::default() } else { Naming::Pulsar },
+        properties: given(3, "properties"),
+        event_time: given(4, "time"),
+        deliver_at: also(3, "time"),
+        message_type: also(4, "topic"),
+        qos: also(5, "time"),
+        retain: also(6, "value"),
+        first_row: 7,
+        id: (roles & 32 != 0).then(|| ("id".to_owned(), "x".to_owned())),
+        sequence: None,
+        leaves_out: more & 128 != 0,
+    };
+    let count: usize = batches.iter().map(RecordBatch::num_rows).sum();
     match encode(Imported::new(batches.clone()), &columns) {
+        Ok(mut rows) if columns.leaves_out => assert_eq!(rows.len() + rows.take_bad().len(), count),
         Ok(rows) => check(&rows, &batches, &columns),
         Err(error) => {
             assert!(
