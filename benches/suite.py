@@ -109,7 +109,7 @@ def _figures(row: Row) -> str:
     line = f"{row['rate']:12,.0f} msg/s {row['cpu']:8.2f} CPU s/M"
     if "cpu_jvm" in row:
         parts = (f"{part} {row[f'cpu_{part}']:.2f}" for part in ("driver", "jvm", "workers"))
-        return f"{line} ({', '.join(parts)})"
+        return f"{line} ({', '.join(parts)}), a worker {row['rss']:.0f} MiB at most"
     if "loop" in row:
         line += f" {row['loop']:8.2f} of it calling thread"
     if "rss" in row:

@@ -255,7 +255,7 @@ def test_an_embedded_url_is_the_broker_in_the_memory_of_this_process() -> None:
         ({"unreadible": "skip"}, "did you mean 'unreadable'"),
         ({"minPartitions": 3}, "no option 'minPartitions'"),
         ({"position": "earliest"}, "no option 'position': use start"),
-        ({"schema": "auto"}, "payloads are columns of bytes"),
+        ({"schema": "auto"}, "decode=true gives values by the schema"),
         ({"type": "shared"}, "no option 'type'"),
         ({"receiver_queue": "many"}, "receiver_queue"),
         ({"connect_timeout": "soon"}, "connect_timeout"),
