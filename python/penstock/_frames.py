@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from . import _native
-from .errors import InvalidArgument
+from .errors import InvalidArgument, Timeout
 
 if TYPE_CHECKING:
-    from ._engine import FrameRoles, FrameRows
+    from ._engine import ArrowBatch, FrameRoles, FrameRows, Waiter
 
 ACK_TIMEOUT = 120.0
 """Default of ``ack_timeout``, the seconds to wait for the broker to acknowledge a lot of rows."""
@@ -146,3 +148,42 @@ def incoming(batch: Any) -> Any:
     except ImportError:
         return batch
     return pyarrow.table(batch)  # pyright: ignore
+
+
+BLOCK_ROWS = 10_000
+"""Most rows of a batch of a range."""
+BLOCK_BYTES = 4 << 20
+"""Most bytes of payload of a batch that has more than one row: it is several times in memory on its way."""
+
+
+def blocks(reader: Any) -> Iterator[ArrowBatch]:
+    """The batches of a range, from the engine's reader, which is closed at the end."""
+    try:
+        pending = reader.read(BLOCK_ROWS, BLOCK_BYTES)
+        while (batch := pending.wait()) is not None:
+            # While the caller works on this one.
+            pending = reader.read(BLOCK_ROWS, BLOCK_BYTES)
+            yield batch
+    finally:
+        reader.close().wait()
+
+
+def answers(pending: Waiter[Any], ack_timeout: float, what: str) -> Any:
+    """The broker's answers to rows.
+
+    Args:
+        pending: waits for them.
+        ack_timeout: longest wait in seconds.
+        what: the rows, for the error.
+
+    Raises:
+        Timeout: they do not come in time.
+    """
+    started = time.monotonic()
+    try:
+        return pending.wait(ack_timeout)
+    except Timeout as error:
+        if time.monotonic() - started < ack_timeout:
+            # The producer's own.
+            raise
+        raise Timeout(f"the broker did not acknowledge {what} within {ack_timeout:g} s") from error

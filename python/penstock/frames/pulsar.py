@@ -16,7 +16,7 @@ from penstock.pulsar.columns import KAFKA, MORE, PULSAR_SPARK, READ_FRAME
 from penstock.pulsar.decoding import Decoding, decoding_of
 from penstock.pulsar.patterns import pattern_parts
 from penstock.pulsar.positions import full_name
-from penstock.pulsar.ranges import DEFAULTS, REFUSED, Plan, Range, refuse_options, rows
+from penstock.pulsar.ranges import DEFAULTS, REFUSED, Plan, Range, rows
 
 from .sources import Request, chosen, listed
 
@@ -42,10 +42,9 @@ class PulsarSource:
     def __init__(self, request: Request) -> None:
         given = READ_FRAME if request.columns is None else None
         self.columns = given or chosen(request.columns, _SETS, (*READ_FRAME, *MORE))
-        refuse_options(request.consumer, "penstock.frames", "start")
+        self._consumer = {**DEFAULTS, **request.options(REFUSED)}
         self._request = request
         self._decoding: Decoding | None = None
-        self._consumer = {**DEFAULTS, **request.options({*REFUSED, "position"})}
         self._own: dict[str, Any] = {
             "startingOffsetsByTimestampStrategy": "latest",
             "readTimeout": request.read_timeout,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
@@ -48,8 +48,19 @@ class Request:
     environment: Mapping[str, Any]
     """Options of consumers in the environment, which may be for others."""
 
-    def options(self, refused: Collection[str]) -> dict[str, Any]:
-        """All options of the consumer, without those of the environment that the source refuses."""
+    def options(self, refused: Mapping[str, str]) -> dict[str, Any]:
+        """All options of the consumer, without those of the environment that have no meaning for ranges.
+
+        Args:
+            refused: options that have none, and why; ``position`` is one of them.
+
+        Raises:
+            InvalidArgument: the caller has given one of them.
+        """
+        refused = {**refused, "position": "use start"}
+        for name in self.consumer:
+            if name in refused:
+                raise InvalidArgument(f"penstock.frames has no option {name!r}: {refused[name]}")
         outside = {name: value for name, value in self.environment.items() if name not in refused}
         return {**outside, **self.consumer}
 

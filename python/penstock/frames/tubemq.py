@@ -11,7 +11,7 @@ from penstock._frames import HEADERS
 from penstock.errors import InvalidArgument
 from penstock.tubemq import offsets, positions
 from penstock.tubemq.columns import KAFKA, MORE, READ_FRAME
-from penstock.tubemq.ranges import NO_TIMES, REFUSED, Plan, Range, refuse_options, rows
+from penstock.tubemq.ranges import NO_TIMES, REFUSED, Plan, Range, rows
 
 from .sources import Request, chosen, listed
 
@@ -33,11 +33,10 @@ class TubeMqSource:
     def __init__(self, request: Request) -> None:
         given = READ_FRAME if request.columns is None else None
         self.columns = given or chosen(request.columns, _SETS, (*READ_FRAME, *MORE))
-        refuse_options(request.consumer, "penstock.frames", "start")
+        filters = request.options(REFUSED).get("filters")
         if request.values.decode:
             raise InvalidArgument("decode: topics of TubeMQ have no schemas, so their payloads are bytes")
         self._request = request
-        filters = request.options({*REFUSED, "position"}).get("filters")
         self._filters = None if filters is None else positions.filters(filters)
         self._own: dict[str, Any] = {
             "subscribe": ",".join(_topics(request.topic)),

@@ -267,16 +267,7 @@ class _Sending:
         return self.rows - before
 
     def _settle_one(self, pending: Waiter[Any]) -> None:
-        started = time.monotonic()
-        try:
-            answers = pending.wait(self._ack_timeout)
-        except Timeout as error:
-            if time.monotonic() - started < self._ack_timeout:
-                # The producer's own.
-                raise
-            raise Timeout(
-                f"the broker did not acknowledge a lot of rows within {self._ack_timeout:g} s"
-            ) from error
+        answers = _frames.answers(pending, self._ack_timeout, "a lot of rows")
         self.rows += len(answers)
         # MQTT answers with reason codes, which are numbers.
         if not isinstance(answers[0], int):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock._frames import blocks
 from penstock._native import MessageId, PulsarMessage
 from penstock.errors import DataLost, InvalidArgument, Timeout, TopicNotFound
 
@@ -88,23 +89,6 @@ def _resolved(client: PulsarClient, consumer: Mapping[str, Any]) -> dict[str, An
     """Checked options of a consumer. They are all that there are: the environment may have others, for other
     consumers."""
     return client._defaults.protocol.resolve("consumer", dict(consumer), {})
-
-
-def refuse_options(consumer: Mapping[str, Any], owner: str, start: str) -> None:
-    """Checks that options of a consumer have a meaning for ranges.
-
-    Args:
-        consumer: the options.
-        owner: who reads, for the error.
-        start: name of the option of the owner that says where reading begins.
-
-    Raises:
-        InvalidArgument: one has none.
-    """
-    refused = {**REFUSED, "position": f"use {start}"}
-    for name in consumer:
-        if name in refused:
-            raise InvalidArgument(f"{owner} has no option {name!r}: {refused[name]}")
 
 
 @dataclass(frozen=True)
@@ -608,12 +592,6 @@ def _of(part: Part, given: Mapping[str, dict[int, Any]]) -> Any:
     return None
 
 
-ROWS = 10_000
-"""Most rows of a batch."""
-BYTES = 4 << 20
-"""Most bytes of payload of a batch that has more than one row: it is several times in memory on its way."""
-
-
 def rows(
     client: PulsarClient,
     part: Range,
@@ -648,14 +626,7 @@ def rows(
     span = (part.topic, part.start, part.inclusive, part.end)
     try:
         reader = client._native.range(*span, columns, timeout, fails_on_loss, options, values).wait()
-        try:
-            pending = reader.read(ROWS, BYTES)
-            while (batch := pending.wait()) is not None:
-                # While the caller works on this one.
-                pending = reader.read(ROWS, BYTES)
-                yield batch
-        finally:
-            reader.close().wait()
+        yield from blocks(reader)
     except TopicNotFound as error:
         if fails_on_loss:
             raise DataLost(f"the topic was deleted before it was read: {error}", topic=part.topic) from error

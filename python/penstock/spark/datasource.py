@@ -36,7 +36,7 @@ from .sources.mqtt import MqttStreamReader, source_config, spark_schema
 from .sources.pulsar_stream import PulsarStreamReader
 from .sources.reading import Form, ReadConfig, Source, read_config, row_schema
 from .sources.tubemq_stream import TubeMqStreamReader
-from .spark_options import without_those_of_spark
+from .spark_options import spelled, spellings, without_those_of_spark
 
 if TYPE_CHECKING:
     _StreamBase = DataSourceStreamWriter
@@ -124,19 +124,9 @@ class PenstockDataSource(DataSource):
 
 
 def _config(options: dict[str, Any], schema: Any) -> SinkConfig:
-    """The configuration of a write. Names of options do not depend on case or underscores: Spark hands them
-    over in lower case, and ``onBadRow`` is as usual in Spark as ``on_bad_row`` is in Python."""
-    known = {_plain(name): name for name in ("url", "topic", *ARGUMENTS)}
-    given: dict[str, Any] = {}
-    rest: dict[str, Any] = {}
-    for name, value in options.items():
-        argument = known.get(_plain(name))
-        if argument is None:
-            rest[name.lower()] = value
-        elif argument in given:
-            raise InvalidArgument(f"option {argument!r} is given twice, once as {name!r}")
-        else:
-            given[argument] = value
+    """The configuration of a write."""
+    rest = spelled(options, spellings(("url", "topic", *ARGUMENTS)))
+    given = {name: rest.pop(name) for name in ("url", "topic", *ARGUMENTS) if name in rest}
     url, topic = given.pop("url", None), given.pop("topic", None)
     if not topic and "topic_column" not in given:
         raise InvalidArgument('option "topic" is missing')
@@ -144,10 +134,6 @@ def _config(options: dict[str, Any], schema: Any) -> SinkConfig:
     check_order_is_stated(config)
     check_rows(schema, "DataFrame")
     return fitted(config, schema, "DataFrame")
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "")
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from penstock import _frames, _native
 from penstock._frames import ACK_TIMEOUT
-from penstock.errors import Error, InvalidArgument, MessageTooLarge, Timeout, Unsupported
+from penstock.errors import Error, InvalidArgument, MessageTooLarge, Unsupported
 
 from . import batches, errors, letters, pool
 from .columns import check_rows, fitted
@@ -282,29 +282,14 @@ class _Writing:
         config, total = self._config, self._total
         lot = self._pending.popleft()
         for waiter, _ in lot.parts:
-            total.add(self._waited(waiter, "a lot of rows"), counts_repeated=self._sequence is not None)
+            answers = _frames.answers(waiter, config.ack_timeout, "a lot of rows")
+            total.add(answers, counts_repeated=self._sequence is not None)
         total.bytes += lot.bytes
         for number, why, size in lot.bad():
             total.bytes -= size
             total.bad(number, why)
             if config.on_bad_row == "dead_letter":
                 self._send_dead(lot.rows.slice(number - lot.first, 1), number, why)
-
-    def _waited(self, waiter: Waiter[Any], what: str) -> Any:
-        """The answers of the broker.
-
-        Raises:
-            Timeout: it did not give them within ``ack_timeout``.
-        """
-        limit = self._config.ack_timeout
-        started = time.monotonic()
-        try:
-            return waiter.wait(limit)
-        except Timeout as error:
-            if time.monotonic() - started < limit:
-                # The producer's own.
-                raise
-            raise Timeout(f"the broker did not acknowledge {what} within {limit:g} s") from error
 
     def _send_dead(self, row: Any, number: int, why: str) -> None:
         """Sends a row that could not be sent to the topic for such rows."""
@@ -318,7 +303,11 @@ class _Writing:
         for payload in letters.payloads_of(row, config):
             try:
                 rows = letters.encoded(payload, properties, config.protocol)
-                self._waited(self._producers.dead().submit_rows(rows), f"row {number}, a dead letter,")
+                _frames.answers(
+                    self._producers.dead().submit_rows(rows),
+                    config.ack_timeout,
+                    f"row {number}, a dead letter,",
+                )
                 return
             except MessageTooLarge as error:
                 too_large = error

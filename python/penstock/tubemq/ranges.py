@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from penstock._frames import blocks
 from penstock.errors import DataLost, InvalidArgument, TopicNotFound
 
 from .offsets import UNIT, WHOLE, Where
@@ -34,23 +35,6 @@ REFUSED = {
     "poll_interval": "a reader reads to an end that is known",
 }
 """Options of consumers that ranges do not have, and why."""
-
-
-def refuse_options(consumer: Mapping[str, Any], owner: str, start: str) -> None:
-    """Checks that options of a consumer have a meaning for ranges.
-
-    Args:
-        consumer: the options.
-        owner: who reads, for the error.
-        start: name of the option of the owner that says where reading begins.
-
-    Raises:
-        InvalidArgument: one has none.
-    """
-    refused = {**REFUSED, "position": f"use {start}"}
-    for name in consumer:
-        if name in refused:
-            raise InvalidArgument(f"{owner} has no option {name!r}: {refused[name]}")
 
 
 @dataclass(frozen=True)
@@ -259,12 +243,6 @@ def _where_of(part: Part, given: Any, default: Where) -> Where:
     return offsets.get(part.key, offsets.get(WHOLE, default))
 
 
-ROWS = 10_000
-"""Most rows of a batch."""
-BYTES = 4 << 20
-"""Most bytes of payload of a batch that has more than one row: it is several times in memory on its way."""
-
-
 def rows(
     client: TubeMqClient,
     part: Range,
@@ -297,11 +275,4 @@ def rows(
     reader = client._native.range(
         *span, columns, timeout, fails_on_loss, types or set(), groups or GROUPS
     ).wait()
-    try:
-        pending = reader.read(ROWS, BYTES)
-        while (batch := pending.wait()) is not None:
-            # While the caller works on this one.
-            pending = reader.read(ROWS, BYTES)
-            yield batch
-    finally:
-        reader.close().wait()
+    yield from blocks(reader)

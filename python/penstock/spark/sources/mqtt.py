@@ -30,6 +30,7 @@ from penstock.errors import InvalidArgument, IoError, Unsupported
 from penstock.options import Option
 from penstock.spark.arrow import arrow_schema
 from penstock.spark.config import inherited_for, travelling
+from penstock.spark.spark_options import spelled, spellings
 
 from .stream import StreamReader
 from .wal import Log, Slice, spread
@@ -72,6 +73,12 @@ OPTIONS: dict[str, Option] = {
     ),
     "subscription": Option(str, None, "Group of a shared subscription."),
 }
+_SPELLINGS = {
+    **spellings(("topic", *OPTIONS)),
+    # As those of Kafka's source.
+    "subscribe": "topic",
+    "maxoffsetspertrigger": "max_rows_per_trigger",
+}
 RECEIVE_MAXIMUM = 1000
 """Default of ``receive_maximum``: what is in flight when the query ends is delivered again. Brokers exceed it
 behind a burst; from 32,768 unacknowledged messages on the client does not read the socket."""
@@ -106,7 +113,7 @@ def source_config(options: dict[str, Any]) -> SourceConfig:
         InvalidArgument: an unknown or missing option, a bad value, or a secret as plain text.
         Unsupported: a URL of another protocol, or an option that contradicts how the source works.
     """
-    options = _named(options)
+    options = spelled(options, _SPELLINGS)
     base, inherited = inherited_for(options.pop("url", None))
     if protocols.of(base).key != "mqtt":
         raise Unsupported("the streaming source is for MQTT URLs")
@@ -146,25 +153,6 @@ def source_config(options: dict[str, Any]) -> SourceConfig:
         consumer=travelling("mqtt.consumer", {**inherited["consumer"], **consumer}),
         **values,
     )
-
-
-def _named(given: dict[str, Any]) -> dict[str, Any]:
-    """The options by their names here. Those of the source may be written as Spark's are
-    (``maxRowsPerTrigger``), and two have the names of Kafka's source, too.
-
-    Raises:
-        InvalidArgument: an option is given twice.
-    """
-    known = {name.replace("_", ""): name for name in ("topic", *OPTIONS)}
-    known |= {"subscribe": "topic", "maxoffsetspertrigger": "max_rows_per_trigger"}
-    named: dict[str, Any] = {}
-    for given_name, value in given.items():
-        plain = given_name.lower().replace("_", "")
-        name = known.get(plain, given_name.lower())
-        if name in named:
-            raise InvalidArgument(f"option {name!r} is given twice, once as {given_name!r}")
-        named[name] = value
-    return named
 
 
 def _own(name: str, given: dict[str, Any]) -> Any:

@@ -27,12 +27,10 @@ from penstock.pulsar import MessageId
 from penstock.pulsar.ranges import Part, Plan, Range, before, place, side_by_side, whole
 
 from .pulsar import batches
-from .reading import ReadConfig, wanted
+from .reading import ReadConfig
 from .stream import ASK, LOOK, Driver, PositionReader
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from penstock.pulsar.blocking import PulsarClient, PulsarConsumer
 
 _EARLIEST = "earliest"
@@ -41,11 +39,6 @@ _EARLIEST = "earliest"
 
 class PulsarStreamReader(PositionReader):
     """The reader of a query. Positions are the ids of messages as text."""
-
-    def __init__(self, config: ReadConfig, schema: StructType) -> None:
-        super().__init__(config.own)
-        self._config = config
-        self._columns = wanted(config, schema)
 
     def _open(self) -> Driver:
         return _Driver(self._config)

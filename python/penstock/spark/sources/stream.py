@@ -14,7 +14,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from penstock.errors import DataLost, InvalidArgument
 from penstock.spark.shipping import Shipped
 
+from .reading import ReadConfig, wanted
+
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     _AvailableNow = object
 else:
     try:
@@ -101,8 +105,10 @@ class PositionReader(StreamReader):
     """A streaming source whose offsets have a position for each partition. On the driver it lives as long as
     the query; on executors it reads ranges."""
 
-    def __init__(self, own: dict[str, Any]) -> None:
-        self._own = own
+    def __init__(self, config: ReadConfig, schema: StructType) -> None:
+        self._config = config
+        self._columns = wanted(config, schema)
+        self._own = own = config.own
         self._max_rows = own["maxOffsetsPerTrigger"]
         self._max_bytes = own.get("maxBytesPerTrigger")
         self._driver: Driver | None = None

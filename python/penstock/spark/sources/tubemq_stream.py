@@ -28,13 +28,11 @@ from penstock.errors import DataLost, Error, NotAllowed, ServiceNotReady
 from penstock.tubemq.offsets import UNIT
 from penstock.tubemq.ranges import Part, Plan, Range, Tail, beyond
 
-from .reading import ReadConfig, wanted
+from .reading import ReadConfig
 from .stream import ASK, LOOK, Driver, PositionReader
 from .tubemq import batches
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from penstock.tubemq.blocking import TubeMqClient
 
 log = logging.getLogger("penstock.spark")
@@ -42,11 +40,6 @@ log = logging.getLogger("penstock.spark")
 
 class TubeMqStreamReader(PositionReader):
     """The reader of a query. Positions are offsets, by the name of the topic and that of the partition."""
-
-    def __init__(self, config: ReadConfig, schema: StructType) -> None:
-        super().__init__(config.own)
-        self._config = config
-        self._columns = wanted(config, schema)
 
     def _open(self) -> Driver:
         return _Driver(self._config)
