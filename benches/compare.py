@@ -142,7 +142,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     results: list[dict[str, Any]] = []
-    failed = 0
+    failures = 0
     with tempfile.TemporaryDirectory() as folder:
         compile_peer(folder)
         ours, other = Build(ROOT), Build(options.other.resolve())
@@ -154,7 +154,7 @@ def main() -> None:
             except Failed as error:
                 # The other build may not have what the case needs. The rows behind it are measured.
                 print(f"{row.name:42} no figure: {error}", flush=True)
-                failed += 1
+                failures += 1
                 continue
             results.append(result)
             mark = "" if result["ratio"] >= LEVEL else "  SLOWER"
@@ -164,8 +164,8 @@ def main() -> None:
                 flush=True,
             )
     Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
-    if failed:
-        raise SystemExit(f"{failed} rows have no figure")
+    if failures:
+        raise SystemExit(f"{failures} measurements failed")
 
 
 if __name__ == "__main__":
