@@ -10,6 +10,7 @@ from penstock import blocking, errors
 from penstock.spark import register, write
 from penstock.spark.config import sink_config
 from penstock.spark.driver import ROWS_PER_MESSAGE, _arrow_batches, _short_messages
+from penstock.spark.spark_options import as_texts, without_text
 
 from support.waiting import eventually
 
@@ -157,3 +158,77 @@ def test_the_option_for_reports_overwrites_no_file(spark, embedded, topic, tmp_p
     writer.options(url=embedded.url, topic=topic, value="value", _report=str(precious)).save()
     assert precious.read_text() == "precious"
     assert len(values(embedded.url, topic, 3)) == 3
+
+
+def test_record_batches_are_limited_by_bytes_where_spark_counts_them(spark, embedded, topic, monkeypatch):
+    """Spark's default are 64 MiB, which a worker would have several times."""
+    from penstock.spark import driver
+
+    seen = []
+    through = driver._lowered
+
+    def noted(session, name, limit):
+        seen.append((name, limit))
+        return through(session, name, limit)
+
+    monkeypatch.setattr(driver, "_lowered", noted)
+    before = spark.conf.get(driver.BYTES_CONF)
+    frame = spark.range(3).selectExpr("cast(id as string) value")
+    assert write(frame, embedded.url, topic, value="value").rows == 3
+    assert seen == [(driver.BYTES_CONF, 8 << 20)]
+    assert spark.conf.get(driver.BYTES_CONF) == before
+    assert [driver._counts_bytes(version) for version in ("4.0.5", "4.1.0", "4.3.0-SNAPSHOT", "5.0")] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize(("before", "during"), [("4m", "4000000"), ("64m", str(8 << 20)), ("9", "9")])
+def test_a_lower_limit_of_the_user_is_kept(spark, before, during):
+    from penstock.spark import driver
+
+    was = spark.conf.get(driver.BYTES_CONF)
+    spark.conf.set(driver.BYTES_CONF, before)
+    try:
+        with _short_messages(spark, of_data_source=True):
+            assert spark.conf.get(driver.BYTES_CONF) == during
+        assert spark.conf.get(driver.BYTES_CONF) == before
+    finally:
+        spark.conf.set(driver.BYTES_CONF, was)
+
+
+def test_options_that_no_text_stands_for_are_known():
+    options = {
+        "token": lambda: "x",
+        "lookup_properties": {"a": "b,c"},
+        "connect_timeout": 1e-5,
+        "tls_pin": ["ab" * 32, "cd" * 32],
+        "properties": None,
+        "operation_timeout": "30s",
+        "compression": "zstd",
+        "batching": False,
+    }
+    config = sink_config("pulsar://h", "t", options, value="v")
+    assert sorted(without_text(config)) == ["connect_timeout", "lookup_properties", "token"]
+    with pytest.raises(errors.InvalidArgument, match="texts only"):
+        as_texts(config)
+    kept = sink_config(
+        "pulsar://h", "t", {name: options[name] for name in ("tls_pin", "batching")}, value="v"
+    )
+    again = sink_config("pulsar://h", "t", as_texts(kept), value="v")
+    assert (again.client, again.producer) == (kept.client, kept.producer)
+
+
+def test_a_secret_need_not_be_known_to_the_process_that_spark_plans_in(spark, embedded, topic, monkeypatch):
+    """It is set after the JVM began, whose processes do not have it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    monkeypatch.setenv("PENSTOCK_LATE", "canary")
+    frame = spark.range(3).selectExpr("cast(id as string) value")
+    with pytest.raises(errors.InvalidArgument, match=r"a Spark task failed.*PENSTOCK_LATE is not set"):
+        write(frame, embedded.url, topic, value="value", token="env:PENSTOCK_LATE")
+    # No task, nothing that needs it.
+    empty = frame.where(F.lit(False))
+    assert write(empty, embedded.url, topic, value="value", token="env:PENSTOCK_LATE").rows == 0

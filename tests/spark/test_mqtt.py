@@ -54,8 +54,8 @@ def texts(rows):
 
 @pytest.fixture(params=["batches", "data source"])
 def door(request, monkeypatch):
-    if request.param == "data source":
-        monkeypatch.setattr("penstock.spark.driver._batch_schema", lambda df: None)
+    if request.param == "batches":
+        monkeypatch.setattr("penstock.spark.driver._through_source", lambda config: False)
     return request.param
 
 

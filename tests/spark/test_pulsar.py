@@ -111,9 +111,11 @@ def test_the_data_source(spark, embedded, frame, topic):
         writer.mode("overwrite").save()
 
 
-def test_where_the_jvm_gives_no_batches_the_data_source_writes(embedded, frame, topic, monkeypatch):
-    monkeypatch.setattr("penstock.spark.driver._batch_schema", lambda df: None)
-    report = write(frame, embedded.url, topic, value="value", key="shop")
+def test_a_plain_job_writes_what_a_data_source_cannot_be_told(embedded, frame, topic, monkeypatch):
+    monkeypatch.setattr("penstock.spark.datasource.write_through", None)
+    # Text for properties cannot contain commas.
+    options = {"lookup_properties": {"where": "here, there"}}
+    report = write(frame, embedded.url, topic, value="value", key="shop", **options)
     assert report.rows == ROWS
     assert sorted(part.partition for part in report.partitions) == [0, 1, 2]
     assert len(read(embedded.url, topic, ROWS)) == ROWS
@@ -151,8 +153,8 @@ def test_a_key_that_is_not_text_is_refused_and_its_rows_are_not_sent(spark, embe
 
 @pytest.mark.parametrize("door", ["batches", "data source"])
 def test_an_error_of_a_task_is_the_packages_own(embedded, frame, plain_topic, monkeypatch, door):
-    if door == "data source":
-        monkeypatch.setattr("penstock.spark.driver._batch_schema", lambda df: None)
+    if door == "batches":
+        monkeypatch.setattr("penstock.spark.driver._through_source", lambda config: False)
     from pyspark.sql import functions as F  # noqa: N812
 
     large = frame.where("id = 3").select(F.repeat(F.lit("x"), 6 << 20).alias("value"))

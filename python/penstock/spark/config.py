@@ -144,15 +144,22 @@ def _is_reference(value: Any) -> bool:
     return isinstance(value, str) and value.startswith(("env:", "file:"))
 
 
-def travelling(scope: str, given: dict[str, Any]) -> dict[str, Any]:
+def travelling(scope: str, given: dict[str, Any], *, with_secrets: bool = True) -> dict[str, Any]:
     """Options in the form that is sent to workers: resolved here, so that a CA file need not exist on the
-    workers, except secrets, which stay references."""
-    resolved = protocols.resolve(scope, given)
+    workers, except secrets, which stay references. Those are looked up, to find a mistake early, unless this
+    process need not have them."""
+    table = protocols.table(scope)
+    looked_up = {
+        name: value
+        for name, value in given.items()
+        if with_secrets or not (table[name].secret and _is_reference(value))
+    }
+    resolved = protocols.resolve(scope, looked_up)
     result: dict[str, Any] = {}
     for name, value in given.items():
         if value is None:
             continue
-        if not protocols.table(scope)[name].secret:
+        if not table[name].secret:
             result[name] = resolved[name]
         elif callable(value) or _is_reference(value):
             result[name] = value
@@ -251,8 +258,12 @@ def sink_config(
     stable_order: bool | str = False,
     on_bad_row: str | None = None,
     dead_letter_topic: str | None = None,
+    with_secrets: bool = True,
 ) -> SinkConfig:
     """Makes the configuration, and checks everything that can be checked without a broker.
+
+    Args:
+        with_secrets: whether this process has to have the secrets that options refer to.
 
     Raises:
         InvalidArgument: an unknown option, a bad value, a secret as plain text, or an ``embedded:`` URL.
@@ -283,7 +294,7 @@ def sink_config(
     elif qos_column or retain_column:
         title = protocols.PROTOCOLS[protocol].title
         raise Unsupported(f"{title} has no QoS and no retained messages: leave out qos_column, retain_column")
-    client = travelling(scopes[0], {**inherited["client"], **clients})
+    client = travelling(scopes[0], {**inherited["client"], **clients}, with_secrets=with_secrets)
     delivery = _one_of("delivery", delivery, "at-least-once", "idempotent")
     on_bad_row = _one_of("on_bad_row", on_bad_row, "fail", "skip", "dead_letter")
     if (on_bad_row == "dead_letter") != (dead_letter_topic is not None):
@@ -300,7 +311,7 @@ def sink_config(
         raise InvalidArgument("batch_id needs write_id=, the name of the write in all batches")
     if protocol == "tubemq" and any(sign in f"{id_property}{write_id}" for sign in ",="):
         raise InvalidArgument("TubeMQ attributes contain neither ',' nor '=': change id_property or write_id")
-    producer = travelling(scopes[1], {**inherited["producer"], **producers})
+    producer = travelling(scopes[1], {**inherited["producer"], **producers}, with_secrets=with_secrets)
     if producer.get("initial_sequence_id") is not None:
         # The broker would take the rows of a second write for repetitions of the first.
         raise Unsupported(

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -36,7 +38,7 @@ from .sources.mqtt import MqttStreamReader, source_config, spark_schema
 from .sources.pulsar_stream import PulsarStreamReader
 from .sources.reading import Form, ReadConfig, Source, read_config, row_schema
 from .sources.tubemq_stream import TubeMqStreamReader
-from .spark_options import spelled, spellings, without_those_of_spark
+from .spark_options import as_texts, spelled, spellings, without_those_of_spark
 
 if TYPE_CHECKING:
     _StreamBase = DataSourceStreamWriter
@@ -69,7 +71,8 @@ class PenstockDataSource(DataSource):
             raise Unsupported('a topic cannot be overwritten: use mode("append")')
         options: dict[str, Any] = dict(self.options)
         report = options.pop("_report", None)
-        return _Writer(_config(options, schema), report)
+        # A write by penstock.spark.write has been checked on the driver, whose process is another one.
+        return _Writer(_config(options, schema, with_secrets=report is None), report)
 
     def schema(self) -> Any:
         """The schema of the rows of the source."""
@@ -123,14 +126,14 @@ class PenstockDataSource(DataSource):
         return _StreamWriter(config, schema)
 
 
-def _config(options: dict[str, Any], schema: Any) -> SinkConfig:
+def _config(options: dict[str, Any], schema: Any, *, with_secrets: bool = True) -> SinkConfig:
     """The configuration of a write."""
     rest = spelled(options, spellings(("url", "topic", *ARGUMENTS)))
     given = {name: rest.pop(name) for name in ("url", "topic", *ARGUMENTS) if name in rest}
     url, topic = given.pop("url", None), given.pop("topic", None)
     if not topic and "topic_column" not in given:
         raise InvalidArgument('option "topic" is missing')
-    config = sink_config(url, topic, rest, **given)
+    config = sink_config(url, topic, rest, **given, with_secrets=with_secrets)
     check_order_is_stated(config)
     check_rows(schema, "DataFrame")
     return fitted(config, schema, "DataFrame")
@@ -217,14 +220,14 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
     Raises:
         InvalidArgument: an option that only a classic driver can pass to its workers.
     """
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F  # noqa: N812
-
-    seen = Observation()
+    texts = as_texts(config)
+    seen = None
+    if not hasattr(df, "_jdf"):
+        seen = Observation()
+        df = df.observe(seen, F.count(F.lit(1)).alias("rows"))
     with tempfile.NamedTemporaryFile(mode="w+", prefix="penstock-report-") as file:
         file.write(_REPORT_TO_COME)
         file.flush()
-        writer = df.observe(seen, F.count(F.lit(1)).alias("rows")).write.format("penstock").mode("append")
         options = {
             "url": config.url,
             "_report": file.name,
@@ -239,27 +242,12 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
         options = {
             name: value for name, value in arguments.items() if value is not None and value is not False
         } | options
-        for name, value in {**config.client, **config.producer}.items():
-            options[name] = _as_text(name, value)
         try:
-            writer.options(**options).save()
+            df.write.format("penstock").mode("append").options(**options, **texts).save()
         except Exception as error:
             raise errors.of_task(error) from error
         text = Path(file.name).read_text()
     seconds = time.monotonic() - started
-    if text != _REPORT_TO_COME:
-        return WriteReport.of([_from_json(value, config.protocol) for value in json.loads(text)], seconds)
-    return WriteReport(rows=int(seen.get["rows"]), bytes=0, seconds=seconds, retries=0, partitions=())
-
-
-def _as_text(name: str, value: Any) -> str:
-    """An option as text, which is all that a data source accepts."""
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, dict):
-        return ",".join(f"{key}={part}" for key, part in value.items())
-    if callable(value):
-        raise InvalidArgument(
-            f'{name!r} is a callable, which a data source cannot pass on: use "env:NAME" or "file:PATH"'
-        )
-    return str(value)
+    if seen is not None and text == _REPORT_TO_COME:
+        return WriteReport(rows=int(seen.get["rows"]), bytes=0, seconds=seconds, retries=0, partitions=())
+    return WriteReport.of([_from_json(value, config.protocol) for value in json.loads(text)], seconds)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
+from penstock import parse
 from penstock._frames import ACK_TIMEOUT
 from penstock.errors import Unsupported
 
@@ -23,6 +24,7 @@ from .pool import client_options
 from .report import PartitionReport, WriteReport
 from .shipping import travels_by_value
 from .sink import PartitionWriter
+from .spark_options import without_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,8 +34,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.spark")
 
 ROWS_PER_MESSAGE = 256
-"""Rows in an Arrow message of the JVM, which costs it the same 20 µs whether it has few rows or many. A heap
-of 1 GiB holds the messages of two tasks with rows of 1 MB; it did not hold 512 rows of them."""
+"""Rows in an Arrow message of the JVM where it does not count bytes. A message costs it the same 20 µs
+whether it has few rows or many. A heap of 1 GiB holds the messages of two tasks with rows of 1 MB; it did not
+hold 512 rows of them."""
+BYTES_PER_MESSAGE = 8 << 20
+"""Bytes in one where it does: the data source of Spark 4.1 and newer."""
+ROWS_CONF = "spark.sql.execution.arrow.maxRecordsPerBatch"
+BYTES_CONF = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 _OBSERVED = re.compile(r"^[\s:+\-!*]*CollectMetrics ", re.MULTILINE)
 """The node of ``df.observe()`` in the text of a plan."""
@@ -167,13 +174,13 @@ def write(
     df = _shape(df, config)
     session = df.sparkSession
     with _job_description(session, f"penstock: write to {topic or topic_column}"):
-        schema = _batch_schema(df)
+        schema = None if _through_source(config) else _batch_schema(df)
         if schema is None:
-            log.debug("the JVM gives no Arrow batches here: writing through the data source")
             register(session)
             from .datasource import write_through
 
-            return write_through(df, config, started)
+            with _short_messages(session, of_data_source=True):
+                return write_through(df, config, started)
         try:
             # The first of these runs the shuffles below the frame. What they raise is the job's failure.
             messages = _arrow_batches(df)
@@ -276,10 +283,18 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def _through_source(config: SinkConfig) -> bool:
+    """Whether the data source writes the frame: it runs as a query of Spark, with the commit coordinator,
+    metrics and lineage. It is handed texts only; with other options, and PySpark 3.5, a plain job writes."""
+    import pyspark_penstock
+
+    return pyspark_penstock.HAS_DATA_SOURCES and not without_text(config)
+
+
 def _batch_schema(df: Any) -> bytes | None:
-    """The schema of the Arrow batches that the JVM makes of the frame, or ``None`` if the data source has to
-    write it: with Spark Connect, for types that have no Arrow type, and for an observed frame, whose metrics
-    Spark reports for its own writes only. Nothing is computed for the answer."""
+    """The schema of the Arrow batches that the JVM makes of the frame for a plain job, or ``None`` if only
+    the data source can write it: with Spark Connect, for types that have no Arrow type, and for an observed
+    frame, whose metrics Spark reports for its own writes only. Nothing is computed for the answer."""
     if not hasattr(df, "_jdf") or _OBSERVED.search(df._jdf.queryExecution().analyzed().toString()):
         return None
     if has_map_without_entries(df.schema):
@@ -309,29 +324,50 @@ def _arrow_batches(df: Any) -> Any:
 
 
 class _Shortened:
-    """A session whose Arrow messages are short for now."""
+    """A setting of a session that has a lower value for now."""
 
     def __init__(self, before: str) -> None:
         self.before = before
         self.users = 0
 
 
-_shortened: dict[int, _Shortened] = {}
+_shortened: dict[tuple[int, str], _Shortened] = {}
 _shortening = threading.Lock()
 
 
+def _short_messages(session: Any, *, of_data_source: bool = False) -> contextlib.AbstractContextManager[None]:
+    """Lets the JVM make Arrow messages of a few rows, or of few bytes where it counts them. Otherwise 10,000
+    rows of 100 KiB would be one message of 1 GB, three times on its heap. The workers put them together
+    again."""
+    if of_data_source and _counts_bytes(session.version):
+        return _lowered(session, BYTES_CONF, BYTES_PER_MESSAGE)
+    return _lowered(session, ROWS_CONF, ROWS_PER_MESSAGE)
+
+
+def _counts_bytes(version: str) -> bool:
+    """Whether this version of Spark limits the bytes that it passes to Python at a time. 4.0 has the setting,
+    and does not look at it."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2]) >= (4, 1)
+
+
+def _number(value: str) -> int:
+    """The number of a setting such as ``"10000"`` or ``"64m"``; 0 for ``"-1"``, no limit."""
+    try:
+        return parse.size(value)
+    except ValueError:
+        return 0
+
+
 @contextlib.contextmanager
-def _short_messages(session: Any) -> Generator[None, None, None]:
-    """Lets the JVM make Arrow messages of a few rows. It counts rows only, not bytes, so that 10,000 rows of
-    100 KiB would be one message of 1 GB, three times on its heap. The workers put them together again."""
-    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    key = id(session)
+def _lowered(session: Any, name: str, limit: int) -> Generator[None, None, None]:
+    """The session with a setting of at most ``limit``; 0 and less are no limit. Several writes may run in it
+    at once: the last to end sets it back."""
+    key = id(session), name
     with _shortening:
         state = _shortened.get(key)
         if state is None:
             state = _shortened[key] = _Shortened(session.conf.get(name))
-            before = int(state.before)
-            session.conf.set(name, str(min(before, ROWS_PER_MESSAGE) if before > 0 else ROWS_PER_MESSAGE))
+            session.conf.set(name, str(min(_number(state.before) or limit, limit)))
         state.users += 1
     try:
         yield

@@ -9,7 +9,7 @@ import datetime
 import itertools
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 MESSAGES_PER_LOT = 40
 BYTES_PER_LOT = 16 << 20
 """Arrow messages of the JVM, and bytes of them, that are passed to the engine in one call."""
+BYTES_TO_GATHER = 1 << 20
+"""Bytes of a record batch from which on it is not copied to be put together with others."""
 ROWS_PER_CALL = 2000
 """Plain Rows passed to the engine in one call."""
 LOTS_IN_FLIGHT = 8
@@ -116,7 +118,7 @@ class PartitionWriter(Shipped):
                 raise InvalidArgument("Arrow IPC messages need arrow_schema, their serialised schema")
             yield from _larger(rows, self.arrow_schema)
         elif hasattr(first, "__arrow_c_array__"):
-            yield from rows
+            yield from _gathered(rows)
         else:
             while chunk := list(itertools.islice(rows, ROWS_PER_CALL)):
                 yield chunk
@@ -334,17 +336,29 @@ def _larger(messages: Iterator[Any], schema: bytes) -> Iterator[Any]:
     acknowledgement of a lot; one stream of many messages is read faster than each of them."""
     import pyarrow as pa
 
-    while chunk := _chunk(messages):
+    while chunk := _chunk(messages, len):
         table = pa.ipc.open_stream(pa.py_buffer(b"".join([schema, *chunk]))).read_all()
         yield table.combine_chunks()
 
 
-def _chunk(messages: Iterator[Any]) -> list[Any]:
+def _gathered(found: Iterator[Any]) -> Iterator[Any]:
+    """Short record batches as large tables, for the same reason, and others as they are."""
+    import pyarrow as pa
+
+    for first in found:
+        if first.num_rows >= ROWS_PER_CALL or first.nbytes >= BYTES_TO_GATHER:
+            yield first
+            continue
+        chunk = _chunk(itertools.chain([first], found), lambda batch: batch.nbytes)
+        yield pa.Table.from_batches(chunk).combine_chunks() if len(chunk) > 1 else first
+
+
+def _chunk(messages: Iterator[Any], size_of: Callable[[Any], int]) -> list[Any]:
     chunk: list[Any] = []
     size = 0
     for message in messages:
         chunk.append(message)
-        size += len(message)
+        size += size_of(message)
         if size >= BYTES_PER_LOT or len(chunk) >= MESSAGES_PER_LOT:
             break
     return chunk

@@ -1,11 +1,16 @@
-"""The options that Spark's builders set, or that Spark reads itself. It hands them to data sources, too."""
+"""Options as Spark hands them to data sources: as texts, in lower case, beside those of its own builders."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.errors import InvalidArgument
+
+from .config import travelling
+
+if TYPE_CHECKING:
+    from .config import SinkConfig
 
 OF_SPARK = frozenset({"path", "paths", "checkpointlocation", "queryname", "mergeschema"})
 """In lower case: of ``load(path)``, ``save(path)``, ``start(path)``, ``load([path, ...])`` and
@@ -44,3 +49,45 @@ def _plain(name: str) -> str:
 def without_those_of_spark(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that are for the data source."""
     return {name: value for name, value in options.items() if name.lower() not in OF_SPARK}
+
+
+def as_texts(config: SinkConfig) -> dict[str, str]:
+    """The options of client and producer for a data source.
+
+    Raises:
+        InvalidArgument: one has a value that no text stands for.
+    """
+    if missing := without_text(config):
+        raise InvalidArgument(
+            f"{', '.join(map(repr, missing))}: Spark hands a data source texts only, and none stands for "
+            'this value; for a secret use "env:NAME" or "file:PATH"'
+        )
+    return {name: _as_text(value) for name, value in {**config.client, **config.producer}.items()}
+
+
+def without_text(config: SinkConfig) -> list[str]:
+    """The options of client and producer whose values would not be the same when read from a text."""
+    scopes = {f"{config.protocol}.client": config.client, f"{config.protocol}.producer": config.producer}
+    return [
+        name
+        for scope, options in scopes.items()
+        for name, value in options.items()
+        if _is_lost(scope, name, value)
+    ]
+
+
+def _is_lost(scope: str, name: str, value: Any) -> bool:
+    try:
+        return travelling(scope, {name: _as_text(value)}) != {name: value}
+    except InvalidArgument:
+        return True
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, dict):
+        return ",".join(f"{key}={part}" for key, part in cast("dict[str, Any]", value).items())
+    if isinstance(value, list):
+        return ",".join(map(str, cast("list[Any]", value)))
+    return str(value)
