@@ -11,7 +11,7 @@
 # make fuzz     SECONDS=60 per target
 # make crashes  SCRIPTS=10 of each protocol, each with thousands of crashes, full and failing disks, and flipped bits
 # make golden-stores  the kept stores and outbox files of the present format, in tests/golden
-# make soak     MINUTES=30: kills, and bad networks before the embedded and the real brokers; SOAK="kills pulsar" for parts
+# make soak     MINUTES=30: kills, bad networks before the embedded and the real brokers, faults of Spark; SOAK="kills pulsar" for parts
 # make mutants  the tests against defects that once were possible; FILE=src/broker/auth.rs, FILE=all: against all of a file
 # make simulate SEEDS=10000    clients and broker on a simulated network, disk and clock
 # make docs     the docs as a site, in site/; make docs-serve shows them while they are edited

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from benches.case import Failed, run
+from benches.spark.connector import JAR
 from benches.suite import EMBEDDED, FSYNC, Group, Plan, Result, Suite
 from benches.targets import Target, rate, share, times
+from support import pysparks
 from support.pulsar.harness import EmbeddedPulsar, PulsarService, RealPulsar
 
 PULSAR = "pulsar"
@@ -73,6 +76,14 @@ WARM_UP = [
     Step("peer_receive", 1_000_000, (PULSAR,), fills=True),
 ]
 SPARK = Step("spark", 1_000_000, (EMBEDDED, PULSAR), protocol="spark")
+OF_SPARK = ("read", "avro", "connector", "connector-avro")
+"""Ends of the names of its other topics."""
+# Reads what that has written.
+CONNECTOR = Step("connector", 1_000_000, (PULSAR,), protocol="spark")
+
+
+def memory(what: str, wanted: float, broker: str, size: int, case: str) -> Target:
+    return Target(what, wanted, " MiB", lambda rows: rows.get(broker, size, case, "rss"), at_most=True)
 
 
 def growth(what: str, wanted: float, broker: str, case: str) -> Target:
@@ -202,6 +213,23 @@ TARGETS = [
             ),
         )
     ),
+    *(
+        target
+        for size, label in ((100, "100 B"), (1024, "1 KiB"))
+        for target in (
+            times(f"Spark {label}: write / connector", 1.5, PULSAR, size, "spark_write", "connector_write"),
+            share(f"Spark {label}: its CPU / connector", 0.6, PULSAR, size, "spark_write", "connector_write"),
+            times(f"Spark {label}: read / connector", 2, PULSAR, size, "spark_read", "connector_read"),
+            share(
+                f"Spark {label}: its CPU / connector, read", 1, PULSAR, size, "spark_read", "connector_read"
+            ),
+            times(f"Spark {label}: stream / read", 0.9, PULSAR, size, "spark_stream", "spark_read"),
+            memory(f"Spark {label}: memory of a worker that writes", 300, PULSAR, size, "spark_write"),
+            memory(f"Spark {label}: memory of a worker that reads", 300, PULSAR, size, "spark_read"),
+        )
+    ),
+    times("Spark, Avro: write / connector", 3, PULSAR, 100, "spark_avro", "connector_avro"),
+    times("Spark, Avro: read / connector", 2, PULSAR, 100, "spark_read_avro", "connector_read_avro"),
     # Beyond the payloads: the allocator's slack, and what the client knows of each message.
     growth("memory growth / memory_limit, slow broker", 1.1, EMBEDDED, "memory_send"),
     growth("memory growth / receiver_queue, unread", 1.25, EMBEDDED, "memory_receive"),
@@ -219,10 +247,18 @@ def one_round(
         if not here:
             continue
         topic = service.topic()
+        # The connector has a task for each partition.
+        divided = [f"{topic}-{name}" for name in OF_SPARK] if SPARK in here and label == PULSAR else []
+        for name in divided:
+            service.create_topic(name, 2)
         for step in here:
-            arguments = (service.url, topic, scaled(step.count, plan.scale), size)
+            if step is CONNECTOR:
+                where, environment = (service.url, service.admin), pysparks.environment("3.5")
+            else:
+                where, environment = (service.url,), None
+            arguments = (*where, topic, scaled(step.count, plan.scale), size)
             try:
-                report = run(step.protocol, step.case, *arguments, timeout=600)
+                report = run(step.protocol, step.case, *arguments, timeout=900, environment=environment)
             except Failed as failed:
                 yield step.case, failed
                 continue
@@ -230,6 +266,8 @@ def one_round(
             several = all(isinstance(value, dict) for value in report.values())
             yield from report.items() if several else [(step.case, report)]
         service.delete_topic(topic)
+        for name in divided:
+            service.delete_topic(name, partitioned=True)
 
 
 def scaled(count: int, scale: float) -> int:
@@ -248,6 +286,12 @@ def start(label: str, folder: str) -> Any:
 
 
 def groups(label: str, plan: Plan) -> Iterator[Group]:
+    of_spark = [SPARK]
+    if label == PULSAR and plan.wanted(CONNECTOR.case):
+        if os.environ.get(JAR):
+            of_spark.append(CONNECTOR)
+        else:
+            print(f"NOT MEASURED: the JVM connector, whose jar {JAR} names", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         service = start(label, folder)
         try:
@@ -255,7 +299,7 @@ def groups(label: str, plan: Plan) -> Iterator[Group]:
                 for _ in one_round(service, label, size, plan, WARM_UP):
                     pass
                 # Spark has a topic of its own: its rows are many.
-                yield Group(size, lambda size=size: one_round(service, label, size, plan, STEPS, [SPARK]))
+                yield Group(size, lambda size=size: one_round(service, label, size, plan, STEPS, of_spark))
         finally:
             service.stop()
 

@@ -1,6 +1,6 @@
 """``soak.py MINUTES [PART...]``: the campaigns for as long as one likes, a share of the time for each part.
 
-The parts are kills, embedded, mosquitto, pulsar and tubemq; all by default.
+The parts are kills, embedded, mosquitto, pulsar, tubemq and spark; all by default.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ import time
 import traceback
 from pathlib import Path
 
+from support.campaign import spark
 from support.campaign.kills import kills
 from support.campaign.targets import embedded, mosquitto, pulsar, tubemq
 from support.campaign.weather import storm
 
-PARTS = ("kills", "embedded", "mosquitto", "pulsar", "tubemq")
+PARTS = ("kills", "embedded", "mosquitto", "pulsar", "tubemq", "spark")
 
 
 def run(part: str, folder: Path, seconds: float) -> None:
     if part == "kills":
         asyncio.run(kills(folder, seconds=seconds))
+        return
+    if part == "spark":
+        spark.soak(seconds)
         return
     targets = {
         "embedded": lambda: embedded(folder),

@@ -232,3 +232,23 @@ def test_a_secret_need_not_be_known_to_the_process_that_spark_plans_in(spark, em
     # No task, nothing that needs it.
     empty = frame.where(F.lit(False))
     assert write(empty, embedded.url, topic, value="value", token="env:PENSTOCK_LATE").rows == 0
+
+
+@pytest.mark.parametrize("of_another_session", [False, True])
+def test_a_thread_that_spark_knows_nothing_of_can_write(spark, embedded, topic, of_another_session):
+    """No session is active in it, where Spark would find the data source."""
+    session = spark.newSession() if of_another_session else spark
+    frame = session.range(3).selectExpr("cast(id as string) value")
+    done = []
+
+    def act():
+        done.append(write(frame, embedded.url, topic, value="value").rows)
+        writer = frame.write.format("penstock").options(url=embedded.url, topic=topic, value="value")
+        writer.mode("append").save()
+        done.append(3)
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
+    assert done == [3, 3]
+    assert len(values(embedded.url, topic, 6)) == 6

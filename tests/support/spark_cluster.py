@@ -17,8 +17,8 @@ HOME = Path(pyspark.__file__).parent
 
 
 @contextlib.contextmanager
-def standalone(folder: Path) -> Iterator[str]:
-    """The URL of a master, which has two workers with one core each."""
+def standalone(folder: Path, hosts: tuple[str, ...] = ("127.0.0.1", "127.0.0.1")) -> Iterator[str]:
+    """The URL of a master, which has a worker with one core on each of ``hosts``."""
     port = free_port()
     url = f"spark://127.0.0.1:{port}"
     environment = {
@@ -30,13 +30,13 @@ def standalone(folder: Path) -> Iterator[str]:
     }
     with contextlib.ExitStack() as running:
 
-        def start(name: str, *arguments: str) -> Path:
+        def start(name: str, host: str, *arguments: str) -> Path:
             log = folder / f"{name}.log"
             kind = name.split("-")[0]
             command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}"]
             with log.open("w") as output:
                 process = subprocess.Popen(
-                    [*command, "--host", "127.0.0.1", "--webui-port", "0", *arguments],
+                    [*command, "--host", host, "--webui-port", "0", *arguments],
                     env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -45,12 +45,12 @@ def standalone(folder: Path) -> Iterator[str]:
             running.callback(stop, process)
             return log
 
-        master = start("master.Master", "--port", str(port))
-        for number in range(2):
-            work = folder / f"work-{number}"
-            start(f"worker.Worker-{number}", "--cores", "1", "--memory", "1g", "--work-dir", str(work), url)
+        master = start("master.Master", "127.0.0.1", "--port", str(port))
+        for number, host in enumerate(hosts):
+            resources = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}"))
+            start(f"worker.Worker-{number}", host, *resources, url)
         try:
-            eventually(lambda: master.read_text().count("Registering worker") == 2, 60)
+            eventually(lambda: master.read_text().count("Registering worker") == len(hosts), 60)
         except AssertionError:
             logs = "".join(log.read_text() for log in sorted(folder.glob("*.log")))
             raise RuntimeError(f"the cluster did not start:\n{logs}") from None

@@ -195,6 +195,9 @@ def register(spark: SparkSession) -> None:
     """Adds the data source ``penstock``, where Spark does not find it by itself: it does if its Python has
     the package when it looks for a source first. Options are named like the arguments of :func:`write`.
 
+    It also makes ``spark`` the active session of the calling thread. Spark looks for data sources in that
+    session, and a thread that Python has started has none.
+
     * ``df.write.format("penstock").option("url", ...).option("topic", ...).mode("append").save()``
     * ``df.writeStream.format("penstock").option(...).option("checkpointLocation", ...).start()``
     * MQTT: ``spark.readStream.format("penstock").option(...).load()``, see :mod:`penstock.spark.sources.mqtt`
@@ -210,6 +213,10 @@ def register(spark: SparkSession) -> None:
             "entries"
         )
     travels_by_value(pyspark_penstock)
+    session: Any = spark
+    if hasattr(session, "_jsparkSession"):
+        # As createDataFrame does.
+        session._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
     try:
         spark.dataSource.register(pyspark_penstock.DefaultSource)
     except AnalysisException as error:
