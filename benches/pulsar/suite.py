@@ -76,9 +76,10 @@ WARM_UP = [
     Step("peer_receive", 1_000_000, (PULSAR,), fills=True),
 ]
 SPARK = Step("spark", 1_000_000, (EMBEDDED, PULSAR), protocol="spark")
-OF_SPARK = ("read", "avro", "connector", "connector-avro")
-"""Ends of the names of its other topics."""
+OF_SPARK = ("written", "written-avro", "read", "avro")
+"""Ends of the names of its topics."""
 # Reads what that has written.
+OF_CONNECTOR = ("connector", "connector-avro")
 CONNECTOR = Step("connector", 1_000_000, (PULSAR,), protocol="spark")
 
 
@@ -247,9 +248,11 @@ def one_round(
         if not here:
             continue
         topic = service.topic()
-        # The connector has a task for each partition.
-        divided = [f"{topic}-{name}" for name in OF_SPARK] if SPARK in here and label == PULSAR else []
-        for name in divided:
+        # Those of Spark have topics of their own. The connector has a task for each partition.
+        ends = (OF_SPARK if SPARK in here else ()) + (OF_CONNECTOR if CONNECTOR in here else ())
+        names = [f"{topic}-{end}" for end in ends] or [topic]
+        divided = SPARK in here and label == PULSAR
+        for name in names if divided else ():
             service.create_topic(name, 2)
         for step in here:
             if step is CONNECTOR:
@@ -265,9 +268,8 @@ def one_round(
             # Spark's case measures several ways in one JVM.
             several = all(isinstance(value, dict) for value in report.values())
             yield from report.items() if several else [(step.case, report)]
-        service.delete_topic(topic)
-        for name in divided:
-            service.delete_topic(name, partitioned=True)
+        for name in names:
+            service.delete_topic(name, partitioned=divided)
 
 
 def scaled(count: int, scale: float) -> int:

@@ -57,7 +57,7 @@ def spark(
     """Rows of one binary column of ``size`` bytes, records of three columns, and reads of such topics."""
     import penstock.spark
 
-    of_reads, of_avro = f"{topic}-read", f"{topic}-avro"
+    of_reads, of_avro, into = f"{topic}-read", f"{topic}-avro", f"{topic}-written"
     write = penstock.spark.write
     with session() as spark:
         penstock.spark.register(spark)
@@ -72,21 +72,23 @@ def spark(
                 writer = writer.option("checkpointLocation", checkpoint)
                 writer.trigger(availableNow=True).start().awaitTermination()
 
-        rows_writer = penstock.spark.partition_writer(url, topic, value="value")
-        row_sender = foreach_row(url, topic)
+        rows_writer = penstock.spark.partition_writer(url, into, value="value")
+        row_sender = foreach_row(url, into)
         few = count // FEWER
         ways = {
-            "spark_write": Way(lambda rows: write(raw(spark, rows, size), url, topic, value="value"), count),
-            "spark_json": Way(lambda rows: write(records(spark, rows), url, topic), count),
+            "spark_write": Way(lambda rows: write(raw(spark, rows, size), url, into, value="value"), count),
+            "spark_json": Way(lambda rows: write(records(spark, rows), url, into), count),
             "spark_avro": Way(
-                lambda rows: write(records(spark, rows), url, f"{of_avro}-written", encoding="avro"), count
+                lambda rows: write(records(spark, rows), url, f"{into}-avro", encoding="avro"), count
             ),
             "spark_rows": Way(lambda rows: raw(spark, rows, size).foreachPartition(rows_writer), few, 1),
             "peer_foreach": Way(lambda rows: raw(spark, rows, size).foreachPartition(row_sender), few, 1),
-            "spark_read": Way(lambda _: into_nothing(source(of_reads).load()), count),
-            "spark_read_value": Way(lambda _: into_nothing(source(of_reads).load().select("value")), count),
-            "spark_read_avro": Way(lambda _: into_nothing(source(of_avro).load()), count),
-            "spark_stream": Way(stream, count),
+            "spark_read": Way(lambda _: into_nothing(source(of_reads).load()), count, 3),
+            "spark_read_value": Way(
+                lambda _: into_nothing(source(of_reads).load().select("value")), count, 3
+            ),
+            "spark_read_avro": Way(lambda _: into_nothing(source(of_avro).load()), count, 3),
+            "spark_stream": Way(stream, count, 3),
             "spark_nothing": Way(lambda rows: into_nothing(raw(spark, rows, size)), count),
         }
         ways = {name: way for name, way in ways.items() if wanted is None or name in wanted}

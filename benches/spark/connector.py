@@ -41,8 +41,8 @@ def connector(url: str, admin: str, topic: str, count: int, size: int) -> dict[s
             {
                 "connector_write": Way(lambda rows: write(raw(spark, rows, size), plain, rows), count),
                 "connector_avro": Way(lambda rows: write(records(spark, rows), avro, rows), count),
-                "connector_read": Way(lambda _: read(f"{topic}-read"), count),
-                "connector_read_avro": Way(lambda _: read(f"{topic}-avro"), count),
+                "connector_read": Way(lambda _: read(f"{topic}-read"), count, 3),
+                "connector_read_avro": Way(lambda _: read(f"{topic}-avro"), count, 3),
                 "connector_nothing": Way(lambda rows: into_nothing(raw(spark, rows, size)), count),
             }
         )

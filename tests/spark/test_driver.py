@@ -82,7 +82,8 @@ def test_the_sessions_setting_is_what_it_was(spark):
     other = threading.Thread(target=hold)
     other.start()
     assert inner.wait(20)
-    with _short_messages(spark):
+    # Another object for the same session.
+    with _short_messages(type(spark).getActiveSession()):
         assert spark.conf.get(ROWS_CONF) == str(ROWS_PER_MESSAGE)
     assert spark.conf.get(ROWS_CONF) == str(ROWS_PER_MESSAGE)
     outer.set()

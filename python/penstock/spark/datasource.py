@@ -248,6 +248,8 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
             raise errors.of_task(error) from error
         text = Path(file.name).read_text()
     seconds = time.monotonic() - started
-    if seen is not None and text == _REPORT_TO_COME:
+    if text == _REPORT_TO_COME:
+        if seen is None:
+            raise RuntimeError(f"all rows are written, and their report did not reach {file.name}")
         return WriteReport(rows=int(seen.get["rows"]), bytes=0, seconds=seconds, retries=0, partitions=())
     return WriteReport.of([_from_json(value, config.protocol) for value in json.loads(text)], seconds)

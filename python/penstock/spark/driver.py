@@ -338,7 +338,7 @@ class _Shortened:
         self.users = 0
 
 
-_shortened: dict[tuple[int, str], _Shortened] = {}
+_shortened: dict[tuple[Any, str], _Shortened] = {}
 _shortening = threading.Lock()
 
 
@@ -369,7 +369,9 @@ def _number(value: str) -> int:
 def _lowered(session: Any, name: str, limit: int) -> Generator[None, None, None]:
     """The session with a setting of at most ``limit``; 0 and less are no limit. Several writes may run in it
     at once: the last to end sets it back."""
-    key = id(session), name
+    # PySpark has several objects for one session.
+    classic = getattr(session, "_jsparkSession", None)
+    key = session.session_id if classic is None else classic.hashCode(), name
     with _shortening:
         state = _shortened.get(key)
         if state is None:

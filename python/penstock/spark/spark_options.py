@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from penstock.errors import InvalidArgument
 
-from .config import travelling
+from .config import ARGUMENTS, travelling
 
 if TYPE_CHECKING:
     from .config import SinkConfig
@@ -66,13 +66,15 @@ def as_texts(config: SinkConfig) -> dict[str, str]:
 
 
 def without_text(config: SinkConfig) -> list[str]:
-    """The options of client and producer whose values would not be the same when read from a text."""
+    """The options of client and producer whose values would not be the same when read from a text, and those
+    whose names are those of others: ``properties`` of a producer, for one."""
     scopes = {f"{config.protocol}.client": config.client, f"{config.protocol}.producer": config.producer}
+    taken = {*ARGUMENTS, *(config.client.keys() & config.producer.keys())}
     return [
         name
         for scope, options in scopes.items()
         for name, value in options.items()
-        if _is_lost(scope, name, value)
+        if name in taken or _is_lost(scope, name, value)
     ]
 
 
