@@ -12,6 +12,9 @@ The brokers of --broker, all of them by default:
     pulsar: embedded, embedded-fsync, pulsar    Spark's rows are measured here
     mqtt:   fake, mosquitto, embedded           fake only acknowledges and sends: the client's own cost
     tubemq: tubemq, embedded, embedded-fsync
+
+With the jar of StreamNative's pulsar-spark for Spark 3.5, which PULSAR_SPARK_JAR names, Spark's rows are
+measured beside that connector on Apache Pulsar.
 """
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ from support.scripts import free_port
 from support.service import BrokerProcess
 from support.spark_cluster import standalone
 
+TESTS = Path(__file__).parents[2]
 ROWS_PER_BATCH = 200
 MODES: dict[str, dict[str, Any]] = {
     "at-least-once": {"id_property": "row-id"},
@@ -447,6 +448,7 @@ def run(part: str, count: int, timeout: float) -> dict[str, dict[str, int]]:
     """Runs a part in a process of its own; returns what is counted for each delivery."""
     done = subprocess.run(
         [sys.executable, "-m", "support.campaign.spark", part, str(count)],
+        cwd=TESTS,
         check=False,
         capture_output=True,
         text=True,
