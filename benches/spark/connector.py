@@ -1,6 +1,6 @@
 """The JVM connector of Pulsar for Spark 3.5, in a process with PySpark 3.5.
 
-Its jar is StreamNative's pulsar-spark, which nobody publishes for Spark 3.5 or newer: it has to be built, and
+Its jar is StreamNative's pulsar-spark, which is not published for Spark 3.5 or newer: it has to be built, and
 the environment variable ``PULSAR_SPARK_JAR`` names it.
 """
 

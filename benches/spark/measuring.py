@@ -1,4 +1,4 @@
-"""What the ways of Spark share: the session, the rows, and the measurement of one action."""
+"""The session, the rows, and the measurement of one action, for all ways of Spark."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Tally:
-    """What happened to the writes of one delivery."""
+    """Counts of the writes of one delivery."""
 
     writes: int = 0
     #: Writes that ended with an error and were made again.
