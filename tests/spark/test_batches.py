@@ -1,7 +1,7 @@
 """Batches of streams: a write whose names and numbers depend on its batch knows it, or is refused."""
 
-import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -16,19 +16,8 @@ IDEMPOTENT = {"value": "value", "delivery": "idempotent", "stable_order": True}
 
 def in_a_thread(function):
     """Runs a function in a thread that Spark knows nothing of; raises what it raises."""
-    failed = []
-
-    def go():
-        try:
-            function()
-        except Exception as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=go)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(function).result()
 
 
 def stream(spark, rows=50):

@@ -29,6 +29,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -191,22 +192,10 @@ def task_workers() -> list[int]:
 
 def during(fault: Callable[[], None], act: Callable[[], None]) -> None:
     """Runs ``fault`` in a thread beside ``act``."""
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            fault()
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
+    with ThreadPoolExecutor(1) as pool:
+        faults = pool.submit(fault)
         act()
-    finally:
-        thread.join()
-    if failed:
-        raise failed[0]
+    faults.result()
 
 
 def workers(count: int, chance: random.Random) -> Tallies:
@@ -214,11 +203,11 @@ def workers(count: int, chance: random.Random) -> Tallies:
     rows = 100_000
     with broker() as process, session("local[2, 50]") as spark:
         url = process.url
-        for number in range(10**6):
+        for number in itertools.count():
+            if sum(tally.faults for tally in found.values()) >= count:
+                break
             mode = list(MODES)[number % 2]
             tally = found[mode]
-            if sum(each.faults for each in found.values()) >= count:
-                return found
             topic = keep(url, f"workers-{number}")
             over = threading.Event()
 
