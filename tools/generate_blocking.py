@@ -11,7 +11,7 @@ The rules, of which each has a method in ``Blocking``:
 * A function that returns ``Awaitable[T]`` or ``asyncio.Future[T]`` returns ``T``: ``return x`` becomes
   ``return x.wait()``, and ``return self._done`` goes.
 * ``Opening[T]`` becomes ``T``, and ``Opening(lambda: x)`` becomes ``x``.
-* An ``if`` that asks for the running loop goes.
+* An ``if`` that asks for the thread of the loop goes.
 * ``self._submit_...`` is private in asyncio, where a future is already what it returns, and public here; its
   ``Pending[T]`` is a ``Waiter[T]``.
 * Modules are replaced by their twins, see ``MODULES``.
@@ -69,7 +69,7 @@ WORDS = (
 WAITS = m.Subscript(
     value=m.OneOf(m.Name("Awaitable"), m.Attribute(value=m.Name("asyncio"), attr=m.Name("Future")))
 )
-RUNNING_LOOP = m.If(test=m.Comparison(left=m.Call(func=m.Attribute(attr=m.Name("_get_running_loop")))))
+LOOP_THREAD = m.If(test=m.Comparison(left=m.Call(func=m.Name("get_ident"))))
 
 
 def code(node: cst.CSTNode) -> str:
@@ -122,7 +122,7 @@ class Blocking(cst.CSTTransformer):
         return node
 
     def leave_If(self, _: cst.If, node: cst.If) -> cst.If | cst.RemovalSentinel:
-        return cst.RemoveFromParent() if m.matches(node, RUNNING_LOOP) else node
+        return cst.RemoveFromParent() if m.matches(node, LOOP_THREAD) else node
 
     def leave_Name(self, _: cst.Name, node: cst.Name) -> cst.Name:
         if node.value.startswith("_submit_"):

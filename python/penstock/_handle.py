@@ -13,6 +13,7 @@ import contextlib
 import warnings
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
@@ -66,6 +67,17 @@ def immediate(pending: Pending[T]) -> T:
     return pending.result()  # type: ignore[attr-defined]
 
 
+class _Runner:
+    """The thread that runs an event loop, for loops that do not have asyncio's own ``_thread_id``."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    @property
+    def _thread_id(self) -> int | None:
+        return get_ident() if asyncio._get_running_loop() is self._loop else None
+
+
 class Handle(Answers):
     """A handle of the engine that belongs to one event loop, and warns when it is forgotten open."""
 
@@ -74,6 +86,9 @@ class Handle(Answers):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        # A send asks which thread runs the loop, and not which loop this thread runs: before Python 3.12 the
+        # latter is a system call, and takes longer than all else that a send does in Python.
+        self._runner: Any = loop if hasattr(loop, "_thread_id") else _Runner(loop)
         self._open = True
 
     @property

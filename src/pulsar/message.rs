@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -220,7 +221,7 @@ pub struct Origin {
 }
 
 /// Properties that all messages of an entry share. With messages that are not batched there is one of these for each, so
-/// it is small: 56 bytes with the counts of its `Arc`.
+/// it is small: 72 bytes with the counts of its `Arc`.
 #[derive(Clone, Debug, Default)]
 pub struct EntryInfo {
     origin: Arc<Origin>,
@@ -230,6 +231,10 @@ pub struct EntryInfo {
     pub redelivery_count: u32,
     /// Number of this delivery among those that the consumer has received, from 1.
     pub arrival: u64,
+    /// Time of storage in milliseconds since 1970 by the broker's clock, if the broker sends it.
+    broker_timestamp: Option<NonZeroU64>,
+    /// Number of messages in the topic up to the end of the entry, if the broker sends it.
+    end_index: Option<NonZeroU64>,
     /// Properties that most entries lack. They are apart, as an entry of a single message has all of this for itself.
     rare: Option<Box<RareInfo>>,
 }
@@ -237,10 +242,6 @@ pub struct EntryInfo {
 /// Properties of an entry that most lack.
 #[derive(Clone, Debug)]
 pub struct RareInfo {
-    /// Time of storage in milliseconds since 1970 by the broker's clock, if the broker sends it.
-    pub broker_timestamp: Option<u64>,
-    /// Index in the topic of the entry's last message, if the broker sends it.
-    pub last_index: Option<u64>,
     /// Version of the schema that the payload was written with.
     pub schema_version: Option<Bytes>,
     /// The schema of that version, if the consumer reads by schemas.
@@ -251,28 +252,18 @@ pub struct RareInfo {
 
 impl RareInfo {
     /// Without any.
-    pub const NONE: Self = Self {
-        broker_timestamp: None,
-        last_index: None,
-        schema_version: None,
-        writer: None,
-        replicated_from: None,
-    };
+    pub const NONE: Self = Self { schema_version: None, writer: None, replicated_from: None };
 
     fn is_none(&self) -> bool {
-        let Self { broker_timestamp, last_index, schema_version, writer, replicated_from } = self;
-        broker_timestamp.is_none()
-            && last_index.is_none()
-            && schema_version.is_none()
-            && writer.is_none()
-            && replicated_from.is_none()
+        let Self { schema_version, writer, replicated_from } = self;
+        schema_version.is_none() && writer.is_none() && replicated_from.is_none()
     }
 }
 
 impl EntryInfo {
-    /// Creates an entry without rare properties.
+    /// Creates an entry without what the broker adds and without rare properties.
     pub fn new(origin: Arc<Origin>, publish_time: u64, redelivery_count: u32, arrival: u64) -> Self {
-        Self { origin, publish_time, redelivery_count, arrival, rare: None }
+        Self { origin, publish_time, redelivery_count, arrival, ..Self::default() }
     }
 
     /// Full topic name, including the partition.
@@ -283,6 +274,24 @@ impl EntryInfo {
     /// Name of the producer.
     pub fn producer_name(&self) -> &Arc<str> {
         &self.origin.producer_name
+    }
+
+    /// Adds what the broker says of the entry: the time of storage, of which 0 stands for none, and the index in the topic
+    /// of its last message.
+    pub fn with_broker(mut self, timestamp: Option<u64>, last_index: Option<u64>) -> Self {
+        self.broker_timestamp = timestamp.and_then(NonZeroU64::new);
+        self.end_index = last_index.and_then(|last| NonZeroU64::MIN.checked_add(last));
+        self
+    }
+
+    /// Time of storage in milliseconds since 1970 by the broker's clock, if the broker sends it.
+    pub fn broker_timestamp(&self) -> Option<u64> {
+        self.broker_timestamp.map(NonZeroU64::get)
+    }
+
+    /// Index in the topic of the entry's last message, if the broker sends it.
+    pub fn last_index(&self) -> Option<u64> {
+        self.end_index.map(|end| end.get() - 1)
     }
 
     /// Adds the properties that most entries lack.
@@ -329,7 +338,7 @@ pub struct Message {
 
 // Up to this size a move is a few instructions in place; beyond it is a call of memcpy, several times per message.
 const _: () = assert!(size_of::<Message>() <= 128);
-const _: () = assert!(size_of::<EntryInfo>() <= 40);
+const _: () = assert!(size_of::<EntryInfo>() <= 56);
 
 impl Message {
     /// Creates a message without key, properties and times.
@@ -374,7 +383,7 @@ impl Message {
     /// Index of the message in the topic, if the broker sends it.
     pub fn index(&self) -> Option<u64> {
         let behind = if self.id.batch_size > 0 { self.id.batch_size - 1 - self.id.batch_index } else { 0 };
-        self.entry.rare().last_index.map(|last| last.saturating_sub(u64::try_from(behind).unwrap_or(0)))
+        self.entry.last_index().map(|last| last.saturating_sub(u64::try_from(behind).unwrap_or(0)))
     }
 }
 
@@ -384,8 +393,7 @@ mod tests {
 
     #[test]
     fn a_message_has_the_index_of_its_place_in_the_entry() {
-        let entry =
-            |last_index| Arc::new(EntryInfo::default().with_rare(RareInfo { last_index, ..RareInfo::NONE }));
+        let entry = |last_index| Arc::new(EntryInfo::default().with_broker(None, last_index));
         let index = |id, last| Message::new(id, entry(last), Bytes::new(), 0).index();
         let id = MessageId::new(3, 7);
         // The broker states the index of the last message of a batch.

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::IntoPyDict;
 
 use crate::client::events::SendOutcome;
 use crate::error::{Error, ErrorKind};
@@ -188,20 +189,40 @@ impl Bridge {
     }
 }
 
+/// What creates a future of the loop. asyncio's `create_future` is a function in Python that makes an `asyncio.Future`: called
+/// from here, it takes about as long again as that.
+fn future_factory<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = event_loop.py();
+    let theirs = event_loop.getattr("create_future")?;
+    let asyncio = py.import("asyncio")?;
+    let own = asyncio.getattr("BaseEventLoop")?.getattr("create_future")?;
+    if !theirs.getattr("__func__").is_ok_and(|function| function.is(&own)) {
+        return Ok(theirs);
+    }
+    let arguments = [("loop", event_loop)].into_py_dict(py)?;
+    py.import("functools")?.getattr("partial")?.call((asyncio.getattr("Future")?,), Some(&arguments))
+}
+
 /// Resolves a future with `result`, which is not called when the future is done or cancelled already.
 pub(super) fn set(
     py: Python<'_>,
     future: &Py<PyAny>,
     result: impl FnOnce() -> PyResult<Py<PyAny>>,
 ) -> PyResult<()> {
-    if is_done(py, future) {
-        return Ok(());
-    }
-    match result() {
-        Ok(value) => future.call_method1(py, pyo3::intern!(py, "set_result"), (value,))?,
-        Err(error) => future.call_method1(py, pyo3::intern!(py, "set_exception"), (error.into_value(py),))?,
+    if is_done(py, future) { Ok(()) } else { set_at_once(py, future, result()) }
+}
+
+/// As [`set`], for results that may be made in vain: the future is asked whether it is done only if it does not take the
+/// result, which makes a call less for each of many.
+pub(super) fn set_at_once(py: Python<'_>, future: &Py<PyAny>, result: PyResult<Py<PyAny>>) -> PyResult<()> {
+    let set = match result {
+        Ok(value) => future.call_method1(py, pyo3::intern!(py, "set_result"), (value,)),
+        Err(error) => future.call_method1(py, pyo3::intern!(py, "set_exception"), (error.into_value(py),)),
     };
-    Ok(())
+    match set {
+        Err(_) if is_done(py, future) => Ok(()),
+        set => set.map(drop),
+    }
 }
 
 /// Fails a future whose result cannot come any more.
@@ -246,7 +267,7 @@ impl Loop {
             wake_tx,
             wake_rx,
             closed: AtomicBool::new(false),
-            create_future: r#loop.getattr(py, "create_future")?,
+            create_future: future_factory(r#loop.bind(py))?.unbind(),
             event_loop: r#loop,
             futures: Mutex::default(),
         });

@@ -317,11 +317,11 @@ impl<R: Receipts> Sends<R> {
                 Waiting::Future(future) => {
                     drop(queues);
                     if let Some(py) = on_loop {
-                        let set = bridge::set(py, &future, || match single(&outcome, index) {
+                        let receipt = match single(&outcome, index) {
                             Ok(receipt) => R::one(py, receipt),
                             Err(error) => Err(raise(py, error)),
-                        });
-                        result = result.and(set);
+                        };
+                        result = result.and(bridge::set_at_once(py, &future, receipt));
                     }
                     index += 1;
                 }

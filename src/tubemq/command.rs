@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message as _;
 
 use crate::error::{Error, ErrorKind, Result, sanitise};
@@ -47,6 +47,18 @@ pub enum Service {
     BrokerRead = 2,
     /// Producing, at a broker.
     BrokerWrite = 3,
+}
+
+/// The request of a call, as it is written: a [`Request`], or one that is encoded from what it borrows.
+pub trait Encode {
+    /// Method that the request calls.
+    fn method(&self) -> Method;
+
+    /// Encoded size in bytes.
+    fn encoded_len(&self) -> usize;
+
+    /// Appends the encoding.
+    fn encode(&self, out: &mut BytesMut);
 }
 
 macro_rules! methods {
@@ -91,9 +103,14 @@ macro_rules! methods {
             pub fn decode(method: Method, bytes: Bytes) -> Result<Self> {
                 Ok(match method { $(Method::$name => Self::$name(decode(method.name(), bytes)?),)+ })
             }
+        }
 
-            /// Encoded size in bytes.
-            pub fn encoded_len(&self) -> usize {
+        impl Encode for Request {
+            fn method(&self) -> Method {
+                self.method()
+            }
+
+            fn encoded_len(&self) -> usize {
                 match self { $(Self::$name(request) => request.encoded_len(),)+ }
             }
 
@@ -195,7 +212,7 @@ impl Response {
 
 /// A request with its envelope.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct Call<R = Request> {
     /// Number of the service; see [`Service`].
     pub service: Option<i32>,
     /// Protocol version of the caller.
@@ -203,13 +220,13 @@ pub struct Call {
     /// Time limit for the response in milliseconds. If absent or not positive, the server never responds.
     pub timeout: Option<i64>,
     /// The request.
-    pub request: Request,
+    pub request: R,
 }
 
-impl Call {
+impl<R: Encode> Call<R> {
     /// Creates a call. `timeout` is rounded up to whole milliseconds and is at least one: servers do not respond to
     /// calls without a time limit.
-    pub fn new(request: Request, timeout: Duration) -> Self {
+    pub fn new(request: R, timeout: Duration) -> Self {
         let timeout = timeout.as_nanos().div_ceil(1_000_000).clamp(1, i64::MAX as u128) as i64;
         Self {
             service: Some(request.method().service() as i32),
@@ -240,12 +257,14 @@ impl Call {
             self.request.encode(out);
         })
     }
+}
 
+impl Call {
     /// Decodes the payload of a frame received by a server.
     pub fn decode(payload: &Bytes) -> Result<Self> {
         let mut parts = Parts::of(payload, REQUEST)?;
         let header: pb::RequestHeader = parts.message("RequestHeader")?;
-        let body: pb::RequestBody = parts.message("RequestBody")?;
+        let body: pb::RequestBody = parts.shared("RequestBody")?;
         Ok(Self {
             service: header.service_type,
             version: header.protocol_ver,
@@ -376,7 +395,7 @@ impl Reply {
             Error::protocol(format!("the server sent a response with unknown status {}", header.status))
         })?;
         if status == pb::Status::Success {
-            let body: pb::RspResponseBody = parts.message("RspResponseBody")?;
+            let body: pb::RspResponseBody = parts.shared("RspResponseBody")?;
             let response = Response::decode(known(body.method)?, body.data)?;
             return Ok(Self::Response { version: header.protocol_ver, response });
         }
@@ -411,16 +430,25 @@ impl<'a> Parts<'a> {
         Ok(parts)
     }
 
+    /// Reads a part that has no bytes of its own to keep.
     fn message<M: prost::Message + Default>(&mut self, name: &str) -> Result<M> {
-        let bytes = self
-            .reader
-            .delimited()
-            .map_err(|_| Error::protocol(format!("the peer sent a frame that ends inside its {name}")))?;
+        decode(name, self.next(name)?)
+    }
+
+    /// Reads a part whose bytes stay in the payload.
+    fn shared<M: prost::Message + Default>(&mut self, name: &str) -> Result<M> {
+        let bytes = self.next(name)?;
         decode(name, self.payload.slice_ref(bytes))
+    }
+
+    fn next(&mut self, name: &str) -> Result<&'a [u8]> {
+        self.reader
+            .delimited()
+            .map_err(|_| Error::protocol(format!("the peer sent a frame that ends inside its {name}")))
     }
 }
 
-fn decode<M: prost::Message + Default>(name: &str, bytes: Bytes) -> Result<M> {
+fn decode<M: prost::Message + Default>(name: &str, bytes: impl Buf) -> Result<M> {
     M::decode(bytes).map_err(|error| Error::protocol(format!("the peer sent a malformed {name}: {error}")))
 }
 

@@ -21,7 +21,7 @@ use bytes::BytesMut;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine;
 use crate::transmit::Transmit;
-use crate::tubemq::command::{Call, Method, Reply, Request, Response};
+use crate::tubemq::command::{Call, Encode, Method, Reply, Response};
 use crate::tubemq::frame::{Decoder, MAX_PAYLOAD};
 
 #[cfg(test)]
@@ -76,7 +76,7 @@ impl<T> Connection<T> {
     }
 
     /// Makes a call. A request that does not fit into a frame fails immediately.
-    pub fn call(&mut self, now: Instant, request: Request, tag: T) {
+    pub fn call(&mut self, now: Instant, request: impl Encode, tag: T) {
         let serial = self.first.wrapping_add(self.open.len() as u32);
         let method = request.method();
         match Call::new(request, self.timeout).encode(serial, &mut self.transmit) {

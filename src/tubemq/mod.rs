@@ -8,6 +8,7 @@
 //! * [`master`]: registration and metadata of a producer at the master
 //! * [`balance`]: a member of a consumer group at the master, and the partitions assigned to it
 //! * [`producer`]: messages on their way to the brokers
+//! * [`send`]: the request of a message, which is encoded by hand
 //! * [`consumer`]: one partition at its broker
 //! * [`range`]: the messages between two offsets of a partition
 //! * [`flow`]: flow control rules, which slow consumers down
@@ -26,6 +27,7 @@ pub mod master;
 pub mod message;
 pub mod producer;
 pub mod range;
+pub mod send;
 pub mod topic;
 
 #[cfg(test)]

@@ -26,8 +26,9 @@ use crate::checksum::crc32;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::earliest;
 use crate::tubemq::message::Packed;
+use crate::tubemq::send::Send;
 use crate::tubemq::topic::Partition;
-use crate::tubemq::{Code, Request, Response, UNDEFINED, pb};
+use crate::tubemq::{Code, Response, UNDEFINED, pb};
 
 #[cfg(test)]
 mod tests;
@@ -311,12 +312,12 @@ impl Producer {
 
     /// Returns the next message for `broker`, with the number to pass to [`Self::handle_answer`]. `visit` authenticates
     /// the client to the broker.
-    pub fn poll_request(
-        &mut self,
+    pub fn poll_request<'a>(
+        &'a mut self,
         now: Instant,
         broker: u32,
-        visit: &pb::AuthorizedInfo,
-    ) -> Option<(u64, Request)> {
+        visit: &'a pb::AuthorizedInfo,
+    ) -> Option<(u64, Send<'a>)> {
         if self.sent >= self.options.max_pending {
             return None;
         }
@@ -340,19 +341,15 @@ impl Producer {
         debug_assert!(matches!(entry.state, State::Queued));
         entry.state = State::Sent;
         self.sent += 1;
-        let request = pb::SendMessageRequestP2b {
-            client_id: self.options.client_id.clone(),
-            topic_name: self.options.topic.clone(),
-            partition_id: entry.partition.id as i32,
-            data: entry.message.data.clone(),
-            flag: entry.message.flag,
-            check_sum: -1,
-            sent_addr: self.options.address,
-            msg_type: entry.message.message_type.clone(),
-            msg_time: entry.message.time.clone(),
-            auth_info: Some(visit.clone()),
+        let request = Send {
+            client_id: &self.options.client_id,
+            topic: &self.options.topic,
+            partition: entry.partition.id,
+            message: &entry.message,
+            address: self.options.address,
+            visit,
         };
-        Some((number, Request::SendMessage(Box::new(request))))
+        Some((number, request))
     }
 
     /// Handles the response to the call that [`Self::poll_request`] returned.

@@ -6,7 +6,10 @@ use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use prost::Message as _;
 
+use super::command::Encode as _;
 use super::frame::{BLOCK_SIZE, Decoder, MAX_BLOCKS, MAX_PAYLOAD, TOKEN};
+use super::message::Packed;
+use super::send::Send;
 use super::{Call, Code, Exception, Frame, Method, Reply, Request, Response, Service, pb, server_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::transmit::Transmit;
@@ -295,6 +298,34 @@ proptest! {
         prop_assert_eq!(frame.serial, serial);
         prop_assert_eq!(Call::decode(&frame.payload).unwrap(), call);
         prop_assert_eq!(frame.payload, expected.freeze());
+    }
+
+    #[test]
+    fn a_send_is_what_the_generated_code_writes(
+        client_id in "[a-z]{0,20}", topic in "[a-z]{0,20}", partition: u32, address: i32, flag: i32,
+        data in proptest::collection::vec(any::<u8>(), 0..20_000),
+        message_type in proptest::option::of("[a-z]{0,9}"), time in proptest::option::of("[0-9]{12}"),
+        visit_authorized_token: i64, auth_authorized_token in proptest::option::of("[a-z]{0,9}"),
+    ) {
+        let visit = pb::AuthorizedInfo { visit_authorized_token, auth_authorized_token };
+        let message = Packed { data: data.into(), flag, message_type, time };
+        let send = Send { client_id: &client_id, topic: &topic, partition, message: &message, address, visit: &visit };
+        let mut out = BytesMut::new();
+        send.encode(&mut out);
+        prop_assert_eq!(out.len(), send.encoded_len());
+        let expected = pb::SendMessageRequestP2b {
+            client_id: client_id.clone(),
+            topic_name: topic.clone(),
+            partition_id: partition as i32,
+            data: message.data.clone(),
+            flag,
+            check_sum: -1,
+            sent_addr: address,
+            msg_type: message.message_type.clone(),
+            msg_time: message.time.clone(),
+            auth_info: Some(visit.clone()),
+        };
+        prop_assert_eq!(out, expected.encode_to_vec());
     }
 
     #[test]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Sequence
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Never, Unpack
 
 from penstock._base import Client, Consumer, Producer
@@ -59,7 +60,7 @@ class MqttClient(Client):
             payload: bytes, or anything with the buffer protocol.
             fields: see :class:`penstock.mqtt.PublishFields`.
         """
-        if asyncio._get_running_loop() is not self._loop:
+        if get_ident() != self._runner._thread_id:
             self._check()
         if not self._open:
             self._check()
@@ -190,7 +191,7 @@ class MqttProducer(Producer):
             AuthorizationError, QuotaExceeded, ...: the broker refused the message (when awaited).
             Closed: after :meth:`close`.
         """
-        if asyncio._get_running_loop() is not self._loop:
+        if get_ident() != self._runner._thread_id:
             self._check()
         if key:
             refuse_key(key)

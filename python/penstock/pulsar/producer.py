@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from penstock import _frames, parse
@@ -124,7 +125,7 @@ class PulsarProducer(Producer[T_contra]):
             Unsupported: a field of another protocol.
             Closed: after :meth:`close`.
         """
-        if asyncio._get_running_loop() is not self._loop:
+        if get_ident() != self._runner._thread_id:
             self._check()
         if other:
             refuse_all("pulsar", other)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Hashable, Sequence
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock import parse
@@ -140,7 +141,7 @@ class TubeMqProducer(Producer):
             Unsupported: a field of another protocol.
             Closed: after :meth:`close`.
         """
-        if asyncio._get_running_loop() is not self._loop:
+        if get_ident() != self._runner._thread_id:
             self._check()
         if other:
             refuse_all("tubemq", other)

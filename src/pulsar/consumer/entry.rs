@@ -144,8 +144,6 @@ impl Consumer {
             self.chunked.insert(id.entry_id(), chunk_entries);
         }
         let rare = RareInfo {
-            broker_timestamp: payload.entry.as_ref().and_then(|entry| entry.broker_timestamp),
-            last_index: payload.entry.as_ref().and_then(|entry| entry.index),
             writer: self.writers.as_mut().map(|writers| writers.of(metadata.schema_version.as_ref())),
             schema_version: metadata.schema_version.clone(),
             replicated_from: metadata.replicated_from.clone(),
@@ -156,7 +154,9 @@ impl Consumer {
             delivery.redelivery_count.unwrap_or_default(),
             self.recalls.arrive(),
         );
-        let entry = Arc::new(entry.with_rare(rare));
+        let said = payload.entry.as_ref();
+        let (stored, last) = (said.and_then(|said| said.broker_timestamp), said.and_then(|said| said.index));
+        let entry = Arc::new(entry.with_broker(stored, last).with_rare(rare));
         match size {
             // The presence of this field, even with value 1, marks the batch format.
             Some(size) if !chunked => {

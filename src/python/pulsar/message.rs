@@ -118,7 +118,7 @@ impl PulsarMessage {
 
     #[getter]
     fn broker_time(&self) -> Option<u64> {
-        self.0.entry.rare().broker_timestamp
+        self.0.entry.broker_timestamp()
     }
 
     #[getter]

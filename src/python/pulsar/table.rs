@@ -138,7 +138,7 @@ impl Content {
             Self::EventTime => {
                 moment(messages, |message| (message.event_time != 0).then_some(message.event_time))
             }
-            Self::BrokerTime => moment(messages, |message| message.entry.rare().broker_timestamp),
+            Self::BrokerTime => moment(messages, |message| message.entry.broker_timestamp()),
             Self::TimestampType => whole(messages, |_| 0),
             Self::Headers => headers(messages, |message| {
                 message.properties().iter().map(|(name, text)| (&**name, &**text))

@@ -3,7 +3,10 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::transmit::Transmit;
+use crate::tubemq::frame::{Decoder, MAX_PAYLOAD};
 use crate::tubemq::message::{Outgoing, pack};
+use crate::tubemq::{Call, Request};
 
 const VISIT: pb::AuthorizedInfo =
     pb::AuthorizedInfo { visit_authorized_token: 5, auth_authorized_token: None };
@@ -37,13 +40,24 @@ fn push(producer: &mut Producer, now: Instant, payload: &str, key: Option<&str>)
 struct Sent(u64, u32, String);
 
 fn send_all(producer: &mut Producer, now: Instant, broker: u32) -> Vec<Sent> {
-    std::iter::from_fn(|| producer.poll_request(now, broker, &VISIT))
-        .map(|(number, request)| {
-            let Request::SendMessage(request) = request else { panic!("{request:?}") };
-            assert_eq!(request.auth_info, Some(VISIT));
-            Sent(number, request.partition_id as u32, String::from_utf8(request.data.to_vec()).unwrap())
-        })
-        .collect()
+    let mut sent = Vec::new();
+    while let Some((number, request)) = producer.poll_request(now, broker, &VISIT) {
+        assert_eq!(*request.visit, VISIT);
+        let payload = String::from_utf8(request.message.data.to_vec()).unwrap();
+        sent.push(Sent(number, request.partition, payload));
+    }
+    sent
+}
+
+/// A request as a broker decodes it.
+fn decoded(request: Send<'_>) -> pb::SendMessageRequestP2b {
+    let mut out = Transmit::default();
+    Call::new(request, TIMEOUT).encode(7, &mut out).unwrap();
+    let frame = Decoder::new(MAX_PAYLOAD).next(&mut out.take()).unwrap().unwrap();
+    let Request::SendMessage(request) = Call::decode(&frame.payload).unwrap().request else {
+        panic!("a send")
+    };
+    *request
 }
 
 fn answer(code: i32, offset: i64) -> Result<Response> {
@@ -572,7 +586,7 @@ fn a_request_says_who_sends_what_to_where() {
     push(&mut producer, now, "a", None);
     attach(&mut producer, 1);
     let (number, request) = producer.poll_request(now, 1, &VISIT).unwrap();
-    let Request::SendMessage(request) = request else { panic!("{request:?}") };
+    let request = decoded(request);
     assert!([7, 10_003].contains(&request.partition_id));
     let expected = pb::SendMessageRequestP2b {
         client_id: "c".into(),
@@ -587,7 +601,7 @@ fn a_request_says_who_sends_what_to_where() {
         msg_time: None,
         auth_info: Some(VISIT),
     };
-    assert_eq!(*request, expected);
+    assert_eq!(request, expected);
     let bare = pb::SendMessageResponseB2p { success: true, err_code: 200, ..Default::default() };
     producer.handle_answer(now, number, Ok(Response::SendMessage(bare)));
     let Some(Event::Stored { position, .. }) = producer.poll_event() else { panic!("it is stored") };

@@ -95,7 +95,9 @@ def service(kind: str) -> MqttService:
     if kind == "hivemq":
         queue = "<queued-messages><max-queue-size>10000000</max-queue-size></queued-messages>"
         return HiveMq(extra=f"<mqtt>{queue}</mqtt>\n")
-    return EmbeddedMqtt(data=True, mqtt_max_queue=10_000_000, mqtt_max_queue_bytes="8GiB", max_store="16GiB")
+    limits = {"mqtt_max_queue": 10_000_000, "mqtt_max_queue_bytes": "8GiB", "max_store": "16GiB"}
+    # The source acknowledges what is in flight when it is on the disk: each window costs a write.
+    return EmbeddedMqtt(data=True, mqtt_max_inflight=10_000, **limits)
 
 
 def backlog(kind: str) -> Callable[[int], dict[str, Any]]:

@@ -143,7 +143,7 @@ impl Producer {
     pub fn push(&self, message: &Outgoing<'_>, partition: Option<u32>, park: bool) -> Result<usize> {
         self.check_open()?;
         let slot = match partition {
-            None => self.route(message, clock::now()),
+            None => self.route(message, clock::now),
             Some(partition) if (partition as usize) < self.0.parts.len() => partition as usize,
             Some(partition) => {
                 let last = self.0.parts.len() - 1;
@@ -195,7 +195,7 @@ impl Producer {
         let mut held: Option<(usize, MutexGuard<'_, Machine>)> = None;
         let mut result = Ok(());
         for message in messages {
-            let slot = self.route(&message, now);
+            let slot = self.route(&message, || now);
             let part = self.0.parts.get(slot);
             if held.as_ref().is_none_or(|(current, _)| *current != slot) {
                 if let Some((last, machine)) = held.take() {
@@ -332,11 +332,11 @@ impl Producer {
         self.0.parts.iter().map(|part| part.machine().last_sequence_id()).max().unwrap_or(-1)
     }
 
-    fn route(&self, message: &Outgoing<'_>, now: Instant) -> usize {
+    fn route(&self, message: &Outgoing<'_>, now: impl FnOnce() -> Instant) -> usize {
         if self.0.parts.is_single() {
             return 0;
         }
-        self.0.router.lock().pick(message.key, message.sequence_id, now) as usize
+        self.0.router.lock().pick(message.key, message.sequence_id, now()) as usize
     }
 
     fn check_open(&self) -> Result<()> {
