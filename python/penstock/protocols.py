@@ -100,6 +100,10 @@ class Protocol(NamedTuple):
         """The blocking client, loaded."""
         return _load(self.blocking_client)
 
+    def module(self, name: str) -> Any:
+        """A module of :attr:`commands`, loaded."""
+        return importlib.import_module(f"{self.commands}.{name}")
+
     def words(self) -> Mapping[str, str]:
         """The mapping :attr:`lacks`, loaded."""
         return _load(self.lacks)
