@@ -13,16 +13,21 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import protocols
 from .commands import parsers
 from .commands._shared.arguments import described
 from .commands.parsers import EPILOG
 
+if TYPE_CHECKING:
+    from .options import Table
+
 _REQUESTS = "mqtt"
 """The protocol of ``rr``, the only one with requests and responses."""
+_HELP = "help"
+"""What ``-X`` takes to list the options."""
 _WITH_TOPICS = (["pub"], ["sub"], ["rr"])
 
 
@@ -121,6 +126,9 @@ def _parse(words: list[str], protocol: str) -> tuple[argparse.ArgumentParser, An
 
 def _run_of(given: Any, protocol: str) -> Callable[[Any], int]:
     """The function that runs the command."""
+    if _asks_for_options(given):
+        show = importlib.import_module(f"{__package__}.commands.options").show
+        return lambda given: show(_tables_of(given, protocol))
     if given.command == "broker":
         return importlib.import_module(f"{__package__}.commands.broker").run
     if given.command == "completion":
@@ -158,6 +166,19 @@ def _in_flags(text: str, given: Any) -> str:
     )
 
 
+def _asks_for_options(given: Any) -> bool:
+    return _HELP in getattr(given, "options", ())
+
+
+def _tables_of(given: Any, protocol: str) -> Mapping[str, Table]:
+    """The options that ``-X`` of the command sets, by the scope."""
+    if given.command == "broker":
+        return {"": protocols.table("broker")}
+    if [given.command] not in _WITH_TOPICS:
+        protocol = _protocol_of(getattr(given, "address", None) or given.url)
+    return protocols.PROTOCOLS[protocol].tables
+
+
 def _log_to_stderr() -> None:
     import logging
 
@@ -173,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[:1] == ["rr"]:
         protocol = _REQUESTS
     top, given, rest = _parse(words, protocol)
-    if has_topics:
+    if has_topics and not _asks_for_options(given):
         if given.command != "rr" and (spoken := _spoken(given)) != protocol:
             # A URL after the first flag: only now is it known whose flags they are.
             protocol = spoken

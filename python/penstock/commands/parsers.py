@@ -91,7 +91,7 @@ def broker(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="set any other option of penstock.Broker, such as retention=1h; repeatable",
+        help="set any other option of penstock.Broker, such as retention=1h; repeatable; -X help lists them",
     )
     add("--json", action="store_true", help="print the URLs as one line of JSON")
     add("-q", "--quiet", action="store_true", help="print nothing")

@@ -160,7 +160,8 @@ def connection(command: argparse.ArgumentParser, default: str | None = None) -> 
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="set an option of the client, producer or consumer, such as token=file:token.txt; repeatable",
+        help="set an option of the client, producer or consumer, such as token=file:token.txt; repeatable;"
+        " -X help lists them",
     )
     debug(command)
 

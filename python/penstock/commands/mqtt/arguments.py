@@ -190,7 +190,7 @@ def _session(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="set any other option of the client, producer or consumer; repeatable",
+        help="set any other option of the client, producer or consumer; repeatable; -X help lists them",
     )
     add("-i", "--id", metavar="ID", help="client id (default: a random one)")
     add("-u", "--username", metavar="USER", help="user name")
