@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _REQUESTS = "mqtt"
 """The protocol of ``rr``, the only one with requests and responses."""
 _HELP = "help"
-"""What ``-X`` takes to list the options."""
+"""The value of ``-X`` that lists the options."""
 _WITH_TOPICS = (["pub"], ["sub"], ["rr"])
 
 
