@@ -8,6 +8,7 @@
 # make bench-tubemq  measures TubeMQ against its Java client, with the same options
 # make bench-compare BENCH="OTHER --only REGEX"  this build and the one in the checkout OTHER, interleaved
 # make wheel    the abi3 wheel, in dist/
+# make sdist    the source distribution, in dist/; tools/release VERSION checks and builds all of a release, and publishes nothing
 # make fuzz     SECONDS=60 per target
 # make crashes  SCRIPTS=10 of each protocol, each with thousands of crashes, full and failing disks, and flipped bits
 # make golden-stores  the kept stores and outbox files of the present format, in tests/golden
@@ -37,7 +38,7 @@ SECONDS ?= 60
 SCRIPTS ?= 10
 SEEDS ?= 10000
 MINUTES ?= 30
-WORDS_CHECKED := src python docs examples benches README.md CHANGELOG.md CONTRIBUTING.md \
+WORDS_CHECKED := src python docs examples benches README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md \
 	tests/docs tests/support tests/conftest.py tools/docs_pages.py
 FUZZ_SECONDS_IN_TEST := 8
 WHEEL_PROFILE ?= dist
@@ -50,7 +51,7 @@ THREE := --numprocesses 3
 # Only files whose hashes are in tools/locks/, which tools/lock-requirements writes.
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help demo test compiled check test-one bench bench-compare bench-mqtt bench-tubemq wheel wheel-test fuzz crashes golden-stores simulate build clean prerequisites test-prerequisites \
+.PHONY: help demo test compiled check test-one bench bench-compare bench-mqtt bench-tubemq wheel wheel-test sdist fuzz crashes golden-stores simulate build clean prerequisites test-prerequisites \
 	fmt clippy rust-test fuzz-test lint types python-test contract-test campaign-test interop-test spark-test docs docs-serve docs-test deny audit rustdoc \
 	soak mutants
 
@@ -237,6 +238,10 @@ wheel: $(VENV)/.demo
 	@$(STEP) "wheel, $(WHEEL_PROFILE) profile" \
 		$(VENV)/bin/maturin build --quiet --profile $(WHEEL_PROFILE) --out dist --interpreter $(PY)
 	@ls -l dist/*.whl
+
+sdist: $(VENV)/.demo
+	@$(STEP) "source distribution" $(VENV)/bin/maturin sdist --out dist
+	@$(PY) tests/wheel/check_sdist.py dist
 
 fuzz:
 	@tools/fuzz $(SECONDS)

@@ -252,8 +252,9 @@ def lacks_page() -> str:
     parts = [
         NOTE,
         "# Not supported",
-        "Verbs, arguments and fields of other protocols. They are missing from the classes, so type",
-        "checkers report them; at run time they raise `Unsupported` with the text below.\n",
+        "Verbs, arguments and fields of other protocols, and those of pulsar-client that have another name",
+        "here. They are missing from the classes, so type checkers report them; at run time they raise",
+        "`Unsupported` with the text below.\n",
     ]
     for row in rows:
         texts: dict[str, list[str]] = {}

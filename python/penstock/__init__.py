@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ._listening import Listener as Listener
     from ._observing import ConnectionEvents as ConnectionEvents
     from ._observing import EventCallback as EventCallback
+    from ._version import __version__ as __version__
     from .broker import Broker as Broker
     from .errors import Error as Error
     from .errors import MemoryLimit as MemoryLimit
@@ -49,13 +50,12 @@ else:
             "ConnectionEvent": "_events",
             "Listener": "_listening",
             **dict.fromkeys(("ConnectionEvents", "EventCallback"), "_observing"),
+            "__version__": "_version",
             "Broker": "broker",
             "Message": "protocols",
             **dict.fromkeys(("Error", "MemoryLimit", "QueueFull", "Timeout"), "errors"),
         },
     )
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Broker",

@@ -65,7 +65,7 @@ def outgoing(frame: Any, roles: FrameRoles, encoding: str | None) -> FrameRows:
         InvalidArgument: no Arrow interface, no such column, or a type that does not fit.
         InvalidTopic: the topic of a row is not valid. The error names the row and the column.
     """
-    check_frame(frame)
+    frame = readable(frame)
     return _native.encode_frame(frame, roles, encoding=check_encoding(roles["value"], encoding))
 
 
@@ -108,8 +108,9 @@ def placeholder(topic: str, row_topic: str | None) -> str:
     return text.translate(str.maketrans("+#\0", "___"))
 
 
-def check_frame(frame: Any) -> None:
-    """
+def readable(frame: Any) -> Any:
+    """The frame as the engine can read it.
+
     Raises:
         InvalidArgument: not a frame whose rows can be sent from this process.
     """
@@ -124,6 +125,30 @@ def check_frame(frame: Any) -> None:
             f"{kind.__module__}.{kind.__qualname__} has no Arrow interface (__arrow_c_stream__); "
             "use pyarrow, polars, pandas 2.2+ or duckdb"
         )
+    return _typed(frame) if kind.__module__.startswith("polars.") else frame
+
+
+def _typed(frame: Any) -> Any:
+    """A frame of polars whose columns without a type, of which every value is null, are text. Polars hands
+    them over with a buffer that Arrow does not have for them."""
+    import polars
+
+    pl: Any = polars
+
+    def of(dtype: Any) -> Any:
+        if dtype == pl.Null:
+            return pl.String
+        if isinstance(dtype, pl.List):
+            return pl.List(of(dtype.inner))
+        if isinstance(dtype, pl.Array):
+            return pl.Array(of(dtype.inner), dtype.size)
+        if isinstance(dtype, pl.Struct):
+            return pl.Struct([pl.Field(field.name, of(field.dtype)) for field in dtype.fields])
+        return dtype
+
+    schema = getattr(frame, "schema", {})
+    casts = {name: wanted for name, dtype in schema.items() if (wanted := of(dtype)) != dtype}
+    return frame.cast(casts) if casts else frame
 
 
 def check_encoding(value: str | None, encoding: str | None) -> str:

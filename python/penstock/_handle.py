@@ -15,7 +15,7 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeVar
 
 from . import parse
 from ._caller import caller as calling
@@ -46,8 +46,14 @@ def _retrieve(ended: asyncio.Future[Any]) -> None:
 class Opening(Generic[H_co]):
     """A handle that is about to be opened: ``await`` it, or enter it with ``async with``."""
 
+    _used = False
+
     def __init__(self, start: Callable[[], Coroutine[Any, Any, H_co]]) -> None:
-        self._start = start
+        self._open = start
+
+    def _start(self) -> Coroutine[Any, Any, H_co]:
+        self._used = True
+        return self._open()
 
     def __await__(self) -> Generator[Any, Any, H_co]:
         return self._start().__await__()
@@ -60,6 +66,19 @@ class Opening(Generic[H_co]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._handle.__aexit__(kind, error, trace)
+
+    if not TYPE_CHECKING:  # A type checker says so as well.
+
+        def __enter__(self) -> NoReturn:
+            self._used = True
+            raise TypeError("a handle of asyncio needs `async with`; penstock.blocking has those for `with`")
+
+        def __exit__(self, *_: object) -> None: ...
+
+    def __del__(self) -> None:
+        if not self._used:
+            text = "a client, producer or consumer was never opened: use `async with`, or await it"
+            warnings.warn(text, RuntimeWarning, 2, source=self)
 
 
 def immediate(pending: Pending[T]) -> T:
@@ -131,10 +150,16 @@ class Handle(Answers):
 class ClientHandle(Handle):
     """A connection to a service, with the handles that were opened on it."""
 
+    def __new__(cls, *made: Any) -> Self:
+        # What `connect` has for it is no text.
+        if not made or isinstance(made[0], str):
+            raise TypeError(f"a {cls.__name__} is made by penstock.connect(url)")
+        return super().__new__(cls)
+
     _closing: asyncio.Future[None] | None = None
     """Done when the first call of :meth:`close` has ended."""
 
-    def __init__(
+    def __init__(  # pyright: ignore[reportInconsistentConstructor]
         self,
         native: Any,
         loop: asyncio.AbstractEventLoop,

@@ -152,8 +152,18 @@ def _place(name: str, tables: Tables) -> tuple[str, str] | None:
     return (scopes[0], name) if len(scopes) == 1 else None
 
 
-def split(given: Mapping[str, Any], tables: Tables) -> dict[str, dict[str, Any]]:
+def split(
+    given: Mapping[str, Any],
+    tables: Tables,
+    renamed: Callable[[], Mapping[str, Mapping[str, str]]] = dict,
+) -> dict[str, dict[str, Any]]:
     """Sorts options by the scope they belong to: ``compression`` to ``producer``, ``token`` to ``client``.
+
+    Args:
+        given: the options.
+        tables: those that exist.
+        renamed: gives the names that another client has, by scope, and what to use here; called for unknown
+            names only.
 
     Raises:
         InvalidArgument: a name that is unknown, or ambiguous without its prefix.
@@ -167,6 +177,9 @@ def split(given: Mapping[str, Any], tables: Tables) -> dict[str, dict[str, Any]]
                 raise InvalidArgument(
                     f"option {name!r} is ambiguous: write 'producer.{name}' or 'consumer.{name}'"
                 )
+            for names in renamed().values():
+                if instead := names.get(name):
+                    raise InvalidArgument(f"unknown option {name!r}: use {instead}")
             raise InvalidArgument(f"unknown option {name!r}{parse.did_you_mean(name, known)}")
         result[place[0]][place[1]] = value
     return result

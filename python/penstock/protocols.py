@@ -85,8 +85,16 @@ class Protocol(NamedTuple):
             given,
             inherited,
             lambda: _names_elsewhere(self.key, scope),
-            lambda: _load(self.renamed)[scope] if self.renamed else {},
+            lambda: self.other_names().get(scope, {}),
         )
+
+    def split(self, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Options by scope; see :func:`penstock.options.split`."""
+        return options.split(given, self.tables, self.other_names)
+
+    def other_names(self) -> Mapping[str, Mapping[str, str]]:
+        """The mapping :attr:`renamed`, loaded."""
+        return _load(self.renamed) if self.renamed else {}
 
     def native_client_class(self) -> type[Any]:
         """The client in the native module, loaded."""
@@ -99,6 +107,10 @@ class Protocol(NamedTuple):
     def blocking_client_class(self) -> type[Any]:
         """The blocking client, loaded."""
         return _load(self.blocking_client)
+
+    def module(self, name: str) -> Any:
+        """A module of :attr:`commands`, loaded."""
+        return importlib.import_module(f"{self.commands}.{name}")
 
     def words(self) -> Mapping[str, str]:
         """The mapping :attr:`lacks`, loaded."""
@@ -275,8 +287,8 @@ def inherited_for(url: str | None) -> tuple[str, dict[str, dict[str, Any]]]:
         InvalidArgument: as :func:`penstock.options.split` and :func:`split_url`.
     """
     base, query = split_url(url)
-    tables = of(base).tables
-    set_outside, queried = options.environment(tables), options.split(query, tables)
+    row = of(base)
+    set_outside, queried = options.environment(row.tables), row.split(query)
     return base, {scope: {**set_outside[scope], **queried[scope]} for scope in SCOPES}
 
 
@@ -287,7 +299,7 @@ def of_url(url: str | None) -> dict[str, dict[str, Any]]:
         InvalidArgument: as :func:`inherited_for`.
     """
     base, query = split_url(url)
-    return options.split(query, of(base).tables)
+    return of(base).split(query)
 
 
 def for_connection(

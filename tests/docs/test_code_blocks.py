@@ -86,6 +86,7 @@ def test_shell(line: str) -> None:
 
         schemes = {"mqtt": r"(mqtts?|wss?|mqtt\+unix)://", "tubemq": r"tubemq(\+ssl)?://"}
         found = [name for name, scheme in schemes.items() if any(re.match(scheme, word) for word in words)]
+        found += ["mqtt"] if {"-h", "-L"} & set(words) else []
         _, rest = cli.parser(*found[:1] if words[1] in ("pub", "sub") else ()).parse_known_args(words[1:])
         assert not [word for word in rest if word.startswith("-")], f"unknown arguments: {rest}"
     else:

@@ -1,5 +1,6 @@
 """check_wheel.py FOLDER: installs the wheel of FOLDER into a clean environment without a Rust toolchain in
 reach and runs the Python examples of README.md and of examples/ from it, against its own embedded broker.
+pytest, installed beside it, finds its fixtures.
 
 An example that names ``pulsar://127.0.0.1:6650`` gets the address of a broker that is up.
 """
@@ -20,6 +21,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 ADDRESS = re.compile(r"pulsar://(?:127\.0\.0\.1|localhost):6650")
+
+
+PLUG_IN = """
+from penstock import blocking
+
+def test_a_broker(penstock_url, penstock_mqtt_url, penstock_tubemq_url):
+    with blocking.connect(penstock_url) as client, client.producer("orders") as producer:
+        producer.send(b"a book")
+"""
 
 
 def check_sbom(wheel: Path) -> None:
@@ -103,6 +113,17 @@ def main() -> int:
 
         found = run(python, "-c", "import pyspark_penstock as m; print(m.__file__)", capture_output=True)
         assert str(home) in found.stdout, f"Spark would not find the data source: {found.stderr}"
+
+        (home / "test_plug_in.py").write_text(PLUG_IN)
+        pin = next(
+            line
+            for line in (ROOT / "requirements-dev.txt").read_text().split()
+            if line.startswith("pytest==")
+        )
+        done = run(python, "-m", "pip", "install", "--quiet", pin)
+        assert done.returncode == 0, f"{pin} could not be installed"
+        done = run(python, "-m", "pytest", "-q", "test_plug_in.py", capture_output=True)
+        assert done.returncode == 0, f"the plug-in for pytest does not work: {done.stdout}{done.stderr}"
 
         broker = subprocess.Popen(
             [str(home / "venv" / "bin" / "penstock"), "broker", "--port", "0", "--json"],

@@ -113,7 +113,15 @@ class Handle(Answers):
 class ClientHandle(Handle):
     """A connection to a service, with the handles that were opened on it."""
 
-    def __init__(self, native: Any, url: str, defaults: Defaults, broker: Broker | None) -> None:
+    def __new__(cls, *made: Any) -> Self:
+        # What `connect` has for it is no text.
+        if not made or isinstance(made[0], str):
+            raise TypeError(f"a {cls.__name__} is made by penstock.blocking.connect(url)")
+        return super().__new__(cls)
+
+    def __init__(  # pyright: ignore[reportInconsistentConstructor]
+        self, native: Any, url: str, defaults: Defaults, broker: Broker | None
+    ) -> None:
         self._native = native
         self._url = url
         self._defaults = defaults

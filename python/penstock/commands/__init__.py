@@ -3,5 +3,5 @@
 
 A protocol's package has a module ``arguments`` with the flags that differ between protocols, and the modules
 ``pub``, ``sub``, ``bench``, ``doctor`` and ``topic``, each with a ``run`` that takes the parsed arguments and
-returns the exit status.
+returns the exit status. ``parsers`` has the arguments of the commands that are the same for all protocols.
 """

@@ -133,7 +133,7 @@ def write(
         ConnectFailed, AuthenticationError, TopicNotFound ...: as :func:`penstock.connect` and ``producer``.
     """
     started = time.monotonic()
-    _frames.check_frame(frame)
+    frame = _frames.readable(frame)
     library("pyarrow", "frames")
     _frames.check_encoding(value, encoding)
     base, _ = protocols.split_url(url)

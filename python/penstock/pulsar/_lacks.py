@@ -2,6 +2,27 @@
 
 _V5 = "Pulsar has no {}: put it into properties"
 
+NAMES_THERE = {
+    "create_producer": "producer()",
+    "create_reader": "reader()",
+    "create_table_view": "table_view()",
+    "get_topic_partitions": "partitions()",
+    "shutdown": "close()",
+    "send_async": "send() or send_nowait()",
+    "partition_key": "key",
+    "event_timestamp": "event_time",
+    "replication_clusters": "replicate_to",
+    "acknowledge": "ack()",
+    "acknowledge_cumulative": "ack_cumulative()",
+    "negative_acknowledge": "nack()",
+    "redeliver_unacknowledged_messages": "redeliver_unacknowledged()",
+    "batch_receive": "receive_batch()",
+    "read_next": "receive()",
+    "publish_timestamp": "publish_time",
+    "topic_name": "topic",
+}
+"""Verbs, arguments and fields of pulsar-client that have another name here."""
+
 LACKS = {
     "unsubscribe": "a Pulsar client ends no subscription by its filter: use unsubscribe() of the consumer",
     "publish": "Pulsar has no publish(): open a producer and use send()",
@@ -26,4 +47,5 @@ LACKS = {
     "broker_id": "Pulsar has no broker ids: use id",
     "offset": "Pulsar has no offsets: use id",
     "message_id": "Pulsar's messages have an id: use id",
+    **{name: f"Pulsar's {name} is called {here} here" for name, here in NAMES_THERE.items()},
 }

@@ -376,6 +376,6 @@ class PulsarProducer(Producer[T_contra]):
         encoding: str | None,
         schema: FrameSchema | None = "producer",
     ) -> FrameRows:
-        _frames.check_frame(frame)
+        frame = _frames.readable(frame)
         _frames.check_encoding(roles["value"], encoding)
         return self._native.encode_frame(frame, roles, schema=frame_schema(schema), encoding=encoding)

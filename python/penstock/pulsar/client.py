@@ -19,7 +19,7 @@ from penstock._opening import opening
 from penstock.errors import InvalidArgument
 from penstock.pulsar._typing import T, T_co, T_contra
 from penstock.pulsar.intercepted import InterceptedConsumer, InterceptedProducer
-from penstock.pulsar.patterns import pattern_parts
+from penstock.pulsar.patterns import pattern_parts, refuse_patterns
 from penstock.pulsar.positions import ReaderStart, reader_name, reader_start, seek_target, seek_targets
 from penstock.pulsar.producer import PulsarProducer as PulsarProducer
 from penstock.pulsar.routing import check_producer
@@ -187,6 +187,7 @@ class PulsarClient(Client):
             topics = pattern_parts(topic)
         else:
             topics = [topic] if isinstance(topic, str) else list(topic)
+            refuse_patterns(topics)
         if not topics or not subscription:
             raise InvalidArgument("a consumer needs at least one topic and the name of a subscription")
         return Opening(lambda: self._open_consumer(topics, subscription, values))

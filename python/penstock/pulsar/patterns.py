@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from penstock.errors import InvalidArgument
+from penstock.errors import InvalidArgument, InvalidTopic
 
 _FLAGS = ((re.IGNORECASE, "i"), (re.MULTILINE, "m"), (re.DOTALL, "s"), (re.VERBOSE, "x"))
 
@@ -25,3 +26,17 @@ def pattern_parts(pattern: re.Pattern[str]) -> tuple[str, str]:
             f"the pattern of topics {pattern.pattern!r} has flags without meaning: {other!r}"
         )
     return pattern.pattern, "".join(letter for flag, letter in _FLAGS if pattern.flags & flag)
+
+
+def refuse_patterns(topics: Sequence[str]) -> None:
+    """Refuses names that were meant as patterns: a topic of that name would be created, and stay empty.
+
+    Raises:
+        InvalidTopic: a name has ``.*`` or ``.+`` in it.
+    """
+    for topic in topics:
+        if ".*" in topic or ".+" in topic:
+            raise InvalidTopic(
+                f"{topic!r} looks like a pattern and was given as a name: for all topics that match it, pass"
+                f" re.compile({topic!r})"
+            )

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import json
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import types
 import pytest
 
 from penstock import blocking, cli, errors, protocols
+from penstock.commands import parsers
 from penstock.commands._shared.options import pairs
 from penstock.commands.pulsar.format import compile_format, to_json
 from penstock.commands.pulsar.topic import full_name
@@ -64,11 +66,38 @@ def test_version():
     assert done.stdout.startswith("penstock ")
 
 
-@pytest.mark.parametrize("command", ["broker", "passwd", "pub", "sub", "bench", "topic", "doctor"])
-def test_each_command_has_help(command):
+COMMANDS = ["broker", "passwd", "token", "pub", "sub", "rr", "bench", "topic", "doctor", "completion"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help_with_examples_and_the_exit_status(command, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.parser().parse_args([command, "--help"])
     assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert f"\nexamples:\n  penstock {command} " in said
+    assert "Exit status: 1 after an error" in said
+
+
+def examples():
+    for row in protocols.PROTOCOLS.values():
+        arguments = row.module("arguments")
+        for name in ("PUB_EXAMPLES", "SUB_EXAMPLES", "RR_EXAMPLES"):
+            yield from ((row.key, line) for line in getattr(arguments, name, ()))
+    yield from ((None, line) for lines in parsers.EXAMPLES.values() for line in lines)
+
+
+@pytest.mark.parametrize(("protocol", "line"), [pytest.param(*one, id=one[1]) for one in examples()])
+def test_an_example_is_a_command_of_its_protocol(protocol, line):
+    words = shlex.split(line.rpartition("| ")[2])
+    assert words.pop(0) == "penstock"
+    words = words[: next((at for at, word in enumerate(words) if word in "<>"), None)]
+    if protocol:
+        assert cli._protocol(list(words)) == protocol
+    _, given, rest = cli._parse(words, protocol or "pulsar")
+    assert not rest
+    if protocol:
+        assert protocols.PROTOCOLS[protocol].module("arguments").problem(given) is None
 
 
 def test_arguments_follow_mosquitto_and_kcat():
@@ -229,6 +258,8 @@ def amqp(monkeypatch):
         broker=lambda command: command.add_argument("--amqp-port"),
         pub=places,
         sub=places,
+        PUB_EXAMPLES=(),
+        SUB_EXAMPLES=(),
         problem=lambda given: None if given.exchange else "an exchange is needed",
     )
     monkeypatch.setitem(sys.modules, "amqp.arguments", arguments)
@@ -254,6 +285,31 @@ def test_another_protocol_needs_its_row_in_the_registry_only(amqp, capsys):
     assert ended.value.code == 2
     assert "an exchange is needed" in capsys.readouterr().err
     assert cli.parser().parse_args(["broker", "--amqp-port", "1"]).amqp_port == "1"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["pub", "-h", "127.0.0.1", "-t", "t", "-m", "x", "-k", "soon"],
+            ": --keepalive: expected a duration",
+        ),
+        (["sub", "mqtt://127.0.0.1", "-t", "t", "--cafile", "/no/ca"], ": --cafile: cannot read /no/ca"),
+        (
+            ["sub", "mqtt://127.0.0.1", "-t", "t", "-X", "keep_alive=soon"],
+            ": client option 'keep_alive': exp",
+        ),
+        (["broker", "--max-store", "big"], ": --max-store: expected a size"),
+        (["broker", "--port", "0", "--host", "0.0.0.0"], "--token-key, or set --allow-insecure-bind to"),
+        (["broker", "--port", "0", "-X", "retention=soon"], ": option 'retention': expected"),
+        (["broker", "--port", "0", "--tls-cert", "/no/tls_key"], ": --tls-cert: cannot read /no/tls_key:"),
+    ],
+)
+def test_a_refusal_names_the_flag_that_was_typed(words, said):
+    # In a process of its own: `penstock broker` blocks signals, and what this one starts would inherit that.
+    done = run(*words)
+    assert done.returncode == 1
+    assert said in done.stderr
 
 
 def test_a_url_after_the_first_flag_decides_what_the_flags_mean():

@@ -67,7 +67,8 @@ async def test_values_that_are_neither() -> None:
     with pytest.raises(errors.InvalidArgument, match="retry_first"):
         penstock.connect("pulsar://127.0.0.1:6650", retry_first="perhaps")
     for value in (True, "true", 3, "3s"):
-        penstock.connect("pulsar://127.0.0.1:6650", retry_first=value)
+        with pytest.warns(RuntimeWarning, match="never opened"):
+            penstock.connect("pulsar://127.0.0.1:6650", retry_first=value)
 
 
 def test_the_blocking_face(broker: Any) -> None:

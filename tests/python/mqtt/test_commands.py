@@ -295,7 +295,7 @@ def test_wrong_versions_and_combinations_are_named(url: str) -> None:
     assert "mqttv311" in refused("pub", url, "-t", "t", "-m", "x", "-V", "4", status=1)
     plain = ("-D", "publish", "content-type", "x")
     assert "-V 5" in refused("pub", url, "-t", "t", "-m", "x", "-V", "311", *plain, status=1)
-    assert "client_id" in refused("sub", url, "-t", "t", "-c", status=1)
+    assert "give one with -i" in refused("sub", url, "-t", "t", "-c", status=1)
     assert "--will-topic" in refused("pub", url, "-t", "t", "-m", "x", "--will-payload", "x", status=1)
     assert "a topic is needed" in refused("pub", url, "-m", "x")
     assert "one topic" in refused("pub", url, "-t", "a", "-t", "b", "-m", "x", status=1)
@@ -304,7 +304,7 @@ def test_wrong_versions_and_combinations_are_named(url: str) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["-K", ":"], ["-p", "a=b"], ["-z", "zstd"], ["--key-separator=:"], ["--compression", "lz4"]],
+    [["-K", ":"], ["-z", "zstd"], ["--key-separator=:"], ["--compression", "lz4"]],
 )
 def test_what_only_pulsar_has_is_refused_by_name(url: str, words: list[str]) -> None:
     said = refused("pub", url, "-t", "t", "-m", "x", *words)

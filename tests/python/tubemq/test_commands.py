@@ -480,7 +480,7 @@ def test_topics_of_a_store(tmp_path: Path) -> None:
 
 
 def test_a_topic_of_tubemq_needs_its_port() -> None:
-    assert "tubemq_port" in refused("broker", "--port", "0", "--topic", "tubemq:t=2", status=1)
+    assert "--tubemq-port" in refused("broker", "--port", "0", "--topic", "tubemq:t=2", status=1)
     with penstock.Broker() as broker:
         with pytest.raises(errors.InvalidArgument, match="tubemq_port"):
             broker.create_topic("tubemq:t", 2)

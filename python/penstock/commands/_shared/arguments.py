@@ -5,15 +5,112 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from penstock import protocols
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # pyright: ignore
+    """The commands of a parser, or the actions of a command."""
 
 DEFAULT_URL = "pulsar://127.0.0.1:6650"
 _MOSQUITTO = (
     *("--qos", "-i", "--id", "-P", "--pw", "--username", "-V", "--protocol-version", "-c", "-x"),
-    *("--keepalive", "--will-topic", "--will-payload", "--will-qos", "--will-retain"),
+    *(
+        "--keepalive",
+        "--will-topic",
+        "--will-payload",
+        "--will-qos",
+        "--will-retain",
+        "-L",
+        "--host",
+        "--port",
+    ),
 )
-_MOSQUITTO_SUB = ("-q", "-R", "--no-retained", "--retained-only", "-E", "--filter-out")
+_MOSQUITTO_SUB = (
+    "-q",
+    "-R",
+    "--no-retained",
+    "--retained-only",
+    "-E",
+    "--filter-out",
+    "-U",
+    "--remove-retained",
+)
 _MOSQUITTO_TLS = ("--cafile", "--cert", "--insecure", "--tls-alpn")
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Keeps the lines of examples as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = text.split("\n\n")
+        return "\n\n".join(
+            part if part.startswith("examples:") else super(_Formatter, self)._fill_text(part, width, indent)
+            for part in parts
+        )
+
+
+def described(
+    commands: Commands, name: str, text: str, examples: Sequence[str], epilog: str, *, help: bool = True
+) -> argparse.ArgumentParser:
+    """Adds a command.
+
+    Args:
+        commands: where to.
+        name: of the command.
+        text: its line in the list of commands.
+        examples: command lines at the end of its help.
+        epilog: the text behind them.
+        help: whether it has argparse's ``-h``; otherwise :func:`help_flags` or a flag of its own.
+    """
+    shown = ["\n".join(["examples:", *(f"  {line}" for line in examples)])] if examples else []
+    command = commands.add_parser(
+        name,
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        epilog="\n\n".join([*shown, epilog]),
+        formatter_class=_Formatter,
+        add_help=help,
+    )
+    # For errors that show only when everything is parsed.
+    command.set_defaults(parser=command)
+    return command
+
+
+class Help(argparse.Action):
+    """``-h`` of a command that has a host with MQTT: it prints the help unless a host follows, for which
+    :meth:`take` answers."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, name: Any = None
+    ) -> None:
+        if values is None or protocols.is_url(values):
+            parser.print_help()
+            parser.exit()
+        self.take(parser, namespace, values)
+
+    def take(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, host: str) -> None:
+        """Refuses the host."""
+        parser.error(f"-h HOST is for MQTT, and the URL is of another protocol: put {host} into the URL")
+
+
+def help_flags(command: argparse.ArgumentParser) -> None:
+    """``--help``, and ``-h`` of a protocol that takes the broker's address as a URL."""
+    command.add_argument("--help", action="help", help="show this help message and exit")
+    command.add_argument("-h", action=Help, nargs="?", dest=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
+def debug(command: argparse.ArgumentParser) -> None:
+    """``-d``."""
+    command.add_argument(
+        "-d",
+        "--debug",
+        action="store_true",
+        help="log connections, losses and attempts to standard error",
+    )
 
 
 class Refused(argparse.Action):
@@ -49,7 +146,7 @@ def refuse_mosquitto(
 
 
 def connection(command: argparse.ArgumentParser, default: str | None = None) -> None:
-    """``-u`` and ``-X``."""
+    """``-u``, ``-X`` and ``-d``."""
     default = default or DEFAULT_URL
     command.add_argument(
         "-u",
@@ -63,8 +160,10 @@ def connection(command: argparse.ArgumentParser, default: str | None = None) -> 
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="set an option of the client, producer or consumer, such as token=file:token.txt; repeatable",
+        help="set an option of the client, producer or consumer, such as token=file:token.txt; repeatable;"
+        " -X help lists them",
     )
+    debug(command)
 
 
 def places(command: argparse.ArgumentParser, text: str) -> None:
@@ -80,7 +179,7 @@ def topics(command: argparse.ArgumentParser, text: str) -> None:
 def source(
     command: argparse.ArgumentParser,
     *,
-    lines: Sequence[str] = (),
+    lines: Sequence[str] | None = (),
     stdin: Sequence[str] = (),
     null: Sequence[str] | None = (),
 ) -> None:
@@ -88,12 +187,15 @@ def source(
 
     Args:
         command: the parser of ``penstock pub``.
-        lines, stdin, null: further names of ``-l``, ``-s`` and ``-n``; ``null=None`` leaves ``-n`` out.
+        lines, stdin, null: further names of ``-l``, ``-s`` and ``-n``; ``None`` leaves ``-l`` or ``-n`` out.
     """
     add = command.add_mutually_exclusive_group().add_argument
     add("-m", "--message", action="append", metavar="TEXT", help="publish this text; repeatable")
     add("-f", "--file", action="append", metavar="FILE", help="publish the content of this file; repeatable")
-    add("-l", "--lines", *lines, action="store_true", help="publish each line of standard input")
+    if lines is None:
+        command.set_defaults(lines=False)
+    else:
+        add("-l", "--lines", *lines, action="store_true", help="publish each line of standard input")
     add("-s", "--stdin", *stdin, action="store_true", help="publish all of standard input as one message")
     if null is None:
         command.set_defaults(null=False)

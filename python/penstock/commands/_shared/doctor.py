@@ -57,7 +57,7 @@ class Examination:
             detail, ok = work(), True
         except (Error, OSError) as error:
             code = getattr(error, "code", type(error).__name__)
-            detail, ok = f"{code}: {error}", False
+            detail, ok = f"{code}: {error}{_next_step(error)}", False
         took = round((time.perf_counter() - started) * 1000, 2)
         self._findings.append({"step": name, "ok": ok, "ms": took, "detail": detail})
         if not self._json:
@@ -128,6 +128,17 @@ def run(
     examination.step("installed", _versions)
     examine(examination)
     return examination.finish()
+
+
+def _next_step(error: Exception) -> str:
+    """What to do about an address that cannot be reached, after the words of the system."""
+    if isinstance(error, socket.gaierror):
+        return "; the name has no address: check its spelling, and the DNS of this machine"
+    if isinstance(error, ConnectionRefusedError):
+        return "; nothing listens on this port: check the port, and whether the broker runs"
+    if isinstance(error, TimeoutError):
+        return "; no answer: check the address, and the firewalls on the way"
+    return ""
 
 
 def _versions() -> str:

@@ -40,7 +40,8 @@ def payloads(given: argparse.Namespace) -> Iterator[bytes]:
     """The payloads from ``-m``, ``-f``, ``-l``, ``-s`` and ``-n``.
 
     Raises:
-        InvalidArgument: none of them was given.
+        InvalidArgument: none of them was given, or a file or standard input is empty. An empty message
+            deletes a retained one, so only ``-n``, ``-m ""`` and an empty line of ``-l`` make one.
     """
     if given.lines:
         for line in sys.stdin.buffer:
@@ -49,12 +50,18 @@ def payloads(given: argparse.Namespace) -> Iterator[bytes]:
     if given.message:
         lot = [text.encode() for text in given.message]
     elif given.file:
-        lot = [Path(name).read_bytes() for name in given.file]
+        lot = [_not_empty(name, Path(name).read_bytes()) for name in given.file]
     elif given.null:
         lot = [b""]
-    elif given.stdin or not sys.stdin.isatty():
-        lot = [sys.stdin.buffer.read()]
+    elif given.stdin:
+        lot = [_not_empty("standard input", sys.stdin.buffer.read())]
     else:
         raise InvalidArgument("nothing to publish: use -m, -f, -l, -s or -n")
     for _ in range(given.repeat):
         yield from lot
+
+
+def _not_empty(name: str, content: bytes) -> bytes:
+    if not content:
+        raise InvalidArgument(f"{name} is empty: a message without a payload is published by -n only")
+    return content

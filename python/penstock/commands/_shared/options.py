@@ -32,9 +32,8 @@ def scopes(options: list[str], protocol: str) -> dict[str, dict[str, Any]]:
         InvalidArgument: an unknown option.
     """
     from penstock import protocols
-    from penstock.options import split
 
-    return split(pairs(options, "options"), protocols.PROTOCOLS[protocol].tables)
+    return protocols.PROTOCOLS[protocol].split(pairs(options, "options"))
 
 
 def protocol_of_topic(name: str) -> str | None:

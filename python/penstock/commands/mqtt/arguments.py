@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable
 from typing import Any
 
 from penstock.commands._shared import arguments
-from penstock.commands._shared.arguments import topic_problem as problem
 from penstock.errors import InvalidArgument, Unsupported
 
-__all__ = ["broker", "client_options", "problem", "properties", "pub", "quality", "sub"]
+from . import address
+
+__all__ = [
+    "PUB_EXAMPLES",
+    "RR_EXAMPLES",
+    "SUB_EXAMPLES",
+    "broker",
+    "client_options",
+    "problem",
+    "properties",
+    "pub",
+    "quality",
+    "rr",
+    "sub",
+]
+
+PUB_EXAMPLES = (
+    "penstock pub -h broker.example -t lamp/1 -m on -q 1 -r",
+    "penstock pub mqtts://broker.example:8883 lamp/1 --cafile ca.pem -u till -P file:password.txt -m on",
+    "penstock pub -L mqtt://till@broker.example/lamp/1 -P file:password.txt -n -r",
+    "sensors | penstock pub -h broker.example -t sensors -l",
+)
+SUB_EXAMPLES = (
+    "penstock sub -h broker.example -t 'lamp/#' -v",
+    "penstock sub mqtt://broker.example 'lamp/#' -q 1 -c -i logger --json",
+    "penstock sub -h broker.example -t 'lamp/#' --remove-retained --retained-only -W 2",
+)
+RR_EXAMPLES = (
+    "penstock rr -h broker.example -t clock/get -m now -W 5",
+    "penstock rr -h broker.example -t clock/get -e clock/answers -m now -D publish correlation-data 7 --json",
+)
 
 FORMAT_HELP = (
     "how to print a message: %%t topic, %%p payload, %%x and %%X payload in hexadecimal, %%l payload size, "
@@ -72,7 +100,6 @@ def pub(command: argparse.ArgumentParser) -> None:
         ["-K", "--key-separator"],
         "MQTT has no keys, so {} is not supported: put them into the topic",
     )
-    refuse(command, ["-p"], "MQTT has no {}: use -D publish user-property NAME VALUE")
     refuse(command, ["-z", "--compression"], "MQTT has no {}")
 
 
@@ -107,6 +134,19 @@ def sub(command: argparse.ArgumentParser) -> None:
         help="do not print messages of these topics; repeatable",
     )
     add("--no-ack", action="store_true", help="do not acknowledge messages of QoS 1 and 2")
+    add(
+        "-U",
+        "--unsubscribe",
+        action="append",
+        default=[],
+        metavar="FILTER",
+        help="end a subscription that the session has from before; repeatable; without -t that is all",
+    )
+    add(
+        "--remove-retained",
+        action="store_true",
+        help="delete each retained message that comes, but for those of -T",
+    )
     refuse = arguments.refuse
     refuse(
         command,
@@ -121,21 +161,36 @@ def sub(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _session(command: argparse.ArgumentParser) -> None:
-    arguments.places(command, "URL and topic: mqtt://, mqtts://, ws://, wss:// or mqtt+unix://")
+def rr(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock rr``."""
+    _session(command)
+    arguments.topics(command, "topic to send the request to")
     add = command.add_argument
     add(
-        "--url",
-        default=os.environ.get("PENSTOCK_URL"),
-        help="URL of the broker, also as -u (default: PENSTOCK_URL)",
+        "-e",
+        "--response-topic",
+        metavar="TOPIC",
+        help="topic on which the response comes (default: one of its own)",
     )
+    arguments.source(command, lines=None, stdin=["--stdin-file"], null=["--null-message"])
+    add("-q", "--qos", type=int, choices=(0, 1, 2), help="quality of service, both ways (default: 0)")
+    add("-r", "--retain", action="store_true", help="let the broker retain the request")
+    add("-W", "--timeout", metavar="SECONDS", help="exit after this time without a response, with status 27")
+    arguments.output(command, FORMAT_HELP, "print the topic before the payload")
+
+
+def _session(command: argparse.ArgumentParser) -> None:
+    address.flags(command)
+    command.set_defaults(option_of=_OPTION_OF)
+    add = command.add_argument
+    arguments.debug(command)
     add(
         "-X",
         dest="options",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="set any other option of the client, producer or consumer; repeatable",
+        help="set any other option of the client, producer or consumer; repeatable; -X help lists them",
     )
     add("-i", "--id", metavar="ID", help="client id (default: a random one)")
     add("-u", "--username", metavar="USER", help="user name")
@@ -179,6 +234,30 @@ def _session(command: argparse.ArgumentParser) -> None:
     )
 
 
+def problem(given: argparse.Namespace) -> str | None:
+    """Completes the arguments by what ``-h`` and ``-L`` say; returns why the command cannot start with them,
+    ``None`` if it can."""
+    wrong = address.locate(given)
+    if wrong is None and given.command == "sub" and given.unsubscribe:
+        return None
+    return wrong or arguments.topic_problem(given)
+
+
+_OPTION_OF = {
+    "id": "client_id",
+    "pw": "password",
+    "session_expiry_interval": "session_expiry",
+    "keepalive": "keep_alive",
+    "cafile": "tls_ca",
+    "cert": "tls_cert",
+    "key": "tls_key",
+    "insecure": "tls_skip_hostname_check",
+    "protocol_version": "version",
+    "disable_clean_session": "clean_start",
+}
+"""The options that flags of another name set."""
+
+
 def client_options(given: argparse.Namespace, options: dict[str, Any]) -> dict[str, Any]:
     """The client options that the flags set, on top of ``options`` from ``-X``.
 
@@ -200,6 +279,8 @@ def client_options(given: argparse.Namespace, options: dict[str, Any]) -> dict[s
         "clean_start": False if given.disable_clean_session else None,
     }
     result = options | {name: value for name, value in flags.items() if value is not None}
+    if result.get("clean_start") is False and not result.get("client_id"):
+        raise InvalidArgument("-c keeps the session of a client id: give one with -i")
     if given.protocol_version is not None:
         version = _VERSIONS.get(given.protocol_version)
         if version is None:

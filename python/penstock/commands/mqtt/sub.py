@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.commands._shared.options import scopes
@@ -31,32 +32,58 @@ def run(given: argparse.Namespace) -> int:
         # A mistake is reported before anything is printed.
         matches(pattern, "topic")
     limits = Limits(given)
-    url: str = given.url
-    with (
-        blocking.connect(url, **client_options) as client,
-        client.consumer(given.topic, given.subscription, **wanted) as consumer,
-    ):
-        # As in mosquitto_sub, -W counts from the subscription, and its end is status 27 in any case.
-        limits.start()
-        while not limits.reached and not given.exit_after_sub:
-            message = limits.receive(consumer)
-            if message is None:
-                return TIMED_OUT
-            if given.retained_only and not message.retain:
+    with blocking.connect(given.url, **client_options) as client:
+        for pattern in given.unsubscribe:
+            client.unsubscribe(pattern)
+        if not given.topic:
+            return 0
+        with client.consumer(given.topic, given.subscription, **wanted) as consumer:
+            # As in mosquitto_sub, -W counts from the subscription, and its end is status 27 in any case.
+            limits.start()
+            return 0 if given.exit_after_sub else _print(given, client, consumer, limits, show)
+
+
+def _print(
+    given: argparse.Namespace,
+    client: blocking.MqttClient,
+    consumer: blocking.MqttConsumer,
+    limits: Limits,
+    show: Callable[[MqttMessage], None],
+) -> int:
+    deleted: set[str] = set()
+    """Topics whose retained messages have been deleted: the empty message that did it comes here as well."""
+    while not limits.reached:
+        message = limits.receive(consumer)
+        if message is None:
+            return TIMED_OUT
+        if message.topic in deleted and not (message.data or message.retain):
+            deleted.remove(message.topic)
+            consumer.ack(message)
+            if given.retained_only and not deleted:
                 break
-            if not _is_wanted(given, message):
-                consumer.ack(message)
-                continue
-            show(message)
-            if not given.no_ack:
-                consumer.ack(message)
-            limits.count()
-            if limits.expired and not limits.reached:
-                return TIMED_OUT
+            continue
+        if given.retained_only and not message.retain:
+            break
+        if given.remove_retained and message.retain and not _is_filtered(given, message):
+            client.publish(message.topic, b"", qos=1, retain=True)
+            deleted.add(message.topic)
+        if not _is_wanted(given, message):
+            consumer.ack(message)
+            continue
+        show(message)
+        if not given.no_ack:
+            consumer.ack(message)
+        limits.count()
+        if limits.expired and not limits.reached:
+            return TIMED_OUT
     return 0
 
 
 def _is_wanted(given: argparse.Namespace, message: MqttMessage) -> bool:
     if given.no_retained and message.retain:
         return False
-    return not any(matches(pattern, message.topic) for pattern in given.filter_out)
+    return not _is_filtered(given, message)
+
+
+def _is_filtered(given: argparse.Namespace, message: MqttMessage) -> bool:
+    return any(matches(pattern, message.topic) for pattern in given.filter_out)

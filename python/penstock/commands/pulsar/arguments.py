@@ -7,12 +7,22 @@ import argparse
 from penstock.commands._shared import arguments
 from penstock.commands._shared.arguments import topic_problem as problem
 
-__all__ = ["broker", "problem", "pub", "sub"]
+__all__ = ["PUB_EXAMPLES", "SUB_EXAMPLES", "broker", "problem", "pub", "sub"]
 
 FORMAT_HELP = (
     "how to print a message: %%s payload, %%S payload size, %%k key, %%t topic, %%p partition, "
     "%%i message id, %%T publish time, %%e event time (ms), %%h properties, %%r redelivery count, "
     "\\n, \\t; default: '%%s\\n'"
+)
+PUB_EXAMPLES = (
+    "penstock pub pulsar://127.0.0.1:6650 orders -m 'a book' -k 42 -p source=till",
+    "penstock pub -t orders -l -K : < orders.txt",
+    "penstock pub -u pulsar+ssl://broker.example:6651 -X token=file:till.token -t orders -f order.json",
+)
+SUB_EXAMPLES = (
+    "penstock sub pulsar://127.0.0.1:6650 orders -o earliest -e",
+    "penstock sub -t orders -s billing -T shared --json",
+    "penstock sub -t orders -C 1 -W 5s -F '%i %k %s\\n'",
 )
 _PLACES = "URL and topic, in place of -u and -t"
 
@@ -23,6 +33,7 @@ def broker(command: argparse.ArgumentParser) -> None:
 
 def pub(command: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``penstock pub``."""
+    arguments.help_flags(command)
     arguments.places(command, _PLACES)
     arguments.connection(command)
     arguments.topics(command, "topic to publish to")
@@ -40,6 +51,7 @@ def pub(command: argparse.ArgumentParser) -> None:
 
 def sub(command: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``penstock sub``."""
+    arguments.help_flags(command)
     arguments.places(command, _PLACES)
     arguments.connection(command)
     arguments.topics(command, "topic to read; repeatable")

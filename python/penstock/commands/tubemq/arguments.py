@@ -11,6 +11,14 @@ FORMAT_HELP = (
     "%%b broker, %%p partition, %%o offset, %%i position, %%e event time (ms), %%h properties, "
     "%%r redelivery count, \\n, \\t; default: '%%s\\n'"
 )
+PUB_EXAMPLES = (
+    "penstock pub tubemq://127.0.0.1:8715 orders -m 'a book' -T paid",
+    "penstock pub -u tubemq://127.0.0.1:8715 -t orders -l -K : < orders.txt",
+)
+SUB_EXAMPLES = (
+    "penstock sub tubemq://127.0.0.1:8715 orders -s billing",
+    "penstock sub -u tubemq://127.0.0.1:8715 -t orders -s audit -o first -e --json",
+)
 _PLACES = "URL and topic, in place of -u and -t: tubemq://MASTER[,MASTER]"
 
 
@@ -23,6 +31,7 @@ def broker(command: argparse.ArgumentParser) -> None:
 
 def pub(command: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``penstock pub``."""
+    arguments.help_flags(command)
     arguments.places(command, _PLACES)
     arguments.connection(command)
     arguments.topics(command, "topic to publish to")
@@ -47,6 +56,7 @@ def pub(command: argparse.ArgumentParser) -> None:
 
 def sub(command: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``penstock sub``."""
+    arguments.help_flags(command)
     arguments.places(command, _PLACES)
     arguments.connection(command)
     arguments.topics(command, "topic to read; repeatable")

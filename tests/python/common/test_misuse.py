@@ -1,0 +1,206 @@
+"""What a newcomer types, and the words that help."""
+
+from __future__ import annotations
+
+import gc
+import re
+import socket
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import blocking, cli, errors, protocols
+from penstock.commands._shared import doctor
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[penstock.Broker]:
+    with penstock.Broker(mqtt_port=0, tubemq_port=0) as broker:
+        yield broker
+
+
+# ------------------------------------------------------------------------------------------------ handles
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"), [(penstock.Client, "penstock"), (blocking.Client, "penstock.blocking")]
+)
+def test_a_client_is_made_by_connect(kind: Any, how: str) -> None:
+    for given in ((), ("pulsar://127.0.0.1:6650",)):
+        with pytest.raises(TypeError, match=re.escape(f"a Client is made by {how}.connect(url)")):
+            kind(*given)
+
+
+async def test_what_is_never_opened_is_warned_of(broker: penstock.Broker) -> None:
+    with pytest.warns(RuntimeWarning, match="never opened: use `async with`, or await it"):
+        penstock.connect(broker.url)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        async with penstock.connect(broker.url) as client:
+            producer = await client.producer("orders")
+            await producer.close()
+            gc.collect()
+        # One that fails has been used all the same.
+        with pytest.raises(errors.ConnectFailed):
+            await penstock.connect("pulsar://127.0.0.1:1")
+        gc.collect()
+
+
+async def test_with_in_place_of_async_with(broker: penstock.Broker) -> None:
+    opening: Any = penstock.connect(broker.url)
+    with pytest.raises(TypeError, match="needs `async with`"):
+        with opening:
+            pass
+
+
+# ------------------------------------------------------------------------------------------------ names
+
+
+@pytest.mark.parametrize("face", ["asyncio", "blocking"])
+async def test_verbs_of_pulsar_client_answer_with_ours(broker: penstock.Broker, face: str) -> None:
+    def check(owner: Any, name: str, here: str) -> None:
+        assert not hasattr(owner, name)
+        with pytest.raises(errors.Unsupported, match=re.escape(f"Pulsar's {name} is called {here} here")):
+            getattr(owner, name)
+
+    if face == "asyncio":
+        async with penstock.connect(broker.url) as client, client.producer("orders") as producer:
+            check(client, "create_producer", "producer()")
+            check(producer, "send_async", "send() or send_nowait()")
+            with pytest.raises(errors.Unsupported, match="partition_key is called key here"):
+                producer.send(b"x", partition_key="a")  # type: ignore[call-overload]
+        return
+    with (
+        blocking.connect(broker.url) as client,
+        client.consumer("orders", "s", position="earliest") as consumer,
+    ):
+        with client.producer("orders") as producer:
+            producer.send(b"x")
+        message = consumer.receive(timeout=5)
+        check(client, "create_reader", "reader()")
+        check(consumer, "acknowledge", "ack()")
+        check(message, "event_timestamp", "event_time")
+
+
+def test_each_name_of_ours_exists() -> None:
+    from penstock.pulsar import _lacks
+    from penstock.pulsar import blocking as pulsar
+
+    words = {word for here in _lacks.NAMES_THERE.values() for word in re.findall(r"\w+", here)} - {"or"}
+    owners = (
+        pulsar.PulsarClient,
+        pulsar.PulsarProducer,
+        pulsar.PulsarConsumer,
+        penstock._native.PulsarMessage,
+    )
+    fields = pulsar_fields()
+    missing = {word for word in words if not any(hasattr(owner, word) for owner in owners)} - fields
+    assert missing == set()
+
+
+def pulsar_fields() -> set[str]:
+    from penstock.pulsar._typing import MessageFields
+
+    return set(MessageFields.__annotations__)
+
+
+@pytest.mark.parametrize("text", ["persistent://public/default/.*", "orders.+", ".*"])
+def test_a_pattern_that_is_given_as_a_name(broker: penstock.Broker, text: str) -> None:
+    with blocking.connect(broker.url) as client:
+        for topic in (text, ["orders", text]):
+            with pytest.raises(errors.InvalidTopic, match=re.escape(f"pass re.compile({text!r})")):
+                client.consumer(topic, "s")
+        assert not [topic for topic in broker.topics() if "*" in topic or "+" in topic]
+
+
+def test_names_of_pulsar_client_as_text(broker: penstock.Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(errors.InvalidArgument, match="'send_timeout_millis': use send_timeout=, in seconds"):
+        blocking.connect(f"{broker.url}?send_timeout_millis=30000")
+    assert cli.main(["pub", broker.url, "t", "-m", "x", "-X", "tls_validate_hostname=false"]) == 1
+    assert "use tls_skip_hostname_check=, which is the opposite" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------ commands
+
+
+@pytest.mark.parametrize(
+    ("words", "scopes"),
+    [
+        (["sub", "mqtt://h", "-X", "help"], protocols.PROTOCOLS["mqtt"].tables),
+        (["pub", "-X", "help"], protocols.PROTOCOLS["pulsar"].tables),
+        (["doctor", "tubemq://h", "-X", "help"], protocols.PROTOCOLS["tubemq"].tables),
+        (["topic", "ls", "-X", "help"], protocols.PROTOCOLS["pulsar"].tables),
+        (["broker", "-X", "help"], {"": protocols.table("broker")}),
+    ],
+)
+def test_options_are_listed_with_their_texts(
+    words: list[str], scopes: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert cli.main(words) == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 110
+    flat = " ".join(said.split())
+    for table in scopes.values():
+        for name, option in table.items():
+            assert f"\n  {name}" in said
+            assert " ".join(option.doc.split()) in flat
+
+
+def test_options_are_listed_with_their_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["pub", "-X", "help"])
+    said = capsys.readouterr().out
+    assert "\n  max_pending (default: 1000)\n" in said
+    assert "\n  token\n" in said
+
+
+def test_a_reader_that_has_seen_enough(broker: penstock.Broker) -> None:
+    shell = f"{sys.executable} -m penstock pub -X help | head -n 1"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("Options of the client") and done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), "check its spelling, and the DNS"),
+        (ConnectionRefusedError(111, "Connection refused"), "whether the broker runs"),
+        (TimeoutError("timed out"), "the firewalls on the way"),
+    ],
+)
+def test_doctor_names_a_next_step(
+    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(doctor.socket, "create_connection", fail)
+    for url in ("pulsar://h", "mqtt://h", "tubemq://h"):
+        assert cli.main(["doctor", url]) == 1
+        assert said in capsys.readouterr().out
+
+
+# ------------------------------------------------------------------------------------------------ frames
+
+
+def test_columns_of_polars_without_a_type(broker: penstock.Broker) -> None:
+    pl = pytest.importorskip("polars")
+    frame = pl.DataFrame(
+        {"id": [1, 2], "none": [None, None], "lists": [[], []], "inner": [{"a": None}, {"a": None}]}
+    )
+    assert frame.schema["none"] == pl.Null
+    # What is null is left out.
+    wanted = b'{"id":1,"lists":[],"inner":{}}'
+    for url in (broker.url, broker.mqtt_url, broker.tubemq_url):
+        with blocking.connect(url) as client, client.producer("frames") as producer:
+            producer.send_frame(frame, encoding="json")
+    with blocking.connect(broker.url) as client, client.reader("frames", position="earliest") as reader:
+        assert reader.receive(timeout=5).data == wanted
+    penstock.frames.write(frame, broker.url, "written", encoding="json")
+    with blocking.connect(broker.url) as client, client.reader("written", position="earliest") as reader:
+        assert reader.receive(timeout=5).data == wanted

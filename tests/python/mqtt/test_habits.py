@@ -1,0 +1,278 @@
+"""``penstock pub``, ``sub`` and ``rr`` as they are typed by people who know Mosquitto's commands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from penstock import blocking, cli
+
+from support.mqtt.harness import USERS, EmbeddedMqtt
+from support.waiting import eventually
+
+
+def start(*words: str, **rest: Any) -> subprocess.Popen[bytes]:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-m", "penstock", *words], **pipes, **rest)
+
+
+def run(*words: str, stdin: bytes = b"", status: int = 0, **rest: Any) -> str:
+    process = start(*words, **rest)
+    out, err = process.communicate(stdin, timeout=60)
+    assert process.returncode == status, (process.returncode, out, err)
+    assert b"Traceback" not in err
+    return (err if status in (1, 2) else out).decode()
+
+
+@pytest.fixture(scope="module")
+def url(embedded_mqtt: EmbeddedMqtt) -> str:
+    return embedded_mqtt.url
+
+
+@pytest.fixture
+def place(url: str) -> list[str]:
+    """``-h HOST -p PORT``."""
+    parts = urlsplit(url)
+    return ["-h", str(parts.hostname), "-p", str(parts.port)]
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"t/{uuid.uuid4().hex[:12]}"
+
+
+def retained(url: str, topic: str) -> list[bytes]:
+    with blocking.connect(url) as client, client.subscribe(topic) as messages:
+        return [message.data for message in messages.receive_many(100, timeout=0.5)]
+
+
+# ------------------------------------------------------------------------------------------------ the address
+
+
+def test_a_host_and_a_port(url: str, place: list[str], topic: str) -> None:
+    assert run("pub", *place, "-t", topic, "-m", "on", "-r", "-q", "1") == ""
+    assert run("sub", *place, "-t", topic, "-v", "-C", "1", "-W", "20") == f"{topic} on\n"
+    host, port = place[1], place[3]
+    assert run("sub", "-t", topic, f"--host={host}", "--port", port, "-C", "1", "-W", "20") == "on\n"
+    assert run("sub", f"-h{host}", f"-p{port}", "-t", topic, "-C", "1", "-W", "20") == "on\n"
+    # Whatever the environment names, the flags are meant.
+    other = {**os.environ, "PENSTOCK_URL": "pulsar://127.0.0.1:1"}
+    assert run("sub", *place, "-t", topic, "-C", "1", "-W", "20", env=other) == "on\n"
+
+
+def test_all_in_one_url(url: str, place: list[str], topic: str) -> None:
+    where = f"mqtt://{place[1]}:{place[3]}/{topic}"
+    run("pub", "-L", where, "-m", "on", "-r", "-q", "1")
+    assert run("sub", "-L", f"{where}/#", "-C", "1", "-W", "20") == "on\n"
+
+
+def test_users_of_a_url_and_of_flags(topic: str) -> None:
+    broker = EmbeddedMqtt(users=True)
+    try:
+        parts = urlsplit(broker.url)
+        user, password = next(iter(USERS.items()))
+        run("pub", "-L", f"mqtt://{user}:{password}@{parts.netloc}/{topic}", "-m", "on", "-r")
+        place = ("-h", str(parts.hostname), "-p", str(parts.port))
+        assert run("sub", *place, "-u", user, "-P", password, "-t", topic, "-C", "1", "-W", "20") == "on\n"
+        said = run("pub", "-L", f"mqtt://{user}:canary-93@{parts.netloc}/{topic}", "-m", "on", status=1)
+        assert "authentication" in said and "canary-93" not in said
+    finally:
+        broker.stop()
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["-h", "h"], "mqtt://h"),
+        (["-h", "::1", "-p", "1884"], "mqtt://[::1]:1884"),
+        (["-p", "1884", "mqtt://"], None),
+        (["-h", "h", "-p", "8883"], "mqtts://h:8883"),
+        (["-h", "h", "--cafile", "ca.pem"], "mqtts://h"),
+        (["-L", "mqtt://h"], "mqtt://h"),
+        (["-L", "mqtts://h:1/a/b"], "mqtts://h:1"),
+        (["-L", "mqtt://[::1]:1/a/b"], "mqtt://[::1]:1"),
+        (["-L", "mqtt://u:p@ss@h/a#?b"], "mqtt://h"),
+    ],
+)
+def test_the_url_of_the_flags(words: list[str], found: str | None) -> None:
+    from penstock.commands.mqtt import arguments
+
+    given = cli.parser("mqtt").parse_args(["sub", "-t", "t", *words])
+    if found is None:
+        given.url = given.places.pop(0)
+        assert "-h or -p and by a URL" in str(arguments.problem(given))
+        return
+    assert arguments.problem(given) is None
+    assert given.url == found
+    if "@" in words[-1]:
+        assert (given.username, given.pw, given.topic) == ("u", "p@ss", ["t", "a#?b"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-h", "h", "-p", "a=b"], "-D publish user-property NAME VALUE"),
+        (["-h", "h", "-p", "0"], "from 1 to 65535"),
+        (["-h", "h:1883"], "-h h -p 1883"),
+        (["-h", "me@h"], "no host name"),
+        (["-h", "h", "-L", "mqtt://h/t"], "by -L and by -h or -p"),
+        (["-h", "h", "mqtt://h"], "by -h or -p and by a URL"),
+        (["-L", "http://h/t"], "-L is mqtt://"),
+        (["-L", "mqtt://user:canary-93@/t"], "no host name"),
+        (["-L", "user:canary-93@h"], "-L is mqtt://"),
+        (["-L", "mqtt://h:nine/t"], "from 1 to 65535"),
+        (["-h", "h", "pulsar://127.0.0.1:1"], "-h HOST is for MQTT"),
+        (["pulsar://127.0.0.1:1", "-h", "h"], "-h HOST is for MQTT"),
+        (["tubemq://127.0.0.1:1", "-h", "h"], "-h HOST is for MQTT"),
+        (["pulsar://127.0.0.1:1", "-L", "mqtt://h"], "-L"),
+    ],
+)
+def test_addresses_that_are_wrong_usage(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["pub", "-t", "t", "-m", "x", *words])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err.rsplit("penstock pub: error:", 1)[1]
+    assert said in error and "canary-93" not in error
+
+
+@pytest.mark.parametrize(
+    "words", [["pub", "-h"], ["sub", "mqtt://", "-h"], ["sub", "-h", "mqtt://"], ["rr", "-h"]]
+)
+def test_h_without_a_host_is_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: penstock {words[0]}")
+
+
+# ------------------------------------------------------------------------------------------------ publishing
+
+
+def test_nothing_is_published_that_was_not_given(url: str, topic: str) -> None:
+    """A cron job without standard input once deleted a retained message."""
+    run("pub", url, topic, "-r", "-q", "1", "-m", "on")
+    assert "nothing to publish" in run("pub", url, topic, "-r", stdin=b"", status=1)
+    assert "nothing to publish" in run("pub", url, topic, "-r", stdin=b"off", status=1)
+    assert "standard input is empty" in run("pub", url, topic, "-r", "-s", stdin=b"", status=1)
+    assert "/dev/null is empty" in run("pub", url, topic, "-r", "-f", "/dev/null", status=1)
+    assert run("pub", url, topic, "-r", "-l", stdin=b"") == ""
+    assert retained(url, topic) == [b"on"]
+    run("pub", url, topic, "-r", "-q", "1", "-n")
+    assert retained(url, topic) == []
+
+
+# ------------------------------------------------------------------------------------------------ subscribing
+
+
+def test_retained_messages_are_removed_and_the_command_ends(url: str, place: list[str], topic: str) -> None:
+    for number in range(50):
+        run_in_process(url, f"{topic}/{number}")
+    run_in_process(url, f"{topic}/keep/1")
+    words = ["-t", f"{topic}/#", "-T", f"{topic}/keep/#", "--remove-retained", "--retained-only", "-W", "30"]
+    shown = run("sub", *place, *words, "-F", "%t").split()
+    assert sorted(shown) == sorted(f"{topic}/{number}" for number in range(50))
+    assert retained(url, f"{topic}/#") == [b"x"]
+    # Not printed, and deleted all the same.
+    assert run("sub", *place, "-t", f"{topic}/#", "--remove-retained", "-R", "-W", "1", status=27) == ""
+    assert retained(url, f"{topic}/#") == []
+
+
+def run_in_process(url: str, topic: str) -> None:
+    with blocking.connect(url) as client:
+        client.publish(topic, b"x", qos=1, retain=True)
+
+
+def test_a_subscription_of_a_session_is_ended(place: list[str], topic: str) -> None:
+    session = [*place, "-c", "-i", uuid.uuid4().hex, "-q", "1"]
+    run("sub", *session, "-t", f"{topic}/a", "-t", f"{topic}/b", "-E")
+    assert run("sub", *session, "-U", f"{topic}/a", "-U", f"{topic}/never") == ""
+    for name in ("a", "b"):
+        run("pub", *place, "-q", "1", "-t", f"{topic}/{name}", "-m", name)
+    words = ["-U", f"{topic}/c", "-t", f"{topic}/b", "-C", "2", "-W", "1"]
+    assert run("sub", *session, *words, status=27) == "b\n"
+    assert "-t TOPIC" in run("sub", *place, status=2)
+
+
+def test_debug_tells_of_the_connection(url: str, place: list[str], topic: str) -> None:
+    process = start("pub", *place, "-t", topic, "-m", "x", "-d")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0 and out == b""
+    assert b"penstock.mqtt.connection: connected to 127.0.0.1" in err
+    silent = start("pub", *place, "-t", topic, "-m", "x")
+    assert silent.communicate(timeout=60) == (b"", b"")
+
+
+# ------------------------------------------------------------------------------------------------ requests
+
+
+def test_a_request_and_its_response(url: str, place: list[str], topic: str) -> None:
+    with blocking.connect(url) as client, client.subscribe(topic, qos=1) as requests:
+        process = start("rr", *place, "-t", topic, "-m", "now", "-W", "30", "-q", "1", "-v")
+        request = requests.receive(timeout=30)
+        assert (request.data, request.qos, request.retain) == (b"now", 1, False)
+        assert request.response_topic and request.correlation_data is None
+        client.publish(request.response_topic, b"12:00", qos=1)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out.decode(), err) == (0, f"{request.response_topic} 12:00\n", b"")
+
+
+def test_only_the_response_to_this_request_counts(url: str, place: list[str], topic: str) -> None:
+    answers = f"{topic}/answers"
+    words = ("-e", answers, "-D", "publish", "correlation-data", "7", "-W", "30", "--json")
+    with blocking.connect(url) as client, client.subscribe(topic, qos=1) as requests:
+        client.publish(answers, b"old", qos=1, retain=True, correlation_data=b"7")
+        process = start("rr", *place, "-t", topic, "-n", *words)
+        request = requests.receive(timeout=30)
+        assert (request.data, request.response_topic, request.correlation_data) == (b"", answers, b"7")
+        client.publish(answers, b"another's", qos=1, correlation_data=b"8")
+        client.publish(answers, b"without", qos=1)
+        client.publish(answers, b"mine", qos=1, correlation_data=b"7")
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert b'"payload": "mine"' in out and b"another" not in out
+
+
+def test_a_request_without_a_response_ends_in_time(place: list[str], topic: str) -> None:
+    assert run("rr", *place, "-t", topic, "-m", "now", "-W", "0.5", status=27) == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "status"),
+    [
+        (["-m", "a", "-m", "b"], "one request, not 2", 1),
+        ([], "nothing to publish", 1),
+        (["-m", "a", "-V", "311"], "use -V 5", 1),
+        (["-m", "a", "-e", "x", "-D", "publish", "response-topic", "y"], "give one of them", 1),
+        (["-m", "a", "-u", "pulsar://127.0.0.1:1"], "by -h or -p and by a URL", 2),
+        (["-l"], "unrecognized arguments: -l", 2),
+        (["-m", "a", "-e", "x/#"], "x/#", 1),
+    ],
+)
+def test_requests_that_are_refused(
+    place: list[str], topic: str, words: list[str], said: str, status: int
+) -> None:
+    assert said in run("rr", *place, "-t", topic, *words, status=status)
+
+
+def test_requests_are_mqtts_alone(topic: str) -> None:
+    assert "not a URL of MQTT" in run("rr", "pulsar://127.0.0.1:1", topic, "-m", "x", status=1)
+
+
+def test_a_broker_that_goes_while_a_response_is_awaited(place: list[str], topic: str) -> None:
+    broker = EmbeddedMqtt()
+    parts = urlsplit(broker.url)
+    process = start("rr", "-h", str(parts.hostname), "-p", str(parts.port), "-t", topic, "-m", "x", "-W", "3")
+    try:
+        eventually(lambda: broker.call("status")["mqtt"]["subscriptions"] == 1)
+    finally:
+        broker.stop()
+    assert process.wait(30) == 27
+    process.communicate()
