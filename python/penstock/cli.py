@@ -59,6 +59,11 @@ def _broker(broker: argparse.ArgumentParser) -> None:
     add("--port", default="6650", help="port to listen on (default: 6650); 0 picks a free one")
     for protocol in protocols.PROTOCOLS:
         _module(protocol, "arguments").broker(broker)
+    add(
+        "--http-port",
+        metavar="PORT",
+        help="port for HTTP: health, metrics, administration; 0 picks a free one",
+    )
     add("--durability", help="fsync (default with --data), os, or memory (default without)")
     add("--tls-cert", metavar="FILE", help="certificate chain (PEM); enables TLS")
     add("--tls-key", metavar="FILE", help="private key of the certificate (PEM)")
