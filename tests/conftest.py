@@ -37,8 +37,8 @@ def patient_closes() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def embedded() -> Iterator[EmbeddedPulsar]:
-    """The embedded broker, in memory."""
-    yield from running(lambda: EmbeddedPulsar(durability="memory"))
+    """The embedded broker, in memory, with HTTP."""
+    yield from running(lambda: EmbeddedPulsar(durability="memory", http_port=0))
 
 
 @pytest.fixture(scope="session")

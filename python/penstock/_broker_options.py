@@ -113,6 +113,15 @@ class BrokerOptions(TypedDict, total=False):
             "Which schema may follow another on a topic, by the names of Pulsar's strategies.",
         ),
     ]
+    http_port: Annotated[
+        int,
+        Option(
+            parse.whole(0, 65535),
+            None,
+            "Port for HTTP, or HTTPS with a certificate: health checks, metrics, and Pulsar's lookups and"
+            " administration; 0 takes any free one. Without it the broker does not speak HTTP.",
+        ),
+    ]
     mqtt_port: Annotated[
         int,
         Option(

@@ -69,7 +69,7 @@ class Broker:
         self._folder = Path(values["data"]).resolve() if "data" in values else None
         self._url = self._native.url
         self._mqtt_url, self._mqtt_ws_url = self._native.mqtt_url, self._native.mqtt_ws_url
-        self._tubemq_url = self._native.tubemq_url
+        self._tubemq_url, self._http_url = self._native.tubemq_url, self._native.http_url
         with _starting:
             _started.add(self)
 
@@ -94,14 +94,21 @@ class Broker:
         return self._tubemq_url
 
     @property
+    def http_url(self) -> str | None:
+        """The URL for HTTP: ``/healthz``, ``/readyz``, ``/metrics``, and Pulsar's lookups and administration;
+        ``None`` without ``http_port``."""
+        return self._http_url
+
+    @property
     def urls(self) -> dict[str, str]:
-        """The URLs of everything that the broker listens on, by ``"pulsar"``, ``"mqtt"``, ``"mqtt_ws"`` and
-        ``"tubemq"``."""
+        """The URLs of everything that the broker listens on, by ``"pulsar"``, ``"mqtt"``, ``"mqtt_ws"``,
+        ``"tubemq"`` and ``"http"``."""
         urls = {
             "pulsar": self._url,
             "mqtt": self._mqtt_url,
             "mqtt_ws": self._mqtt_ws_url,
             "tubemq": self._tubemq_url,
+            "http": self._http_url,
         }
         return {name: url for name, url in urls.items() if url is not None}
 

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use crate::broker::runner::{ConnectionLimits, Runner};
+use crate::broker::runner::Runner;
 use crate::broker::service::Framing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::driver::{Endpoint, Turn, drive};
@@ -20,7 +20,7 @@ use crate::net::{resolve, tls, ws};
 use crate::transmit::Transmit;
 
 /// Time limit of the TLS handshake and of the WebSocket upgrade.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Bytes that a WebSocket message may have beyond an MQTT packet: several small packets may share a message.
 const WS_MARGIN: usize = 64 << 10;
 
@@ -43,21 +43,30 @@ impl Port {
         Ok(Self { listener, number })
     }
 
+    /// The next client.
+    pub(super) async fn accept(&mut self) -> (Socket, SocketAddr) {
+        loop {
+            match self.listener.accept().await {
+                Ok(accepted) => return accepted,
+                // Most likely out of file descriptors: wait until connections have ended.
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
     /// The URL that clients connect to.
     pub(super) fn url(&self, scheme: &str, host: &str, path: &str) -> String {
         format!("{scheme}://{}:{}{path}", bracketed(host), self.number)
     }
 }
 
-/// The layers between a socket and its protocol, and the limit on connections.
+/// The layers between a socket and its protocol.
 #[derive(Clone)]
 pub(super) struct Transport {
     /// TLS, below everything else.
     pub(super) tls: Option<TlsAcceptor>,
     /// Framing below the protocol.
     pub(super) framing: Framing,
-    /// Limits on connections.
-    pub(super) limits: ConnectionLimits,
 }
 
 fn bracketed(host: &str) -> String {
@@ -88,15 +97,8 @@ pub(super) fn acceptor(certificate: &[u8], key: &[u8]) -> Result<TlsAcceptor> {
 /// Accepts clients until the task is aborted.
 pub(super) async fn accept(runner: Rc<Runner>, mut port: Port, transport: Transport) {
     loop {
-        let (stream, address) = match port.listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(_) => {
-                // Most likely out of file descriptors: wait until connections have ended.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        if !runner.admits(address.ip(), transport.limits) {
+        let (stream, address) = port.accept().await;
+        if !runner.admission().admits(address.ip()) {
             continue;
         }
         let connection = Connection::new(runner.clone(), address);

@@ -6,8 +6,9 @@
 //! * [`log`](mod@log): entries and cursors, which Pulsar and TubeMQ share
 //! * [`store`]: the tables in SQLite, all SQL of the broker
 //! * [`auth`](mod@auth): tokens; [`options`]; [`stats`]
-//! * `server`: the thread and the registry of protocols; `service`: a protocol before it runs; `runner`: a
-//!   protocol and its tasks; `listener`: sockets
+//! * [`http`]: health, metrics, and the requests that protocols answer
+//! * `server`: the thread and the table of protocols; `service`: a protocol before it runs; `runner`: a
+//!   protocol and its tasks; `registry`: all that run; `listener`: sockets; `admission`: limits on connections
 //!
 //! No protocol imports another, and nothing above them imports one, except `options` and `server`, where they
 //! are put together.
@@ -24,14 +25,17 @@ use tokio::sync::mpsc as queue;
 use crate::broker::server::Request;
 use crate::error::{Error, ErrorKind, Result};
 
+mod admission;
 pub mod auth;
 mod commits;
+pub mod http;
 mod listener;
 pub mod log;
 pub mod mqtt;
 pub mod options;
 pub mod protocol;
 pub mod pulsar;
+mod registry;
 mod runner;
 mod server;
 mod service;
@@ -162,7 +166,7 @@ impl Broker {
 
     /// Figures of the whole broker.
     pub fn status(&self) -> Result<Status> {
-        let server::Stats { protocols, store_bytes } = self.ask(Request::Stats)?;
+        let stats::Stats { protocols, store_bytes } = self.ask(Request::Stats)?;
         let mut total = ProtocolStats::default();
         protocols.iter().for_each(|(_, stats)| total.add(stats));
         Ok(Status {

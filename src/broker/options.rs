@@ -70,6 +70,8 @@ pub struct Options {
     pub max_topics: usize,
     /// Whether a topic is created when a client first uses it.
     pub auto_create: bool,
+    /// Port for HTTP, or HTTPS; 0 takes any free port. Without it the broker does not speak HTTP.
+    pub http_port: Option<u16>,
     /// Options of Pulsar, which is always enabled.
     pub pulsar: PulsarOptions,
     /// Options of MQTT, which a port enables.
@@ -92,6 +94,7 @@ impl Default for Options {
             max_connections: 16_384,
             max_topics: 10_000,
             auto_create: true,
+            http_port: None,
             pulsar: PulsarOptions::default(),
             mqtt: MqttOptions::default(),
             tubemq: TubeMqOptions::default(),
@@ -123,4 +126,6 @@ pub struct Urls {
     pub mqtt_ws: Option<String>,
     /// TubeMQ's master.
     pub tubemq: Option<String>,
+    /// HTTP.
+    pub http: Option<String>,
 }

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
+use crate::broker::http::message::{Answer, Request};
 use crate::broker::stats::{ProtocolStats, TopicStats};
 use crate::broker::store::Op;
 use crate::error::{Error, ErrorKind, Result};
@@ -105,6 +106,12 @@ pub trait Protocol {
 
     /// Figures for the broker's status.
     fn stats(&self) -> ProtocolStats;
+
+    /// Answers a request over HTTP; `None` if its path is not one of the protocol. If it issued changes, the answer is
+    /// given once they are written.
+    fn handle_http(&mut self, _now: Instant, _request: &Request) -> Option<Answer> {
+        None
+    }
 
     /// Administration of topics, if the protocol has topics that exist by themselves.
     fn topics(&self) -> Option<&dyn Topics> {

@@ -2,17 +2,17 @@
 //! time and hands over the store's reports. Everything here runs on the broker's one thread; a protocol is never
 //! borrowed across an `await`.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::collections::hash_map::Entry;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::{Notify, oneshot};
 
+use crate::broker::admission::Admission;
+use crate::broker::http::message::{Answer, Request};
 use crate::broker::protocol::{Clock, Protocol, Work};
 use crate::broker::store::queue::{Reports, StoreQueue};
 use crate::clock::{self, wall_ms};
@@ -24,10 +24,13 @@ use crate::sqlite::{Outcome, Report};
 /// Difference between calendar and protocol's clock beyond which the clock is set, in milliseconds.
 const CLOCK_SLACK_MS: u64 = 500;
 
+/// Takes the outcome of an administrative change. The caller may have given up; then it is dropped.
+pub(super) type OnWritten = Box<dyn FnOnce(Result<()>)>;
+
 /// The answer to an administrative change, which is given once that change is written.
 struct Unanswered {
     change: u64,
-    answer: SyncSender<Result<()>>,
+    answer: OnWritten,
 }
 
 /// A protocol with what its tasks share.
@@ -42,33 +45,7 @@ pub(super) struct Runner {
     /// Notified of every report to any protocol.
     written: Rc<Notify>,
     unanswered: RefCell<VecDeque<Unanswered>>,
-    /// Connections of all protocols.
-    connections: Rc<Cell<usize>>,
-    /// Connections of this protocol by address.
-    addresses: RefCell<HashMap<IpAddr, usize>>,
-    /// Connections that were refused because of a limit.
-    refused: Cell<u64>,
-}
-
-/// Limits on connections. A protocol cannot take all of them, nor can one address take all of a protocol's, so that a
-/// flood of connections to one port does not close the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ConnectionLimits {
-    /// Over all protocols.
-    total: usize,
-    /// Of each protocol: three quarters, if there are several.
-    protocol: usize,
-    /// From one address to a protocol, other than that of this machine: three quarters of that.
-    address: usize,
-}
-
-impl ConnectionLimits {
-    /// Shares of `total` connections of `protocols` protocols.
-    pub(super) fn new(total: usize, protocols: usize) -> Self {
-        let most = |of: usize| of - of / 4;
-        let protocol = if protocols > 1 { most(total) } else { total };
-        Self { total, protocol, address: most(protocol) }
-    }
+    admission: Admission,
 }
 
 impl Runner {
@@ -76,7 +53,7 @@ impl Runner {
         protocol: Box<dyn Protocol>,
         queue: StoreQueue,
         work: UnboundedSender<Work>,
-        connections: Rc<Cell<usize>>,
+        admission: Admission,
         written: Rc<Notify>,
     ) -> Rc<Self> {
         Rc::new(Self {
@@ -87,9 +64,7 @@ impl Runner {
             work,
             written,
             unanswered: RefCell::default(),
-            connections,
-            addresses: RefCell::default(),
-            refused: Cell::default(),
+            admission,
         })
     }
 
@@ -131,19 +106,34 @@ impl Runner {
     }
 
     /// Makes an administrative change and answers when it is written, or at once with its error.
-    pub(super) fn administer(
-        &self,
-        answer: SyncSender<Result<()>>,
-        change: impl FnOnce(&mut dyn Protocol) -> Result<()>,
-    ) {
-        // The caller may have given up; then the answer is dropped.
+    pub(super) fn administer(&self, answer: OnWritten, change: impl FnOnce(&mut dyn Protocol) -> Result<()>) {
         match self.call(|protocol, _| change(protocol).map(|()| protocol.issued())) {
-            Err(error) => drop(answer.send(Err(error))),
-            Ok(change) => {
-                self.unanswered.borrow_mut().push_back(Unanswered { change, answer });
-                self.answer_written();
-            }
+            Err(error) => answer(Err(error)),
+            Ok(change) => self.answer_after(change, answer),
         }
+    }
+
+    /// Has the protocol answer a request over HTTP. What was changed is written when the answer is given.
+    pub(super) async fn answer_http(&self, request: &Request) -> Option<Answer> {
+        let (answer, change) = self.call(|protocol, now| {
+            let before = protocol.issued();
+            let answer = protocol.handle_http(now, request)?;
+            Some((answer, Some(protocol.issued()).filter(|issued| *issued > before)))
+        })?;
+        let Some(change) = change else { return Some(answer) };
+        let (outcome, written) = oneshot::channel();
+        self.answer_after(change, Box::new(move |result| drop(outcome.send(result))));
+        Some(match written.await {
+            Ok(Ok(())) => answer,
+            Ok(Err(error)) => Answer::unavailable(error.message()),
+            Err(_) => Answer::unavailable("the broker has been stopped"),
+        })
+    }
+
+    /// Answers once the change with this number is written.
+    fn answer_after(&self, change: u64, answer: OnWritten) {
+        self.unanswered.borrow_mut().push_back(Unanswered { change, answer });
+        self.answer_written();
     }
 
     fn answer_written(&self) {
@@ -152,7 +142,7 @@ impl Runner {
         let mut unanswered = self.unanswered.borrow_mut();
         while unanswered.front().is_some_and(|next| next.change <= written) {
             if let Some(next) = unanswered.pop_front() {
-                let _ = next.answer.send(failure.clone());
+                (next.answer)(failure.clone());
             }
         }
     }
@@ -228,30 +218,14 @@ impl Runner {
         self.inspect(|protocol| wakes.keys().any(|id| protocol.finished(*id)))
     }
 
-    /// Whether there is room for a connection from `address`. If not, it is counted as refused.
-    pub(super) fn admits(&self, address: IpAddr, limits: ConnectionLimits) -> bool {
-        // Everything on this machine has the same address: its programs do not shut each other out.
-        let local = address.to_canonical().is_loopback();
-        let of_address =
-            self.addresses.borrow().get(&address).copied().filter(|_| !local).unwrap_or_default();
-        let room = self.connections.get() < limits.total
-            && self.wakes.borrow().len() < limits.protocol
-            && of_address < limits.address;
-        if !room {
-            self.refused.set(self.refused.get() + 1);
-        }
-        room
-    }
-
-    /// Number of connections that [`Self::admits`] refused.
-    pub(super) fn refused(&self) -> u64 {
-        self.refused.get()
+    /// Admission of this protocol's connections.
+    pub(super) fn admission(&self) -> &Admission {
+        &self.admission
     }
 
     /// Registers a connection; gives its number and what wakes its task.
     pub(super) fn connect(&self, address: SocketAddr) -> (u64, Rc<Notify>) {
-        self.connections.set(self.connections.get() + 1);
-        *self.addresses.borrow_mut().entry(address.ip()).or_default() += 1;
+        self.admission.enter(address.ip());
         let id = self.call(|protocol, now| protocol.connect(now, &address.to_string()));
         let wake = Rc::<Notify>::default();
         self.wakes.borrow_mut().insert(id, wake.clone());
@@ -260,13 +234,7 @@ impl Runner {
 
     /// Removes a connection.
     pub(super) fn disconnect(&self, id: u64, address: IpAddr) {
-        self.connections.set(self.connections.get() - 1);
-        if let Entry::Occupied(mut count) = self.addresses.borrow_mut().entry(address) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
+        self.admission.leave(address);
         self.wakes.borrow_mut().remove(&id);
         self.call(|protocol, now| protocol.disconnect(now, id));
     }
@@ -286,6 +254,7 @@ mod tests {
     use bytes::BytesMut;
 
     use super::*;
+    use crate::broker::admission::ConnectionLimits;
     use crate::broker::stats::ProtocolStats;
     use crate::broker::store::Op;
     use crate::error::Error;
@@ -375,7 +344,8 @@ mod tests {
             let (queue, _reports) = StoreQueue::memory();
             let watch = Box::new(Watch(clocks.clone()));
             let (work, _jobs) = tokio::sync::mpsc::unbounded_channel();
-            let runner = Runner::new(watch, queue, work, Rc::default(), Rc::default());
+            let admission = Admission::new(ConnectionLimits::new(1, 1), Rc::default());
+            let runner = Runner::new(watch, queue, work, admission, Rc::default());
             let keeping = runner.keep_time(Clock::new(now, shown));
             tokio::time::timeout(Duration::from_millis(1), keeping).await.unwrap_err();
             let clocks = clocks.borrow();

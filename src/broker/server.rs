@@ -8,14 +8,19 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc as queue};
 use tokio::task::{JoinError, JoinSet};
 
+use crate::broker::admission::{Admission, ConnectionLimits};
 use crate::broker::auth::TokenKey;
+use crate::broker::http::disk::Disk;
+use crate::broker::http::guard::Guard;
+use crate::broker::http::server::Http;
 use crate::broker::listener::{Port, Transport, accept, acceptor, is_public};
 use crate::broker::log::TopicIds;
 use crate::broker::options::{Durability, Options, Urls};
 use crate::broker::protocol::{Clock, Protocol, Topics};
-use crate::broker::runner::{ConnectionLimits, Runner};
+use crate::broker::registry::{Registry, Running, no_owner};
+use crate::broker::runner::{OnWritten, Runner};
 use crate::broker::service::{Context, Framing, Service};
-use crate::broker::stats::{ProtocolStats, TopicStats};
+use crate::broker::stats::{Stats, TopicStats};
 use crate::broker::store::queue::{Reports, StoreQueue};
 use crate::broker::store::{Database, StoreUsage};
 use crate::broker::{mqtt, pulsar, tubemq};
@@ -54,13 +59,6 @@ pub(super) enum Request {
     TopicStats(String, mpsc::SyncSender<Result<TopicStats>>),
     Stats(mpsc::SyncSender<Stats>),
     SetUsers(&'static str, String, mpsc::SyncSender<Result<usize>>),
-}
-
-/// Figures of the broker.
-#[derive(Debug, Default)]
-pub(super) struct Stats {
-    pub(super) protocols: Vec<(&'static str, ProtocolStats)>,
-    pub(super) store_bytes: u64,
 }
 
 /// Runs the broker until the channel of requests closes.
@@ -111,17 +109,9 @@ struct Opened {
     ports: Vec<(Port, Framing)>,
 }
 
-/// A protocol that runs.
-struct Running {
-    name: &'static str,
-    topic_prefix: Option<&'static str>,
-    runner: Rc<Runner>,
-}
-
 /// The running broker.
 struct Server {
-    protocols: Vec<Running>,
-    usage: StoreUsage,
+    registry: Rc<Registry>,
     /// Notified of every report of the store.
     written: Rc<Notify>,
     /// Tasks that end when shutdown begins: listeners and clocks.
@@ -134,33 +124,48 @@ impl Server {
     async fn start(options: &Options) -> Result<(Self, Urls)> {
         let tls = options.tls.as_ref().map(|(certificate, key)| acceptor(certificate, key)).transpose()?;
         let tokens = options.token_key.as_deref().map(TokenKey::new).transpose()?.map(Arc::new);
-        let (bound, urls) = bind(options, tls.is_some() && tokens.is_some(), tls.is_some()).await?;
+        let (bound, http_port, urls) =
+            bind(options, tls.is_some() && tokens.is_some(), tls.is_some()).await?;
         let database = open_database(options)?;
         let usage = StoreUsage::default();
         let run_before = database.as_ref().map_or(Ok(0), Database::run_ms)?;
         let clock = Clock::new(clock::now(), wall_ms()).after_run(run_before);
-        let opened = open(options, bound, database.as_ref(), &usage, clock, &urls, tokens.as_ref())?;
+        let max_store = options.max_store.unwrap_or(if database.is_some() { 10 << 30 } else { 1 << 30 });
+        let disk = database.as_ref().and(options.data.clone()).map(|path| Rc::new(Disk::new(path)));
+        let common = Common { usage: &usage, max_store, clock, urls: &urls, tokens: tokens.as_ref() };
+        let opened = open(bound, database.as_ref(), &common)?;
 
         let (mut listening, mut reporting) = (JoinSet::new(), JoinSet::new());
         let connections = Rc::<Cell<usize>>::default();
         let written = Rc::<Notify>::default();
         let queues = queues(database, opened.len())?;
         let room = free_descriptors().unwrap_or(usize::MAX);
-        let limits = ConnectionLimits::new(options.max_connections.min(room), opened.len());
+        let listeners = opened.len() + usize::from(http_port.is_some());
+        let limits = ConnectionLimits::new(options.max_connections.min(room), listeners);
+        let admission = || Admission::new(limits, connections.clone());
         let run = |(Opened { name, topic_prefix, protocol, ports }, (queue, reports))| {
             let (work, to_do) = queue::unbounded_channel();
-            let runner = Runner::new(protocol, queue, work, connections.clone(), written.clone());
+            let runner = Runner::new(protocol, queue, work, admission(), written.clone());
             listening.spawn_local(runner.clone().do_work(to_do));
             listening.spawn_local(runner.clone().keep_time(clock));
             reporting.spawn_local(runner.clone().handle_reports(reports));
             for (port, framing) in ports {
-                let transport = Transport { tls: tls.clone(), framing, limits };
+                let transport = Transport { tls: tls.clone(), framing };
                 listening.spawn_local(accept(runner.clone(), port, transport));
             }
             Running { name, topic_prefix, runner }
         };
         let protocols = opened.into_iter().zip(queues).map(run).collect();
-        Ok((Self { protocols, usage, written, listening, reporting }, urls))
+        let registry = Rc::new(Registry { protocols, usage, max_store });
+        if let Some(port) = http_port {
+            if let Some(disk) = &disk {
+                listening.spawn_local(disk.clone().watch());
+            }
+            let guard = Guard::new(tokens, [Some(&*options.host), options.pulsar.advertised_url.as_deref()]);
+            let http = Http::new(registry.clone(), guard, admission(), disk, options.durability);
+            listening.spawn_local(Rc::new(http).accept(port, tls));
+        }
+        Ok((Self { registry, written, listening, reporting }, urls))
     }
 
     /// Answers requests until their channel closes, then shuts down.
@@ -179,7 +184,7 @@ impl Server {
         }
         self.listening.abort_all();
         // Messages that were received get their answers; then the last acknowledgements are written.
-        let runners = || self.protocols.iter().map(|protocol| &protocol.runner);
+        let runners = || self.registry.protocols.iter().map(|protocol| &protocol.runner);
         runners().for_each(|runner| runner.call(|protocol, now| protocol.shut_down(now)));
         // All together: while one protocol waits for its commits, another may still accept messages.
         while runners().any(|runner| !runner.is_idle()) {
@@ -199,14 +204,6 @@ impl Server {
         self.reporting.abort_all();
     }
 
-    /// The protocol that a topic's name belongs to, and the name there.
-    fn owner<'n>(&self, name: &'n str) -> Option<(&Running, &'n str)> {
-        self.protocols
-            .iter()
-            .rev()
-            .find_map(|protocol| Some((protocol, name.strip_prefix(protocol.topic_prefix?)?)))
-    }
-
     fn answer(&self, request: Request) {
         // A caller that no longer waits for its answer is not an error.
         match request {
@@ -222,33 +219,12 @@ impl Server {
             Request::TerminateTopic(name, answer) => {
                 self.change(&name, answer, |topics, name| topics.terminate_topic(name));
             }
-            Request::Topics(answer) => {
-                let list = |protocol: &Running| {
-                    protocol.runner.inspect(|protocol| protocol.topics().map(Topics::list))
-                };
-                let _ = answer.send(self.protocols.iter().filter_map(list).flatten().collect());
-            }
+            Request::Topics(answer) => drop(answer.send(self.registry.topics())),
             Request::SetUsers(name, file, answer) => {
-                let runner =
-                    self.protocols.iter().find(|protocol| protocol.name == name).map(|found| &found.runner);
-                let set = |runner: &Rc<Runner>| runner.call(|protocol, now| protocol.set_users(now, &file));
-                let disabled = || Err(Error::new(ErrorKind::NotAllowed, format!("{name} has no port")));
-                let _ = answer.send(runner.map_or_else(disabled, set));
+                let _ = answer.send(self.registry.set_users(name, &file));
             }
-            Request::TopicStats(name, answer) => {
-                let stats = self.owner(&name).and_then(|(protocol, name)| {
-                    protocol.runner.inspect(|protocol| Some(protocol.topics()?.topic_stats(name)))
-                });
-                let _ = answer.send(stats.unwrap_or_else(|| Err(no_owner(&name))));
-            }
-            Request::Stats(answer) => {
-                let stats = |Running { name, runner, .. }: &Running| {
-                    let stats = runner.inspect(|protocol| protocol.stats());
-                    (*name, ProtocolStats { connections_refused: runner.refused(), ..stats })
-                };
-                let protocols: Vec<_> = self.protocols.iter().map(stats).collect();
-                let _ = answer.send(Stats { protocols, store_bytes: self.usage.total() });
-            }
+            Request::TopicStats(name, answer) => drop(answer.send(self.registry.topic_stats(&name))),
+            Request::Stats(answer) => drop(answer.send(self.registry.stats())),
         }
     }
 
@@ -258,10 +234,8 @@ impl Server {
         answer: mpsc::SyncSender<Result<()>>,
         change: impl FnOnce(&mut dyn Topics, &str) -> Result<()>,
     ) {
-        let Some((owner, local)) = self.owner(name) else {
-            let _ = answer.send(Err(no_owner(name)));
-            return;
-        };
+        let answer: OnWritten = Box::new(move |result| drop(answer.send(result)));
+        let Some((owner, local)) = self.registry.owner(name) else { return answer(Err(no_owner(name))) };
         owner.runner.administer(answer, |protocol| match protocol.topics_mut() {
             Some(topics) => change(topics, local),
             None => Err(no_owner(name)),
@@ -269,9 +243,9 @@ impl Server {
     }
 }
 
-/// Configures every protocol that is enabled and binds its ports. `secured` tells whether connections are encrypted
+/// Configures every protocol that is enabled and binds its ports, and that of HTTP. `secured` tells whether connections are encrypted
 /// and authenticated, `tls` whether they are encrypted.
-async fn bind(options: &Options, secured: bool, tls: bool) -> Result<(Vec<Bound>, Urls)> {
+async fn bind(options: &Options, secured: bool, tls: bool) -> Result<(Vec<Bound>, Option<Port>, Urls)> {
     let mut services = Vec::new();
     for (name, configure) in PROTOCOLS {
         services.extend(configure(options)?.map(|service| (name, service)));
@@ -290,7 +264,13 @@ async fn bind(options: &Options, secured: bool, tls: bool) -> Result<(Vec<Bound>
         }
         bound.push(Bound { name, service, ports });
     }
-    Ok((bound, urls))
+    let mut http = None;
+    if let Some(port) = options.http_port {
+        let port = Port::bind(&options.host, port).await?;
+        urls.http = Some(port.url(["http", "https"][usize::from(tls)], &options.host, ""));
+        http = Some(port);
+    }
+    Ok((bound, http, urls))
 }
 
 /// Refuses to let other machines connect if that is not safe, unless the options accept it.
@@ -306,8 +286,10 @@ fn check_public(options: &Options, services: &[(&str, Box<dyn Service>)], secure
         return missing.map_or(Ok(()), |missing| refused(format!(": set {missing}"), "allow_insecure_bind"));
     }
     // Users of one protocol are a sign that strangers are not welcome; the ports of the others would let them in.
-    let guarded = services.iter().find(|(_, service)| service.admits_everyone().is_none());
-    let open = services.iter().find_map(|(name, service)| Some((name, service.admits_everyone()?)));
+    let http = options.http_port.map(|_| ("http", options.token_key.is_none().then_some("token_key")));
+    let ports = || services.iter().map(|(name, service)| (*name, service.admits_everyone())).chain(http);
+    let guarded = ports().find(|(_, missing)| missing.is_none());
+    let open = ports().find_map(|(name, missing)| Some((name, missing?)));
     if let (Some((guarded, _)), Some((open, missing)), false) = (guarded, open, options.allow_anonymous) {
         let why = format!(
             ", and the port of {open} admits everyone, while that of {guarded} asks for credentials: set {missing}"
@@ -317,22 +299,23 @@ fn check_public(options: &Options, services: &[(&str, Box<dyn Service>)], secure
     Ok(())
 }
 
-/// Opens every protocol on the store.
-fn open(
-    options: &Options,
-    bound: Vec<Bound>,
-    database: Option<&Database>,
-    usage: &StoreUsage,
+/// Arguments with which all protocols open.
+struct Common<'a> {
+    usage: &'a StoreUsage,
+    max_store: u64,
     clock: Clock,
-    urls: &Urls,
-    tokens: Option<&Arc<TokenKey>>,
-) -> Result<Vec<Opened>> {
+    urls: &'a Urls,
+    tokens: Option<&'a Arc<TokenKey>>,
+}
+
+/// Opens every protocol on the store.
+fn open(bound: Vec<Bound>, database: Option<&Database>, common: &Common<'_>) -> Result<Vec<Opened>> {
+    let &Common { usage, max_store, clock, urls, tokens } = common;
     let topic_ids = TopicIds::new(match database {
         Some(database) => database.next_topic()?,
         // Message ids of an earlier run must not mean anything in this one.
         None => wall_ms() / 1000,
     });
-    let max_store = options.max_store.unwrap_or(if database.is_some() { 10 << 30 } else { 1 << 30 });
     let open = |Bound { name, service, ports }: Bound| {
         let topic_prefix = service.topic_prefix();
         let protocol = service.open(&Context {
@@ -367,10 +350,6 @@ fn free_descriptors() -> Option<usize> {
     let limit: usize = line.split_whitespace().next()?.parse().ok()?;
     let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
     Some(limit.saturating_sub(open + SPARE_DESCRIPTORS).max(LEAST_CONNECTIONS))
-}
-
-fn no_owner(name: &str) -> Error {
-    Error::new(ErrorKind::InvalidTopic, format!("{name:?} is not the name of a topic of any protocol"))
 }
 
 fn open_database(options: &Options) -> Result<Option<Database>> {

@@ -70,6 +70,13 @@ impl ProtocolStats {
     }
 }
 
+/// Figures of the whole broker.
+#[derive(Debug, Default)]
+pub(super) struct Stats {
+    pub(super) protocols: Vec<(&'static str, ProtocolStats)>,
+    pub(super) store_bytes: u64,
+}
+
 /// Messages and bytes of a protocol whose topics are logs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Traffic {

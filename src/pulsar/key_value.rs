@@ -129,11 +129,13 @@ const NAMES: [(Type, &str); 20] = [
     (Type::ProtobufNative, "PROTOBUF_NATIVE"),
 ];
 
-fn type_name(kind: Type) -> &'static str {
+/// Name of a type as the Java client states it.
+pub(crate) fn type_name(kind: Type) -> &'static str {
     NAMES.iter().find(|(known, _)| *known == kind).map_or("NONE", |(_, name)| name)
 }
 
-fn type_of(name: &str) -> Option<Type> {
+/// The type of such a name.
+pub(crate) fn type_of(name: &str) -> Option<Type> {
     NAMES.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind)
 }
 

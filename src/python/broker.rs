@@ -88,6 +88,11 @@ impl Broker {
         self.urls.tubemq.as_deref()
     }
 
+    #[getter]
+    fn http_url(&self) -> Option<&str> {
+        self.urls.http.as_deref()
+    }
+
     /// Reads the files of users again. Gives the number of users by protocol. An error in one file changes nothing.
     fn reload_users(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, usize)>> {
         let mut texts = Vec::new();
@@ -235,6 +240,7 @@ fn broker_options(options: &Bound<'_, PyDict>) -> PyResult<native::Options> {
     fields.size("max_connections", &mut to.max_connections)?;
     fields.size("max_topics", &mut to.max_topics)?;
     fields.flag("auto_create", &mut to.auto_create)?;
+    to.http_port = fields.raw("http_port")?.map(|port| port.extract()).transpose()?;
     to.pulsar = pulsar_options(&fields)?;
     to.mqtt = mqtt_options(&fields)?;
     to.tubemq = tubemq_options(&fields)?;

@@ -68,6 +68,11 @@ def broker(command: argparse.ArgumentParser) -> None:
     add("--port", default="6650", help="port to listen on (default: 6650); 0 picks a free one")
     for row in protocols.PROTOCOLS.values():
         row.module("arguments").broker(command)
+    add(
+        "--http-port",
+        metavar="PORT",
+        help="port for HTTP: health, metrics, administration; 0 picks a free one",
+    )
     add("--durability", help="fsync (default with --data), os, or memory (default without)")
     add("--tls-cert", metavar="FILE", help="certificate chain (PEM); enables TLS")
     add("--tls-key", metavar="FILE", help="private key of the certificate (PEM)")

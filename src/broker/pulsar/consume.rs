@@ -16,7 +16,7 @@ use crate::pulsar::command::Command;
 use crate::pulsar::{MessageId, NO_REQUEST, hot, pb};
 
 /// Limit on the subscriptions of a topic.
-const PER_TOPIC: usize = 1_000;
+pub(super) const PER_TOPIC: usize = 1_000;
 /// Limit on the bytes of a subscription's properties, which are written with each change of its position; each property
 /// counts some more.
 const PROPERTIES: usize = 16 << 10;
@@ -386,7 +386,7 @@ impl Broker {
         Ok(())
     }
 
-    fn drop_subscription(&mut self, topic: u64, name: &Arc<str>) {
+    pub(super) fn drop_subscription(&mut self, topic: u64, name: &Arc<str>) {
         let gone = self.topics.get_mut(&topic).and_then(|topic| topic.subscriptions.remove(name));
         if gone.is_some_and(|subscription| subscription.durable) {
             self.commits.write(Op::DropCursor { topic, subscription: name.clone() });
@@ -527,7 +527,7 @@ fn properties_of(command: &pb::CommandSubscribe) -> Result<Properties> {
 }
 
 /// The entry of this log that a message id names, or the nearest one.
-fn position(topic: u64, log: &Log, message: &pb::MessageIdData) -> u64 {
+pub(super) fn position(topic: u64, log: &Log, message: &pb::MessageIdData) -> u64 {
     let id = MessageId::from(message);
     if id.entry_id() == MessageId::EARLIEST.entry_id() || (id.ledger as i64) < topic as i64 {
         return log.first();

@@ -57,7 +57,7 @@ impl Broker {
         self.reply_written(id, Command::PartitionedMetadataResponse(response));
     }
 
-    fn try_partitions(&mut self, topic: &str, create: bool) -> Result<u32> {
+    pub(super) fn try_partitions(&mut self, topic: &str, create: bool) -> Result<u32> {
         let name = Name::parse(topic)?;
         if let Some((_, partitions)) = self.parents.get(&name.full) {
             return Ok(*partitions);

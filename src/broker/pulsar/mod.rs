@@ -5,6 +5,7 @@
 //! * [`topic`]: a topic and its producers; [`subscription`]: consumers and dispatch; [`key_ranges`]: hash ranges of
 //!   Key_Shared; `names`: topic names and the metadata of an entry
 //! * `non_persistent`: topics that store nothing; `watch`, `watchers`: clients that are told of topics
+//! * `web`: lookups and administration over HTTP
 //! * `dispatcher`: deliveries to connections; `status`: figures; [`options`]; `service`: for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 
 use crate::broker::commits::Commits;
+use crate::broker::http::message::{Answer, Request};
 use crate::broker::log::{self, Log, Source, TopicIds};
 use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
 use crate::broker::pulsar::subscription::{ConsumerKey, Kind, PEEKS, Reading, Subscription};
@@ -48,6 +50,7 @@ pub mod subscription;
 pub mod topic;
 mod watch;
 mod watchers;
+mod web;
 
 use connection::{Connection, Reader};
 use dispatcher::Dispatcher;
@@ -675,6 +678,10 @@ impl Protocol for Broker {
 
     fn stats(&self) -> ProtocolStats {
         self.stats()
+    }
+
+    fn handle_http(&mut self, now: Instant, request: &Request) -> Option<Answer> {
+        self.answer_http(now, request)
     }
 
     fn topics(&self) -> Option<&dyn Topics> {

@@ -109,6 +109,8 @@ impl Default for PulsarOptions {
 pub struct Settings {
     /// URL that lookups answer with.
     pub url: String,
+    /// URL of HTTP.
+    pub web_url: Option<String>,
     /// Settings of every connection.
     pub session: SessionConfig,
     /// Maps monotonic time to calendar time.

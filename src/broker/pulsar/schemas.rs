@@ -29,6 +29,9 @@ const ALL_SCHEMAS: usize = 128 << 20;
 /// Prefix of the topics whose schemas are stored.
 const STORED: &str = "persistent://";
 
+/// Beginning of the error of a malformed definition.
+pub(super) const INVALID: &str = "Invalid schema definition data";
+
 fn incompatible(text: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::IncompatibleSchema, text.to_string())
 }
@@ -45,7 +48,7 @@ fn is_avro(schema: &pb::Schema) -> bool {
 fn parsed(schema: &pb::Schema) -> Result<Avro> {
     Avro::parse(&schema.schema_data).map_err(|error| {
         let kind = type_name(schema.r#type);
-        incompatible(format_args!("Invalid schema definition data for {kind} schema: {}", error.message()))
+        incompatible(format_args!("{INVALID} for {kind} schema: {}", error.message()))
     })
 }
 
@@ -86,9 +89,8 @@ fn root_message(schema: &pb::Schema) -> Option<String> {
 
 /// The schemas of the key and of the value of a KEY_VALUE schema.
 fn parts(schema: &pb::Schema) -> Result<[pb::Schema; 2]> {
-    let invalid = |error: Error| {
-        incompatible(format_args!("Invalid schema definition data for KEY_VALUE schema: {}", error.message()))
-    };
+    let invalid =
+        |error: Error| incompatible(format_args!("{INVALID} for KEY_VALUE schema: {}", error.message()));
     let pair =
         SchemaInfo::try_from(schema.clone()).and_then(|info| KeyValueInfo::of(&info)).map_err(invalid)?;
     Ok([(&pair.key).into(), (&pair.value).into()])
@@ -156,6 +158,12 @@ fn check_properties(schema: &pb::Schema) -> Result<()> {
     Ok(())
 }
 
+/// The versions behind the last one that is empty: it stands for a deletion, or for one that the store has lost.
+pub(super) fn living(versions: &[Bytes]) -> &[Bytes] {
+    let from = versions.iter().rposition(Bytes::is_empty).map_or(0, |at| at + 1);
+    &versions[from..]
+}
+
 /// Finds a schema among the versions of a topic. As definitions may differ in layout only, the latest is compared by what it means.
 fn version_of(versions: &[Bytes], schema: &pb::Schema) -> Option<usize> {
     let same = |known: &pb::Schema| known.r#type == schema.r#type && known.schema_data == schema.schema_data;
@@ -182,9 +190,10 @@ impl Broker {
         check_properties(schema)?;
         let parent = name.parent();
         let none = Vec::new();
-        let versions = self.schemas.get(&parent).unwrap_or(&none);
+        let all = self.schemas.get(&parent).unwrap_or(&none);
+        let versions = living(all);
         if let Some(version) = version_of(versions, schema) {
-            return Ok(version_bytes(version));
+            return Ok(version_bytes(all.len() - versions.len() + version));
         }
         let definition = Definition::of(schema)?;
         let strategy = self.settings.schema_compatibility;
@@ -206,7 +215,8 @@ impl Broker {
         }
         check_properties(schema)?;
         let parent = name.parent();
-        let Some(versions) = self.schemas.get(&parent).filter(|versions| !versions.is_empty()) else {
+        let living = self.schemas.get(&parent).map(|versions| living(versions));
+        let Some(versions) = living.filter(|versions| !versions.is_empty()) else {
             let topic = self.names.get(&name.full).and_then(|id| self.topics.get(id));
             if topic.is_some_and(|topic| {
                 topic.producers().next().is_some() || topic.log.first() < topic.log.next()
@@ -234,7 +244,22 @@ impl Broker {
             .try_for_each(|data| check(&decoded(data).unwrap_or_default(), schema, &definition, strategy))
     }
 
+    /// Deletes the schema of a topic: the next one has to be compatible with none. Messages that were written with a version can
+    /// still be read, so the deletion is a version of its own, which is returned.
+    pub(super) fn delete_schema(&mut self, name: &Name) -> Result<u64> {
+        let parent = name.parent();
+        if self.schemas.get(&parent).is_none_or(|versions| living(versions).is_empty()) {
+            return Err(Error::new(ErrorKind::TopicNotFound, "Schema not found"));
+        }
+        self.push_schema(parent, Bytes::new()).map(|version| version as u64)
+    }
+
     fn store_schema(&mut self, parent: Arc<str>, schema: &pb::Schema) -> Result<Bytes> {
+        self.push_schema(parent, schema.encode_to_vec().into()).map(version_bytes)
+    }
+
+    /// Stores a version, and returns its number.
+    fn push_schema(&mut self, parent: Arc<str>, data: Bytes) -> Result<usize> {
         let none = Vec::new();
         let versions = self.schemas.get(&parent).unwrap_or(&none);
         if versions.len() >= VERSIONS {
@@ -243,7 +268,6 @@ impl Broker {
                 format!("schema limit reached: a topic can have {VERSIONS} versions"),
             ));
         }
-        let data: Bytes = schema.encode_to_vec().into();
         let (version, size) = (versions.len(), versions.iter().map(Bytes::len).sum::<usize>());
         let too_large = |what: &str, limit: usize| {
             let text = format!("schema limit reached: the schemas of {what} may have {limit} bytes together");
@@ -263,7 +287,7 @@ impl Broker {
         if parent.starts_with(STORED) {
             self.commits.write(Op::Schema { name: parent, version: version as u64, data });
         }
-        Ok(version_bytes(version))
+        Ok(version)
     }
 
     /// Removes the schemas of a deleted topic, or of a deleted partition if it was the last.

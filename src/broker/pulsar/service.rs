@@ -54,6 +54,7 @@ impl Service for Pulsar {
         let options = self.options;
         let settings = Settings {
             url: options.advertised_url.unwrap_or_else(|| context.urls.pulsar.clone()),
+            web_url: context.urls.http.clone(),
             session: SessionConfig {
                 max_message_size: options.max_message_size,
                 keep_alive: options.keep_alive,

@@ -422,6 +422,17 @@ impl Subscription {
     /// Moves to `sequence`. The caller disconnects the consumers.
     pub fn seek(&mut self, sequence: u64, set: &[i64]) {
         self.cursor.reset(sequence, set);
+        self.restart();
+    }
+
+    /// Skips everything before `sequence`; acknowledgements behind it stay. The caller disconnects the consumers.
+    pub fn skip_to(&mut self, sequence: u64) {
+        self.cursor.ack_below(sequence);
+        self.restart();
+    }
+
+    /// Forgets what was delivered, after the cursor was moved.
+    fn restart(&mut self) {
         self.dirty = true;
         self.redeliveries.clear();
         self.holders.clear();

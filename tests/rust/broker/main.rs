@@ -2,6 +2,7 @@
 //! the whole as a process. `hostile`: peers that mean no good.
 
 mod hostile;
+mod http;
 mod mqtt;
 mod process;
 mod pulsar;

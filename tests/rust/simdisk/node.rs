@@ -86,6 +86,7 @@ impl Node {
         let source = || -> Result<Option<Box<dyn Source>>> { Ok(Some(Box::new(database.reader()?))) };
         let settings = pulsar::options::Settings {
             url: "pulsar://127.0.0.1:6650".into(),
+            web_url: None,
             session: pulsar::session::SessionConfig {
                 max_message_size: 5 << 20,
                 keep_alive: Duration::from_secs(30),

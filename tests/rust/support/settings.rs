@@ -14,6 +14,7 @@ pub const WALL_MS: u64 = 1_700_000_000_000;
 pub fn pulsar(now: Instant) -> pulsar::options::Settings {
     pulsar::options::Settings {
         url: "pulsar://127.0.0.1:6650".into(),
+        web_url: None,
         session: pulsar::session::SessionConfig {
             max_message_size: 5 << 20,
             keep_alive: Duration::from_secs(30),

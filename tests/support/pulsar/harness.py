@@ -9,6 +9,8 @@ import time
 import urllib.error
 import urllib.request
 import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,38 @@ from support.service import EmbeddedBroker, Service
 PORTS = ("PORT", "WEB_PORT", "TLS_PORT", "WEB_TLS_PORT", "BOOKIE_PORT")
 
 
+@dataclass(frozen=True)
+class Answer:
+    """An answer over HTTP."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
 class PulsarService(Service):
     """A Pulsar broker with its administration."""
+
+    @property
+    def admin(self) -> str:
+        """The URL of its web service."""
+        raise NotImplementedError
+
+    def ask(self, method: str, path: str, body: object = None) -> Answer:
+        """Asks the web service; an error is an answer, too."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.admin}/{path}", data, headers, method=method)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=30) as response:
+                return Answer(response.status, response.headers, response.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, error.headers, error.read())
 
     def topic(self, partitions: int = 0) -> str:
         """A topic of this test alone. Without partitions it is created by its first use."""
@@ -52,7 +84,11 @@ class PulsarService(Service):
 
 
 class EmbeddedPulsar(EmbeddedBroker, PulsarService):
-    """``penstock.Broker`` in a process of its own."""
+    """``penstock.Broker`` in a process of its own; with ``http_port=0`` it has an administration."""
+
+    @property
+    def admin(self) -> str:
+        return self.call("http_url")
 
     def create_topic(self, topic: str, partitions: int) -> None:
         self.call("create_topic", topic, partitions)
@@ -84,13 +120,17 @@ class RealPulsar(ScriptedServer, PulsarService):
         self.secure = secure
         self.is_ours = not (url and admin)
         if url and admin:
-            self.url, self.admin = url, admin
+            self.url, self._admin = url, admin
         else:
             ports = {name: str(free_port()) for name in PORTS}
             super().__init__(self.folder(), SECURE="1" if secure else "0", **ports)
 
     def started(self, facts: dict[str, str]) -> None:
-        self.url, self.admin = facts["service_url"], facts["admin_url"]
+        self.url, self._admin = facts["service_url"], facts["admin_url"]
+
+    @property
+    def admin(self) -> str:
+        return self._admin
 
     def stop(self) -> None:
         if self.is_ours:

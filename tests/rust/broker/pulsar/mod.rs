@@ -28,6 +28,7 @@ mod replay;
 mod subscriptions;
 mod topics;
 mod watchers;
+mod web;
 
 /// A store whose entry 5 cannot be read.
 struct Damaged;

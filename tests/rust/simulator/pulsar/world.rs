@@ -294,6 +294,7 @@ impl World {
         let found = self.disk.borrow().found();
         let settings = Settings {
             url: "pulsar://simulated:6650".into(),
+            web_url: None,
             session: SessionConfig {
                 max_message_size: self.weather.max_message_size,
                 keep_alive: Duration::from_secs(2),

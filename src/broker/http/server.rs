@@ -1,0 +1,348 @@
+//! Sockets, limits and time limits.
+//!
+//! ```text
+//! accept ──► TLS ──► head ──► guard ──► body ──► path ──► answer ──► written ──► next head
+//!            10 s    10 s                10 s              30 s       10 s without progress
+//! ```
+//! A connection that exceeds one of these is closed, as is one whose time is over; the clients connect again.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request as Received, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Sleep;
+use tokio_rustls::TlsAcceptor;
+
+use super::disk::{Disk, Room};
+use super::guard::Guard;
+use super::health::{self, State};
+use super::message::{Answer, Request};
+use super::metrics::{self, HttpStats, Topics};
+use crate::broker::admission::Admission;
+use crate::broker::listener::{HANDSHAKE, Port};
+use crate::broker::options::Durability;
+use crate::broker::registry::Registry;
+use crate::clock::{self, wall_ms};
+use crate::net::socket::Socket;
+
+/// Time limit of the head of a request, also while a connection waits for its next one.
+const HEAD: Duration = Duration::from_secs(10);
+/// Limit on the bytes of a head, and on the number of its headers.
+const HEAD_BYTES: usize = 32 << 10;
+const HEADERS: usize = 64;
+/// Limit on the bytes of a header of an answer, beyond which many clients would not take it.
+const HEADER: usize = 8 << 10;
+/// Time limit of a body, and limit on its bytes.
+const BODY: Duration = Duration::from_secs(10);
+const BODY_BYTES: usize = 2 << 20;
+/// Time limit of the broker's answer, which may wait for the store.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Time after which a client that takes nothing of its answer is given up.
+const STALL: Duration = Duration::from_secs(10);
+/// Time after which a connection ends with its current request, and time that this has.
+const LIFE: Duration = Duration::from_secs(300);
+const LAST_REQUEST: Duration = Duration::from_secs(60);
+/// Limit on the bytes of all answers that are being written, in units that a semaphore can count.
+const ANSWERS: usize = 64 << 20;
+const UNIT: usize = 1 << 10;
+
+/// The listener of HTTP.
+pub(in crate::broker) struct Http {
+    registry: Rc<Registry>,
+    guard: Guard,
+    admission: Admission,
+    /// The disk of the store.
+    disk: Option<Rc<Disk>>,
+    durability: Durability,
+    started: Instant,
+    answers: RefCell<BTreeMap<&'static str, u64>>,
+    /// Room for answers.
+    room: Arc<Semaphore>,
+}
+
+impl Http {
+    pub(in crate::broker) fn new(
+        registry: Rc<Registry>,
+        guard: Guard,
+        admission: Admission,
+        disk: Option<Rc<Disk>>,
+        durability: Durability,
+    ) -> Self {
+        let room = Arc::new(Semaphore::new(ANSWERS / UNIT));
+        let (started, answers) = (clock::now(), RefCell::default());
+        Self { registry, guard, admission, disk, durability, started, answers, room }
+    }
+
+    /// Accepts clients until the task is aborted.
+    pub(in crate::broker) async fn accept(self: Rc<Self>, mut port: Port, tls: Option<TlsAcceptor>) {
+        loop {
+            let (stream, address) = port.accept().await;
+            if !self.admission.admits(address.ip()) {
+                continue;
+            }
+            let connection = Connection::new(self.clone(), address);
+            let tls = tls.clone();
+            match stream {
+                Socket::Tcp(stream) => drop(tokio::task::spawn_local(connection.serve(stream, tls))),
+                #[cfg(feature = "simulation")]
+                Socket::Simulated(stream) => drop(tokio::task::spawn_local(connection.serve(stream, tls))),
+            }
+        }
+    }
+
+    async fn respond(&self, received: Received<Incoming>) -> Response<Full<Bytes>> {
+        let answer = match self.read(received).await {
+            Ok(request) => {
+                let answer = tokio::time::timeout(ANSWER, self.answer(&request)).await;
+                answer.unwrap_or_else(|_| Answer::unavailable("the store has not written the change yet"))
+            }
+            Err(refusal) => *refusal,
+        };
+        let answer = match self.take_room(answer.body.len()) {
+            Some(permit) => response(answer, permit),
+            None => response(Answer::unavailable("too many answers wait for slow clients"), None),
+        };
+        let class = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+        let class = class[usize::from(answer.status().as_u16() / 100).clamp(1, 5) - 1];
+        *self.answers.borrow_mut().entry(class).or_default() += 1;
+        answer
+    }
+
+    /// Room for the bytes of an answer, until it is written. Short ones need none.
+    fn take_room(&self, bytes: usize) -> Option<Option<OwnedSemaphorePermit>> {
+        let units = (bytes / UNIT).min(ANSWERS / UNIT);
+        if units == 0 {
+            return Some(None);
+        }
+        self.room.clone().try_acquire_many_owned(u32::try_from(units).ok()?).ok().map(Some)
+    }
+
+    /// Reads a request that may be answered.
+    async fn read(&self, received: Received<Incoming>) -> Result<Request, Box<Answer>> {
+        let (head, body) = received.into_parts();
+        self.guard.check(&head.uri, &head.headers, wall_ms())?;
+        let mut request = Request::new(head.method, &head.uri)?;
+        let refused =
+            |status, why: &str| Box::new(Answer::error(status, why).with_header("Connection", "close"));
+        // What is claimed to be too large is not waited for.
+        if body.size_hint().lower() > BODY_BYTES as u64 {
+            return Err(refused(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"));
+        }
+        let body = tokio::time::timeout(BODY, Limited::new(body, BODY_BYTES).collect()).await;
+        let body = body.map_err(|_| refused(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"))?;
+        request.body = body
+            .map_err(|error| match error.is::<http_body_util::LengthLimitError>() {
+                true => refused(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
+                false => refused(StatusCode::BAD_REQUEST, "the body is malformed"),
+            })?
+            .to_bytes();
+        Ok(request)
+    }
+
+    async fn answer(&self, request: &Request) -> Answer {
+        let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
+        let reads = [Method::GET, Method::HEAD].contains(&request.method);
+        match path[..] {
+            ["healthz" | "readyz" | "metrics"] if !reads => Answer::wrong_method(),
+            ["healthz"] => health::alive(),
+            ["readyz"] => self.state(|state| state.ready()),
+            ["metrics"] => self.metrics().await,
+            _ => {
+                for protocol in &self.registry.protocols {
+                    if let Some(answer) = protocol.runner.answer_http(request).await {
+                        return answer;
+                    }
+                }
+                Answer::not_found()
+            }
+        }
+    }
+
+    fn state<T>(&self, look: impl FnOnce(&State<'_>) -> T) -> T {
+        let stats = self.registry.stats();
+        let room: Option<Room> = self.disk.as_ref().map(|disk| disk.room());
+        look(&State { stats: &stats, max_store: self.registry.max_store, room, wall_ms: wall_ms() })
+    }
+
+    async fn metrics(&self) -> Answer {
+        let mut topics = Topics::default();
+        for (name, _) in self.registry.topics() {
+            if !topics.has_room() {
+                topics.omit(1);
+                continue;
+            }
+            // A topic may go at any time: then it has no figures.
+            let protocol = self.registry.owner(&name).map(|(protocol, _)| protocol.name);
+            if let (Some(protocol), Ok(stats)) = (protocol, self.registry.topic_stats(&name)) {
+                topics.add(protocol, stats);
+            }
+            // Between two topics the messages have their turn.
+            tokio::task::yield_now().await;
+        }
+        let http = HttpStats {
+            connections: self.admission.connections(),
+            connections_refused: self.admission.refused(),
+            answers: self.answers.borrow().clone(),
+        };
+        let uptime = clock::now().saturating_duration_since(self.started);
+        self.state(|state| metrics::metrics(state, &http, &topics, self.durability.name(), uptime))
+    }
+}
+
+/// An answer as the library writes it. Its room is free again once its bytes are.
+fn response(answer: Answer, permit: Option<OwnedSemaphorePermit>) -> Response<Full<Bytes>> {
+    struct Held {
+        body: Bytes,
+        /// Given back when it is dropped.
+        _room: OwnedSemaphorePermit,
+    }
+    impl AsRef<[u8]> for Held {
+        fn as_ref(&self) -> &[u8] {
+            &self.body
+        }
+    }
+    let body = match permit {
+        Some(permit) => Bytes::from_owner(Held { body: answer.body, _room: permit }),
+        None => answer.body,
+    };
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = answer.status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    for (name, value) in answer.headers.into_iter().filter(|(_, value)| value.len() <= HEADER) {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            headers.append(name, value);
+        }
+    }
+    response
+}
+
+/// A connection that counts as long as it lives.
+struct Connection {
+    http: Rc<Http>,
+    address: IpAddr,
+}
+
+impl Connection {
+    fn new(http: Rc<Http>, address: SocketAddr) -> Self {
+        http.admission.enter(address.ip());
+        Self { http, address: address.ip() }
+    }
+
+    /// Serves the connection to its end. Its error is dropped here: the client sees the connection close.
+    async fn serve<S: AsyncRead + AsyncWrite + Unpin>(self, stream: S, tls: Option<TlsAcceptor>) {
+        match tls {
+            None => self.serve_requests(stream).await,
+            Some(tls) => {
+                if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, Box::pin(tls.accept(stream))).await {
+                    Box::pin(self.serve_requests(stream)).await;
+                }
+            }
+        }
+    }
+
+    async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) {
+        let service = service_fn(|received| {
+            let http = self.http.clone();
+            async move { Ok::<_, Infallible>(http.respond(received).await) }
+        });
+        let io = TokioIo::new(Impatient { stream, stalled: None });
+        let served = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD)
+            .max_buf_size(HEAD_BYTES)
+            .max_headers(HEADERS)
+            .auto_date_header(false)
+            .serve_connection(io, service);
+        let mut served = pin!(served);
+        let ended = poll_fn(|cx| served.as_mut().poll(cx));
+        if tokio::time::timeout(LIFE, ended).await.is_err() {
+            served.as_mut().graceful_shutdown();
+            let _ = tokio::time::timeout(LAST_REQUEST, served).await;
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.http.admission.leave(self.address);
+    }
+}
+
+/// A stream whose writes fail when the peer takes nothing for [`STALL`].
+struct Impatient<S> {
+    stream: S,
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: Unpin> Impatient<S> {
+    fn limited<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let result = write(Pin::new(&mut self.stream), cx);
+        if result.is_ready() {
+            self.stalled = None;
+            return result;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(STALL)));
+        stalled.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.limited(cx, |stream, cx| stream.poll_write(cx, buf))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.limited(cx, |stream, cx| stream.poll_write_vectored(cx, bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.limited(cx, |stream, cx| stream.poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.limited(cx, |stream, cx| stream.poll_shutdown(cx))
+    }
+}

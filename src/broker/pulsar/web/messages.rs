@@ -1,0 +1,153 @@
+//! Single messages: the n-th of a subscription, or one by its id. The body is the payload, decompressed; what belongs to it is in
+//! headers, by the names that Pulsar's Java client reads.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::StatusCode;
+use serde_json::{Map, Value};
+
+use super::subscriptions::{missing, nth_unacked};
+use super::{Refusal, Reply};
+use crate::broker::http::message::Answer;
+use crate::broker::log::Entry;
+use crate::broker::pulsar::Broker;
+use crate::broker::pulsar::names::Name;
+use crate::compression::{Compression, decompress};
+use crate::pulsar::frame::Payload;
+
+impl Broker {
+    /// The n-th message or batch that a subscription has not acknowledged.
+    pub(super) fn peek(&mut self, name: &Name, subscription: &str, at: u64) -> Reply {
+        let id = self.log_of(name, "Peek messages")?;
+        let Some(topic) = self.topics.get(&id) else { return Ok(Answer::not_found()) };
+        let found = topic.subscriptions.get(subscription);
+        let found = found.ok_or_else(|| missing(subscription, name))?;
+        let nth = nth_unacked(found, topic.log.committed(), topic.log.first(), at)?;
+        match nth {
+            Some(entry) => self.message(id, entry),
+            None => Err(Refusal::not_found("Message not found")),
+        }
+    }
+
+    /// A message or batch by its id.
+    pub(super) fn message_by_id(&mut self, name: &Name, ledger: &str, entry: &str) -> Reply {
+        let id = self.log_of(name, "Get messages")?;
+        match (ledger.parse::<u64>(), entry.parse::<u64>()) {
+            (Ok(ledger), Ok(entry)) if ledger == id => self.message(id, entry),
+            (Ok(_), Ok(_)) => Err(Refusal::not_found("Message id not found")),
+            _ => Err(Refusal::new(StatusCode::BAD_REQUEST, "the message id is malformed")),
+        }
+    }
+
+    fn message(&mut self, topic: u64, entry: u64) -> Reply {
+        let limit = self.settings.session.max_message_size;
+        let Some(topic) = self.topics.get(&topic) else { return Ok(Answer::not_found()) };
+        let committed = (topic.log.first()..topic.log.committed()).contains(&entry);
+        let found = if committed { topic.log.peek(entry, &mut self.source)? } else { None };
+        let found = found.ok_or_else(|| Refusal::not_found("Message not found"))?;
+        described(topic.id, &found, limit)
+    }
+}
+
+fn described(ledger: u64, entry: &Entry, limit: usize) -> Reply {
+    let payload = Payload { entry: None, checksum: entry.checksum, covered: entry.body.clone() };
+    let metadata = payload.metadata()?;
+    let body = payload.body()?;
+    let unknown =
+        || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the message has an unknown compression");
+    let kind = Compression::from_number(metadata.compression.unwrap_or(0)).ok_or_else(unknown)?;
+    // What is encrypted, only its consumers can read.
+    let body = match metadata.encryption_keys.is_empty() {
+        true => decompress(kind, &body, metadata.uncompressed_size.unwrap_or(0) as usize, limit)?,
+        false => body,
+    };
+    let mut answer = Answer::new("application/octet-stream", body)
+        .with_header("X-Pulsar-Message-ID", format!("{ledger}:{}", entry.sequence))
+        .with_header("X-Pulsar-publish-time", time(metadata.publish_time))
+        .with_header("X-Pulsar-producer-name", metadata.producer_name)
+        .with_header("X-Pulsar-sequence-id", metadata.sequence_id.to_string());
+    for (name, value) in [
+        ("X-Pulsar-event-time", metadata.event_time.filter(|at| *at > 0).map(time)),
+        ("X-Pulsar-deliver-at-time", metadata.deliver_at_time.map(|at| time(at.max(0) as u64))),
+        ("X-Pulsar-partition-key", metadata.partition_key),
+        ("X-Pulsar-uncompressed-size", metadata.uncompressed_size.map(|size| size.to_string())),
+        ("X-Pulsar-num-batch-message", metadata.num_messages_in_batch.map(|count| count.to_string())),
+        (
+            "X-Pulsar-Base64-schema-version-b64encoded",
+            metadata.schema_version.map(|version| STANDARD.encode(version)),
+        ),
+    ] {
+        if let Some(value) = value {
+            answer = answer.with_header(name, value);
+        }
+    }
+    let properties: Map<String, Value> =
+        metadata.properties.into_iter().map(|pair| (pair.key, pair.value.into())).collect();
+    Ok(answer.with_header("X-Pulsar-PROPERTY", ascii(&Value::from(properties).to_string())))
+}
+
+/// JSON without characters that a header cannot have.
+fn ascii(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        // DEL is the only ASCII character that JSON leaves as it is and headers do not take.
+        if character.is_ascii() && character != '\x7f' {
+            text.push(character);
+        } else {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                text.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    text
+}
+
+/// A time as Java prints it, `2026-01-31T12:00:00.001Z`; without a fraction if that is 0.
+fn time(ms: u64) -> String {
+    let (days, rest) = (ms / 86_400_000, ms % 86_400_000);
+    // Civil from days, by Howard Hinnant: years begin in March, so that the leap day is the last one.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hours, minutes, seconds) = (rest / 3_600_000, rest / 60_000 % 60, rest / 1_000 % 60);
+    let fraction = match rest % 1_000 {
+        0 => String::new(),
+        ms => format!(".{ms:03}"),
+    };
+    format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}{fraction}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (ms, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00Z"),
+            (951_868_800_000, "2000-03-01T00:00:00Z"),
+            (1_767_225_599_000, "2025-12-31T23:59:59Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(time(ms), text);
+        }
+    }
+
+    #[test]
+    fn properties_of_any_text_fit_into_a_header() {
+        let json = serde_json::json!({"\n\u{7f}ü": "😀\""}).to_string();
+        let text = ascii(&json);
+        assert!(hyper::header::HeaderValue::try_from(&text).is_ok(), "{text}");
+        assert_eq!(
+            serde_json::from_str::<Value>(&text).unwrap(),
+            serde_json::from_str::<Value>(&json).unwrap()
+        );
+    }
+}

@@ -1,0 +1,431 @@
+//! HTTP of the embedded broker, by plain requests over sockets: health, metrics, administration, and what is refused.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use penstock::broker::auth::TokenKey;
+use penstock::broker::{Broker, MqttOptions, Options, PulsarOptions};
+use serde_json::Value;
+
+const SECRET: [u8; 32] = [7; 32];
+
+fn options() -> Options {
+    Options {
+        pulsar: PulsarOptions { port: 0, ..PulsarOptions::default() },
+        http_port: Some(0),
+        ..Options::default()
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).unwrap()
+    }
+}
+
+fn address(broker: &Broker) -> String {
+    broker.urls().http.as_deref().unwrap().trim_start_matches("http://").to_owned()
+}
+
+fn connect(broker: &Broker) -> TcpStream {
+    let stream = TcpStream::connect(address(broker)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream
+}
+
+/// The next answer on a connection.
+fn hear(stream: &mut TcpStream) -> Answer {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap().to_lowercase();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+    stream.read_exact(&mut body).unwrap();
+    Answer { status, head, body }
+}
+
+/// Bytes of a request; `headers` are lines.
+fn request(method: &str, path: &str, headers: &str, body: &str) -> Vec<u8> {
+    let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+    format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}{length}\r\n{body}").into_bytes()
+}
+
+fn ask_with(broker: &Broker, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+    let mut stream = connect(broker);
+    stream.write_all(&request(method, path, headers, body)).unwrap();
+    hear(&mut stream)
+}
+
+fn ask(broker: &Broker, method: &str, path: &str) -> Answer {
+    ask_with(broker, method, path, "", "")
+}
+
+/// Whether the broker closes the connection within `limit`.
+fn ends(stream: &mut TcpStream, limit: Duration) -> bool {
+    stream.set_read_timeout(Some(limit)).unwrap();
+    let (since, mut buffer) = (Instant::now(), [0; 4096]);
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return true,
+            Ok(_) if since.elapsed() < limit => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return true,
+            _ => return false,
+        }
+    }
+}
+
+#[test]
+fn it_is_off_unless_asked_for() {
+    let broker = Broker::start(Options { http_port: None, ..options() }).unwrap();
+    assert_eq!(broker.urls().http, None);
+}
+
+#[test]
+fn health_and_metrics_tell_what_the_broker_has() {
+    let data = tempfile::tempdir().unwrap();
+    let mqtt = MqttOptions { port: Some(0), ..MqttOptions::default() };
+    let broker = Broker::start(Options { data: Some(data.path().into()), mqtt, ..options() }).unwrap();
+    let mut stream = connect(&broker);
+    for (path, expected) in [("/healthz", "ok\n"), ("/readyz", "\"ready\":true")] {
+        // One connection for all.
+        stream.write_all(&request("GET", path, "", "")).unwrap();
+        let answer = hear(&mut stream);
+        assert_eq!(answer.status, 200);
+        assert!(answer.text().contains(expected), "{answer:?}");
+    }
+    broker.create_topic("persistent://public/default/a\"b", 2).unwrap();
+    let path = "/admin/v2/persistent/public/default/a%22b/subscription/s";
+    assert_eq!(ask(&broker, "PUT", path).status, 204);
+    let answer = ask(&broker, "GET", "/metrics");
+    assert!(answer.head.contains("content-type: text/plain; version=0.0.4"), "{answer:?}");
+    let text = answer.text();
+    for line in [
+        "penstock_broker_store_writable 1",
+        "penstock_broker_topics{protocol=\"pulsar\"} 2",
+        "penstock_broker_topics{protocol=\"mqtt\"} 0",
+        "penstock_broker_http_answers_total{status=\"2xx\"} 3",
+        "penstock_subscription_backlog_entries{protocol=\"pulsar\",topic=\"persistent://public/default/a\\\"b\",subscription=\"s\"} 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    let free = text.lines().find_map(|line| line.strip_prefix("penstock_broker_disk_free_bytes "));
+    assert!(free.unwrap().parse::<u64>().unwrap() > 0);
+    let head = ask(&broker, "GET", "/metrics");
+    assert!(head.head.contains("cache-control: no-store") && head.head.contains("nosniff"), "{}", head.head);
+}
+
+#[test]
+fn what_is_not_there_is_said_with_a_status_and_a_reason() {
+    let broker = Broker::start(options()).unwrap();
+    for (method, path, status) in [
+        ("GET", "/", 404),
+        ("GET", "/admin", 404),
+        ("GET", "/admin/v2/nothing", 404),
+        ("GET", "/healthz/x", 404),
+        ("POST", "/metrics", 405),
+        ("DELETE", "/healthz", 405),
+        ("PATCH", "/admin/v2/persistent/public/default/t", 405),
+        ("GET", "/admin/v2/persistent/public/default/t/stats", 404),
+        ("GET", "/admin/v2/persistent/public/default/..%2ft/stats", 412),
+        ("GET", "/admin/v2/persistent/public/default/../t/stats", 400),
+        ("GET", "/admin/v2/persistent/public/%2e%2e/t/stats", 400),
+        ("GET", "/lookup/v2/topic/file/public/default/t", 404),
+        ("GET", "/lookup/v2/topic/persistent/pub%20lic/default/t", 412),
+    ] {
+        let answer = ask(&broker, method, path);
+        assert_eq!(answer.status, status, "{method} {path}: {answer:?}");
+        assert!(!answer.json()["reason"].as_str().unwrap().is_empty());
+    }
+    assert!(broker.topics().unwrap().is_empty());
+}
+
+#[test]
+fn strangers_get_nothing_and_change_nothing() {
+    let broker = Broker::start(Options { token_key: Some(SECRET.to_vec()), ..options() }).unwrap();
+    broker.create_topic("secret-topic", 0).unwrap();
+    let before = broker.topics().unwrap();
+    let key = TokenKey::new(&SECRET).unwrap();
+    let topic = "/admin/v2/persistent/public/default/secret-topic";
+    let paths = [
+        ("GET", "/metrics".to_owned()),
+        ("GET", "/admin/v2/persistent/public/default".to_owned()),
+        ("GET", "/lookup/v2/topic/persistent/public/default/secret-topic".to_owned()),
+        (
+            "GET",
+            "/admin/v2/persistent/public/default/other/partitions?checkAllowAutoCreation=true".to_owned(),
+        ),
+        ("GET", format!("{topic}/stats")),
+        ("DELETE", format!("{topic}?force=true")),
+        ("POST", format!("{topic}/terminate")),
+        ("PUT", format!("{topic}/subscription/s")),
+        ("GET", "/nothing".to_owned()),
+        ("GET", "/healthz/../metrics".to_owned()),
+    ];
+    let wrong = [
+        String::new(),
+        format!("Authorization: Bearer {}\r\n", TokenKey::new(&[8; 32]).unwrap().sign("till", None)),
+        format!("Authorization: Bearer {}\r\n", key.sign("till", Some(1000))),
+        "Authorization: Basic dGlsbDp0aWxs\r\n".to_owned(),
+    ];
+    for credentials in &wrong {
+        for (method, path) in &paths {
+            let answer = ask_with(&broker, method, path, credentials, "");
+            assert_eq!(answer.status, 401, "{method} {path}: {answer:?}");
+            assert!(answer.head.contains("www-authenticate: bearer"), "{answer:?}");
+            // The same for what there is and what there is not.
+            assert_eq!(answer.text(), "{\"reason\":\"a valid token is required\"}");
+        }
+    }
+    assert_eq!(broker.topics().unwrap(), before);
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(ask(&broker, "GET", path).status, 200);
+    }
+    let good = format!("Authorization: Bearer {}\r\n", key.sign("till", None));
+    assert_eq!(ask_with(&broker, "GET", &format!("{topic}/stats"), &good, "").status, 200);
+    let cross = format!("{good}Origin: http://evil.example\r\n");
+    assert_eq!(ask_with(&broker, "DELETE", topic, &cross, "").status, 403);
+    assert_eq!(broker.topics().unwrap(), before);
+}
+
+#[test]
+fn a_web_page_reaches_nothing_by_its_own_name_or_from_another_site() {
+    let broker = Broker::start(options()).unwrap();
+    let rebound = "GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n";
+    let mut stream = connect(&broker);
+    stream.write_all(rebound.as_bytes()).unwrap();
+    assert_eq!(hear(&mut stream).status, 421);
+    for header in ["Origin: http://evil.example\r\n", "Sec-Fetch-Site: cross-site\r\n", "Origin: null\r\n"] {
+        let path = "/admin/v2/persistent/public/default/t";
+        assert_eq!(ask_with(&broker, "PUT", path, header, "").status, 403, "{header}");
+        let path = format!("{path}/partitions?checkAllowAutoCreation=true");
+        assert_eq!(ask_with(&broker, "GET", &path, header, "").status, 403, "{header}");
+    }
+    assert!(broker.topics().unwrap().is_empty());
+    let host = address(&broker);
+    let own = format!(
+        "PUT /admin/v2/persistent/public/default/t HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n\r\n"
+    );
+    let mut stream = connect(&broker);
+    stream.write_all(own.as_bytes()).unwrap();
+    assert_eq!(hear(&mut stream).status, 204);
+    assert_eq!(broker.topics().unwrap().len(), 1);
+}
+
+#[test]
+fn requests_that_are_too_large_are_refused() {
+    let broker = Broker::start(options()).unwrap();
+    let path = "/admin/v2/schemas/public/default/t/schema";
+    let claims = |length: &str| {
+        let mut stream = connect(&broker);
+        let head = format!("POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{length}\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    // More than the limit is claimed: nothing is allocated for it, and nothing waited for.
+    let answer = hear(&mut claims("Content-Length: 1099511627776\r\n"));
+    assert_eq!(answer.status, 413, "{answer:?}");
+    // The same without a claim.
+    let mut chunked = claims("Transfer-Encoding: chunked\r\n");
+    let chunk = [b"80000\r\n", &[b'x'; 0x80000][..], b"\r\n"].concat();
+    while chunked.write_all(&chunk).is_ok() {}
+    for (head, status) in [
+        (format!("GET /{} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", "x".repeat(9_000)), 414),
+        (format!("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n{}\r\n", "X: x\r\n".repeat(100)), 431),
+        ("GET / HTTP/1.1\r\n\r\n".to_owned(), 400),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n".to_owned(), 400),
+        ("\0\0\0\x10\0\0\0\x0c\r\n\r\n".to_owned(), 400),
+    ] {
+        let mut stream = connect(&broker);
+        // The broker may close before everything is written.
+        let _ = stream.write_all(head.as_bytes());
+        assert_eq!(hear(&mut stream).status, status, "{head:.60}");
+    }
+    // A head that does not end is cut off: the answer may be lost with the bytes that were not read any more.
+    let mut endless = connect(&broker);
+    endless.write_all(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ").unwrap();
+    let mut sent = 0;
+    while endless.write_all(&[b'x'; 1 << 16]).is_ok() {
+        sent += 1 << 16;
+        assert!(sent < 64 << 20, "it takes any number of bytes");
+    }
+    assert_eq!(ask(&broker, "GET", "/healthz").status, 200);
+}
+
+#[test]
+fn slow_clients_lose_their_connection_and_hold_nobody_up() {
+    let broker = Broker::start(options()).unwrap();
+    let mut slow: Vec<(&str, TcpStream)> = [
+        ("silent", ""),
+        ("half a head", "GET /metrics HTTP/1.1\r\nHost: 127"),
+        ("half a body", "PUT /admin/v2/persistent/public/default/t/partitions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n1"),
+        ("idle", "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"),
+    ]
+    .into_iter()
+    .map(|(what, bytes)| {
+        let mut stream = connect(&broker);
+        stream.write_all(bytes.as_bytes()).unwrap();
+        (what, stream)
+    })
+    .collect();
+    // One that sends a byte at a time does not last longer.
+    let mut drip = connect(&broker);
+    let dripping = std::thread::spawn(move || {
+        let since = Instant::now();
+        for byte in b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ".iter().chain(std::iter::repeat(&b'x'))
+        {
+            if drip.write_all(&[*byte]).is_err() || since.elapsed() > Duration::from_secs(40) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        since.elapsed()
+    });
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(5) {
+        let asked = Instant::now();
+        assert_eq!(ask(&broker, "GET", "/healthz").status, 200);
+        assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+    }
+    for (what, stream) in &mut slow {
+        assert!(ends(stream, Duration::from_secs(30)), "{what}: the connection stays");
+    }
+    assert!(dripping.join().unwrap() < Duration::from_secs(30));
+}
+
+#[test]
+fn a_client_that_takes_nothing_is_given_up_and_its_answers_have_a_limit() {
+    let broker = Broker::start(Options { max_topics: 10_000, ..options() }).unwrap();
+    let long = "x".repeat(900);
+    for topic in 0..9 {
+        broker.create_topic(&format!("persistent://public/default/{long}-{topic}"), 1_000).unwrap();
+    }
+    let path = "/admin/v2/persistent/public/default";
+    let mut deaf = Vec::new();
+    // Each answer has 8.5 MB, and all of them together at most 64 MiB; the kernel's buffers take some.
+    for _ in 0..16 {
+        let mut stream = connect(&broker);
+        stream.write_all(&request("GET", path, "", "")).unwrap();
+        deaf.push(stream);
+    }
+    let since = Instant::now();
+    while !ask(&broker, "GET", "/metrics")
+        .text()
+        .contains("penstock_broker_http_answers_total{status=\"5xx\"}")
+    {
+        assert!(since.elapsed() < Duration::from_secs(20), "no answer was refused");
+    }
+    let before = ask(&broker, "GET", "/healthz");
+    assert_eq!(before.status, 200, "short answers need no room");
+    let since = Instant::now();
+    loop {
+        let text = ask(&broker, "GET", "/metrics").text();
+        let connections = text
+            .lines()
+            .find_map(|line| line.strip_prefix("penstock_broker_connections{protocol=\"http\"} "));
+        // Those that were refused are idle, and end as well.
+        if connections.unwrap().parse::<usize>().unwrap() <= 3 {
+            break;
+        }
+        assert!(since.elapsed() < Duration::from_secs(40), "{connections:?} connections stay");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(ask(&broker, "GET", path).status, 200, "there is room again");
+    drop(deaf);
+}
+
+#[test]
+fn connections_have_a_share_and_leave_the_protocols_theirs() {
+    let broker = Broker::start(Options { max_connections: 8, ..options() }).unwrap();
+    let flood: Vec<TcpStream> = (0..20).map(|_| connect(&broker)).collect();
+    let url = broker.url().trim_start_matches("pulsar://").to_owned();
+    let mut peer = TcpStream::connect(url).unwrap();
+    assert!(!ends(&mut peer, Duration::from_millis(500)), "Pulsar has connections left");
+    drop(flood);
+    let since = Instant::now();
+    loop {
+        let mut stream = connect(&broker);
+        if stream.write_all(&request("GET", "/metrics", "", "")).is_ok()
+            && stream.peek(&mut [0]).is_ok_and(|n| n > 0)
+        {
+            let text = hear(&mut stream).text();
+            let refused = "penstock_broker_connections_refused_total{protocol=\"http\"} ";
+            let refused = text.lines().find_map(|line| line.strip_prefix(refused)).unwrap();
+            assert!(refused.parse::<u64>().unwrap() >= 14, "three quarters of 8: {refused} were refused");
+            break;
+        }
+        assert!(since.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn other_machines_need_credentials_here_too() {
+    let refused = |options: Options| Broker::start(options).unwrap_err().to_string();
+    let text = refused(Options { host: "0.0.0.0".into(), ..options() });
+    assert!(text.contains("tls and token_key"), "{text}");
+    // Users of MQTT, and HTTP without credentials.
+    let mqtt = MqttOptions { port: Some(0), passwords: Some(String::new()), ..MqttOptions::default() };
+    let open = Options { host: "0.0.0.0".into(), allow_insecure_bind: true, mqtt, ..options() };
+    let text = refused(open);
+    assert!(text.contains("set token_key"), "{text}");
+}
+
+#[test]
+fn topics_and_subscriptions_are_administered_and_kept() {
+    let data = tempfile::tempdir().unwrap();
+    let start = || Broker::start(Options { data: Some(data.path().into()), ..options() }).unwrap();
+    let broker = start();
+    let topic = "/admin/v2/persistent/public/default/t";
+    let said = |method: &str, path: &str, body: &str| {
+        ask_with(&broker, method, &format!("{topic}{path}"), "", body).status
+    };
+    for (method, path, body, status) in [
+        ("PUT", "/partitions", "0", 406),
+        ("PUT", "/partitions", "x", 400),
+        ("PUT", "/partitions", "99999999999", 406),
+        ("PUT", "/partitions", "2", 204),
+        ("PUT", "/partitions", "2", 409),
+        ("PUT", "/subscription/s", "", 204),
+        ("PUT", "/subscription/s", "", 409),
+        ("PUT", "/subscription/x", "[]", 400),
+        ("POST", "/partitions", "1", 422),
+        ("POST", "/partitions", "3", 204),
+        ("POST", "/subscription/s/skip_all", "", 204),
+        ("POST", "/subscription/none/skip_all", "", 404),
+        ("POST", "/subscription/s/skip/1", "", 405),
+        ("POST", "/subscription/s/resetcursor/0", "", 204),
+        ("POST", "/subscription/s/resetcursor/x", "", 400),
+        ("POST", "/subscription/s/expireMessages/10", "", 409),
+        ("DELETE", "", "", 409),
+    ] {
+        assert_eq!(said(method, path, body), status, "{method} {path} {body}");
+    }
+    drop(broker);
+    let broker = start();
+    let answer = ask(&broker, "GET", &format!("{topic}/partitions")).json();
+    assert_eq!(answer["partitions"], 3);
+    for partition in 0..3 {
+        let names = ask(&broker, "GET", &format!("{topic}-partition-{partition}/subscriptions")).json();
+        assert_eq!(names, serde_json::json!(["s"]), "{partition}");
+    }
+    assert_eq!(ask(&broker, "DELETE", &format!("{topic}/partitions")).status, 204);
+    assert_eq!(ask(&broker, "GET", &format!("{topic}/partitions")).status, 404);
+}
