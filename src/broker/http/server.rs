@@ -346,3 +346,29 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
         self.limited(cx, |stream, cx| stream.poll_shutdown(cx))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::admission::ConnectionLimits;
+    use crate::broker::store::StoreUsage;
+
+    #[test]
+    fn answers_that_are_being_written_have_a_limit_together() {
+        let registry = Registry { protocols: Vec::new(), usage: StoreUsage::default(), max_store: 1 };
+        let admission = Admission::new(ConnectionLimits::new(1, 1), Rc::default());
+        let guard = Guard::new(None, []);
+        let http = Http::new(Rc::new(registry), guard, admission, None, Durability::Memory);
+        let large = || Answer::new("text/plain", vec![0; ANSWERS / 4]);
+        let write = |answer: Answer| Some(response(answer.clone(), http.take_room(answer.body.len())?));
+        let mut written: Vec<_> = (0..4).map(|_| write(large()).expect("there is room")).collect();
+        assert!(write(large()).is_none(), "all room is taken");
+        assert!(write(Answer::done()).is_some(), "short answers need none");
+        written.pop();
+        assert!(write(large()).is_some(), "what is written or given up leaves its room");
+        let larger_than_all = Answer::new("text/plain", vec![0; ANSWERS + 1]);
+        assert!(write(larger_than_all.clone()).is_none());
+        written.clear();
+        assert!(write(larger_than_all).is_some(), "alone, it has room");
+    }
+}

@@ -174,6 +174,9 @@ def test_it_prints_the_same(embedded: EmbeddedPulsar, real_pulsar: RealPulsar, t
     assert len(ours) > 60
     apart: list[tuple[str, str, str]] = []
     for command, one, other in zip(script.splitlines(), ours, real, strict=True):
+        if command.startswith("client"):
+            # It prints warnings alone. Its messages are looked at by the next commands.
+            continue
         prints, should = (sorted(normal(text, run).splitlines()) for text in (one, other))
         if (prints == should) == (command in DIFFERENT):
             apart.append((command, one, other))

@@ -311,43 +311,31 @@ fn slow_clients_lose_their_connection_and_hold_nobody_up() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_is_given_up_and_its_answers_have_a_limit() {
-    let broker = Broker::start(Options { max_topics: 10_000, ..options() }).unwrap();
+fn a_client_that_takes_nothing_of_its_answer_is_given_up() {
+    let broker = Broker::start(options()).unwrap();
     let long = "x".repeat(900);
     for topic in 0..9 {
         broker.create_topic(&format!("persistent://public/default/{long}-{topic}"), 1_000).unwrap();
     }
-    let path = "/admin/v2/persistent/public/default";
-    let mut deaf = Vec::new();
-    // Each answer has 8.5 MB, and all of them together at most 64 MiB; the kernel's buffers take some.
-    for _ in 0..16 {
-        let mut stream = connect(&broker);
-        stream.write_all(&request("GET", path, "", "")).unwrap();
-        deaf.push(stream);
-    }
-    let since = Instant::now();
-    while !ask(&broker, "GET", "/metrics")
-        .text()
-        .contains("penstock_broker_http_answers_total{status=\"5xx\"}")
-    {
-        assert!(since.elapsed() < Duration::from_secs(20), "no answer was refused");
-    }
-    let before = ask(&broker, "GET", "/healthz");
-    assert_eq!(before.status, 200, "short answers need no room");
-    let since = Instant::now();
-    loop {
+    // The answer has 8.5 MB, more than the buffers of the kernel take.
+    let mut deaf = connect(&broker);
+    deaf.write_all(&request("GET", "/admin/v2/persistent/public/default", "", "")).unwrap();
+    let connections = || {
         let text = ask(&broker, "GET", "/metrics").text();
-        let connections = text
-            .lines()
-            .find_map(|line| line.strip_prefix("penstock_broker_connections{protocol=\"http\"} "));
-        // Those that were refused are idle, and end as well.
-        if connections.unwrap().parse::<usize>().unwrap() <= 3 {
-            break;
-        }
-        assert!(since.elapsed() < Duration::from_secs(40), "{connections:?} connections stay");
-        std::thread::sleep(Duration::from_millis(200));
+        let name = "penstock_broker_connections{protocol=\"http\"} ";
+        text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse::<usize>().unwrap()
+    };
+    let since = Instant::now();
+    let (mut seen, mut alone) = (false, 0);
+    // The one that asks is there, too, and the one that asked before may not have ended yet.
+    while alone < 5 {
+        let now = connections();
+        seen |= now > 1;
+        alone = if now == 1 { alone + 1 } else { 0 };
+        assert!(since.elapsed() < Duration::from_secs(120), "{now} connections stay");
+        std::thread::sleep(Duration::from_millis(500));
     }
-    assert_eq!(ask(&broker, "GET", path).status, 200, "there is room again");
+    assert!(seen && since.elapsed() > Duration::from_secs(5), "it had time: {:?}", since.elapsed());
     drop(deaf);
 }
 
