@@ -1,5 +1,5 @@
-"""Handles on event loops of asyncio and of others: a handle is used on the loop that it was opened on, and says so
-otherwise."""
+"""Handles on event loops of asyncio and of others: a handle is used on the loop that it was opened on, and
+says so otherwise."""
 
 from __future__ import annotations
 
