@@ -189,7 +189,7 @@ impl Bridge {
     }
 }
 
-/// What creates a future of the loop. asyncio's `create_future` is a function in Python that makes an `asyncio.Future`: called
+/// A callable that creates a future of the loop. asyncio's `create_future` is a function in Python that makes an `asyncio.Future`: called
 /// from here, it takes about as long again as that.
 fn future_factory<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = event_loop.py();

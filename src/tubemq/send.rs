@@ -38,7 +38,7 @@ pub struct Send<'a> {
     pub message: &'a Packed,
     /// IPv4 address of the client as a number.
     pub address: i32,
-    /// What authenticates the client to the broker.
+    /// Credentials at the broker.
     pub visit: &'a pb::AuthorizedInfo,
 }
 
