@@ -31,7 +31,7 @@ class Values:
         if self.on_error not in ("raise", "null"):
             raise InvalidArgument(f"on_error is {self.on_error!r}: use 'raise' or 'null'")
         if self.decode not in (True, False):
-            raise InvalidArgument(f"decode is {self.decode!r}: use True for the values of the schema or False")
+            raise InvalidArgument(f"decode is {self.decode!r}: True for the schema's values, or False")
 
 
 @dataclass(frozen=True)

@@ -436,7 +436,7 @@ class PulsarConsumer(Consumer[PulsarMessage[T_co]]):
         if on_error not in ("raise", "null"):
             raise InvalidArgument(f"on_error is {on_error!r}: use 'raise' or 'null'")
         if decode not in (True, False):
-            raise InvalidArgument(f"decode is {decode!r}: use True for the values of the schema or False")
+            raise InvalidArgument(f"decode is {decode!r}: True for the schema's values, or False")
         batch = await self._native.read_arrow(max_rows, parse.seconds(timeout))
         if decode:
             batch = self._native.decode_arrow(batch, on_error == "null")

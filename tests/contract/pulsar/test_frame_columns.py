@@ -158,7 +158,7 @@ async def test_payloads_that_cannot_be_decoded_are_named_and_nothing_is_lost(
         assert got["message_id"][1].as_py() == str(bad)
         with pytest.raises(errors.InvalidArgument, match="on_error"):
             await consumer.read_frame(1, timeout=0.05, on_error="skip")
-        with pytest.raises(errors.InvalidArgument, match="decode is 'json': use True"):
+        with pytest.raises(errors.InvalidArgument, match="decode is 'json': True"):
             await consumer.read_frame(1, timeout=0.05, decode="json")
     async with client.consumer(topic, "t", schema=schema, position="earliest") as consumer:
         with pytest.raises(errors.SchemaError):

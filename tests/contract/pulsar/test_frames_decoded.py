@@ -263,5 +263,5 @@ def test_what_cannot_be_a_column_is_refused(door: Any, service: PulsarService, t
         frames.read(service.url, topic, decode=True)
     with pytest.raises(errors.InvalidArgument, match="on_error"):
         frames.read(service.url, topic, decode=True, on_error="skip")  # type: ignore[arg-type]
-    with pytest.raises(errors.InvalidArgument, match="decode is 'json': use True"):
+    with pytest.raises(errors.InvalidArgument, match="decode is 'json': True"):
         frames.read(service.url, topic, decode="json")  # type: ignore[arg-type]
