@@ -188,6 +188,22 @@ def _log_to_stderr() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status."""
+    try:
+        try:
+            return _main(arguments)
+        finally:
+            # Here, and not by the interpreter at exit, which would complain.
+            print(end="", flush=True)
+    except BrokenPipeError:
+        # The reader of our output has seen enough. What is left in the buffer goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        print(f"penstock: {error}", file=sys.stderr)
+        return 1
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     has_topics = words[:1] in _WITH_TOPICS
     protocol = _protocol(words) if has_topics else _default()
@@ -220,13 +236,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run_of(given, protocol)(given)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # The reader of our output has seen enough. Without this the interpreter would complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Error as error:
         print(f"penstock: {error.code}: {_in_flags(str(error), given)}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"penstock: {error}", file=sys.stderr)
         return 1
