@@ -46,6 +46,8 @@ async def test_a_topic_that_does_not_exist(service: PulsarService) -> None:
     async with penstock.connect(service.admin) as client:
         with pytest.raises(errors.TopicNotFound):
             await client.partitions("persistent://public/default/no-such-topic")
+        with pytest.raises(errors.TopicNotFound):
+            await client.schema(service.topic())
 
 
 async def test_schemas_and_patterns(service: PulsarService) -> None:
