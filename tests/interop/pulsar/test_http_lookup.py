@@ -1,4 +1,4 @@
-"""Service URLs of ``http`` and ``https``: what only the real Pulsar shows; the rest is in the contract tests."""
+"""Service URLs of ``http`` and ``https``: what only the real Pulsar shows. See also the contract tests."""
 
 from __future__ import annotations
 
