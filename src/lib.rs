@@ -21,6 +21,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 pub mod avro;
+pub mod calendar;
 pub mod checksum;
 pub mod clock;
 pub mod compression;

@@ -158,12 +158,24 @@ pub fn put_varint_field(out: &mut BytesMut, field: u32, value: u64) {
     put_varint(out, value);
 }
 
+/// Appends the tag and the length of a length-delimited field, of which `length` bytes follow.
+#[inline]
+pub fn put_bytes_head(out: &mut BytesMut, field: u32, length: usize) {
+    put_varint(out, u64::from(field << 3 | 2));
+    put_varint(out, length as u64);
+}
+
 /// Appends a length-delimited field.
 #[inline]
 pub fn put_bytes_field(out: &mut BytesMut, field: u32, value: &[u8]) {
-    put_varint(out, u64::from(field << 3 | 2));
-    put_varint(out, value.len() as u64);
+    put_bytes_head(out, field, value.len());
     out.put_slice(value);
+}
+
+/// Sign-extends an `int32` as protobuf does.
+#[inline]
+pub const fn signed(value: i32) -> u64 {
+    value as i64 as u64
 }
 
 /// Encoded size of a varint field.

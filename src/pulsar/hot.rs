@@ -7,16 +7,12 @@ use bytes::{Bytes, BytesMut};
 use crate::pulsar::message::Outgoing;
 use crate::pulsar::pb;
 use crate::wire::{
-    Reader, UnexpectedEnd, bytes_field_len, put_bytes_field, put_varint, put_varint_field, varint_field_len,
+    Reader, UnexpectedEnd, bytes_field_len, put_bytes_field, put_varint, put_varint_field, signed,
+    varint_field_len,
 };
 
 /// Message id as on the wire.
 pub type IdData = pb::MessageIdData;
-
-/// Sign-extends an `int32` as protobuf does.
-const fn signed(value: i32) -> u64 {
-    value as i64 as u64
-}
 
 macro_rules! hot {
     (

@@ -20,7 +20,9 @@ use crate::error::{Error, ErrorKind, Result, sanitise};
 use crate::transmit::Transmit;
 use crate::tubemq::frame::{BLOCK_SIZE, Frame, HEADER_SIZE, MAX_PAYLOAD, TOKEN};
 use crate::tubemq::{Code, PROTOCOL_VERSION, pb, server_error};
-use crate::wire::{Reader, bytes_field_len, put_varint, put_varint_field, varint_field_len, varint_len};
+use crate::wire::{
+    Reader, bytes_field_len, put_bytes_head, put_varint, put_varint_field, varint_field_len, varint_len,
+};
 
 const REQUEST: i32 = 0;
 const RESPONSE: i32 = 1;
@@ -253,7 +255,7 @@ impl<R: Encode> Call<R> {
             if let Some(timeout) = self.timeout {
                 put_varint_field(out, TIMEOUT_FIELD, timeout as u64);
             }
-            put_inner(out, REQUEST_FIELD, inner);
+            put_bytes_head(out, REQUEST_FIELD, inner);
             self.request.encode(out);
         })
     }
@@ -366,7 +368,7 @@ impl Reply {
                     put_delimited(&header, out);
                     put_varint(out, body as u64);
                     put_varint_field(out, METHOD_FIELD, method);
-                    put_inner(out, RESPONSE_FIELD, inner);
+                    put_bytes_head(out, RESPONSE_FIELD, inner);
                     response.encode(out);
                 })
             }
@@ -472,11 +474,6 @@ fn delimited(message: &impl prost::Message) -> usize {
 
 fn put_delimited(message: &impl prost::Message, out: &mut BytesMut) {
     message.encode_length_delimited(out).expect("BytesMut grows on demand");
-}
-
-fn put_inner(out: &mut BytesMut, field: u32, length: usize) {
-    put_varint(out, u64::from(field << 3 | 2));
-    put_varint(out, length as u64);
 }
 
 /// Writes a payload of `length` bytes as a frame. A payload that fits in one block, as most do, is written in place.

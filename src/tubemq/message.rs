@@ -12,6 +12,7 @@ use std::borrow::Cow;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use crate::calendar;
 use crate::checksum::crc32;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tubemq::pb;
@@ -144,15 +145,7 @@ fn decoded(key: &str) -> Cow<'_, str> {
 fn minute(ms: u64) -> String {
     let minutes = ms / MINUTE_MS;
     let (days, rest) = (minutes / DAY_MINUTES, minutes % DAY_MINUTES);
-    // Years starting in March, so that the leap day is the last day.
-    let z = days + 719_468;
-    let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (year, month, day) = calendar::date(days);
     format!("{year:04}{month:02}{day:02}{:02}{:02}", rest / 60, rest % 60)
 }
 
@@ -165,12 +158,7 @@ fn from_minute(text: &str) -> Option<u64> {
     let sane =
         year >= 1970 && (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60;
     sane.then_some(())?;
-    let shifted_year = year - u64::from(month <= 2);
-    let (era, year_of_era) = (shifted_year / 400, shifted_year % 400);
-    let shifted = if month > 2 { month - 3 } else { month + 9 };
-    let day_of_year = (153 * shifted + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    let days = (era * 146_097 + day_of_era).checked_sub(719_468)?;
+    let days = calendar::days(year, month, day)?;
     Some((days * DAY_MINUTES + hour * 60 + minute) * MINUTE_MS)
 }
 

@@ -6,7 +6,9 @@ use bytes::BytesMut;
 use crate::tubemq::command::{Encode, Method};
 use crate::tubemq::message::Packed;
 use crate::tubemq::pb;
-use crate::wire::{bytes_field_len, put_bytes_field, put_varint, put_varint_field, varint_field_len};
+use crate::wire::{
+    bytes_field_len, put_bytes_field, put_bytes_head, put_varint_field, signed, varint_field_len,
+};
 
 /// Fields of `SendMessageRequestP2B` and `AuthorizedInfo`.
 const CLIENT: u32 = 1;
@@ -40,11 +42,6 @@ pub struct Send<'a> {
     pub address: i32,
     /// Credentials at the broker.
     pub visit: &'a pb::AuthorizedInfo,
-}
-
-/// Sign-extends an `int32` as protobuf does.
-const fn signed(value: i32) -> u64 {
-    value as i64 as u64
 }
 
 impl Send<'_> {
@@ -90,8 +87,7 @@ impl Encode for Send<'_> {
         if let Some(text) = &self.message.time {
             put_bytes_field(out, TIME, text.as_bytes());
         }
-        put_varint(out, u64::from(VISIT << 3 | 2));
-        put_varint(out, self.visit_len() as u64);
+        put_bytes_head(out, VISIT, self.visit_len());
         put_varint_field(out, VISIT_TOKEN, self.visit.visit_authorized_token as u64);
         if let Some(text) = &self.visit.auth_authorized_token {
             put_bytes_field(out, VISIT_CREDENTIALS, text.as_bytes());

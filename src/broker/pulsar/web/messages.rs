@@ -12,6 +12,7 @@ use crate::broker::http::message::Answer;
 use crate::broker::log::Entry;
 use crate::broker::pulsar::Broker;
 use crate::broker::pulsar::names::Name;
+use crate::calendar;
 use crate::compression::{Compression, decompress};
 use crate::pulsar::frame::Payload;
 
@@ -105,15 +106,7 @@ fn ascii(json: &str) -> String {
 /// A time as Java prints it, `2026-01-31T12:00:00.001Z`; without a fraction if that is 0.
 fn time(ms: u64) -> String {
     let (days, rest) = (ms / 86_400_000, ms % 86_400_000);
-    // Civil from days, by Howard Hinnant: years begin in March, so that the leap day is the last one.
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (year, month, day) = calendar::date(days);
     let (hours, minutes, seconds) = (rest / 3_600_000, rest / 60_000 % 60, rest / 1_000 % 60);
     let fraction = match rest % 1_000 {
         0 => String::new(),
