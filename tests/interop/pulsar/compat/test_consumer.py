@@ -346,8 +346,9 @@ def test_a_listener_acknowledges(pulsar: Any, client: Any, topic: str, until: Ca
     got: list[bytes] = []
 
     def listener(consumer: Any, message: Any) -> None:
-        got.append(message.data())
+        # Counted last: once all are counted the consumer is closed, and acknowledges nothing more.
         consumer.acknowledge(message)
+        got.append(message.data())
 
     consumer = client.subscribe(topic, "s", message_listener=listener)
     send(client, topic, 20)
