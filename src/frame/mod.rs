@@ -10,6 +10,7 @@ use arrow_array::{
     Array, ArrayRef, BinaryArray, BooleanArray, Int64Array, MapArray, PrimitiveArray, RecordBatch,
     StringArray, StructArray, UInt32Array,
 };
+use arrow_buffer::Buffer;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder, make_encoder};
@@ -288,12 +289,25 @@ fn encode_all(table: Imported, columns: &Columns, first_row: u64) -> Result<Rows
             let name = columns.value.as_deref().unwrap_or("value");
             let values = payload_column(batch, name)?;
             let values = values.as_any().downcast_ref::<BinaryArray>().expect("cast to it");
+            if batches.len() == 1
+                && let Some(bytes) = values_in_a_row(values)
+            {
+                rows.share(bytes);
+            }
             for row in 0..batch.num_rows() {
                 beside.push(&mut rows, row, values.is_valid(row).then(|| values.value(row)))?;
             }
         }
     }
     Ok(rows)
+}
+
+/// The values of a column as one buffer, if nothing lies between them.
+fn values_in_a_row(values: &BinaryArray) -> Option<Buffer> {
+    let (first, last) = (*values.value_offsets().first()?, *values.value_offsets().last()?);
+    // A null may have bytes.
+    (values.null_count() == 0)
+        .then(|| values.values().slice_with_length(first as usize, (last - first) as usize))
 }
 
 /// The error for rows that have no form as JSON, with the column, and the row if not all rows are at fault.

@@ -1,5 +1,7 @@
 //! Messages in one buffer, so that a million rows are not a million allocations.
 
+use arrow_buffer::Buffer;
+
 use crate::error::Error;
 use crate::random::HashMap;
 
@@ -65,10 +67,48 @@ pub(super) struct NewRow<'a> {
     pub(super) rare: Option<Rare>,
 }
 
+/// Payloads, one behind the other.
+#[derive(Debug)]
+enum Payloads {
+    Copied(Vec<u8>),
+    /// The values of a column, where Arrow has them: they keep the whole batch alive.
+    Shared(Buffer),
+}
+
+impl Payloads {
+    /// The payloads as bytes that grow.
+    fn copied(&mut self) -> &mut Vec<u8> {
+        if let Self::Shared(values) = self {
+            *self = Self::Copied(values.to_vec());
+        }
+        match self {
+            Self::Copied(bytes) => bytes,
+            Self::Shared(_) => unreachable!("copied above"),
+        }
+    }
+}
+
+impl Default for Payloads {
+    fn default() -> Self {
+        Self::Copied(Vec::new())
+    }
+}
+
+impl std::ops::Deref for Payloads {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Copied(bytes) => bytes,
+            Self::Shared(values) => values,
+        }
+    }
+}
+
 /// Messages that wait to be pushed.
 #[derive(Debug, Default)]
 pub struct Rows {
-    bytes: Vec<u8>,
+    payloads: Payloads,
     /// Keys and topics.
     text: String,
     rows: Vec<Row>,
@@ -97,6 +137,12 @@ struct Row {
 }
 
 impl Rows {
+    /// Takes the payloads of the rows that will be pushed, each in its turn: none of them is copied.
+    pub(super) fn share(&mut self, values: Buffer) {
+        debug_assert!(self.is_empty());
+        self.payloads = Payloads::Shared(values);
+    }
+
     /// Number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
@@ -109,7 +155,7 @@ impl Rows {
 
     /// Bytes of all payloads.
     pub fn payload_bytes(&self) -> usize {
-        self.bytes.len()
+        self.payloads.len()
     }
 
     /// Names and values of the properties of all rows.
@@ -135,7 +181,18 @@ impl Rows {
 
     /// Adds a row.
     pub(super) fn push_row(&mut self, new: NewRow<'_>) {
-        self.bytes.extend_from_slice(new.payload.unwrap_or_default());
+        let payload = new.payload.unwrap_or_default();
+        let payload_end = match &mut self.payloads {
+            Payloads::Copied(bytes) => {
+                bytes.extend_from_slice(payload);
+                bytes.len()
+            }
+            Payloads::Shared(values) => {
+                let start = self.rows.last().map_or(0, |row| row.payload_end);
+                debug_assert_eq!(values.get(start..start + payload.len()), Some(payload));
+                start + payload.len()
+            }
+        };
         self.text.push_str(new.key.unwrap_or_default());
         let key_end = new.key.map(|_| self.text.len());
         self.text.push_str(new.topic.unwrap_or_default());
@@ -145,7 +202,7 @@ impl Rows {
         }
         self.rows.push(Row {
             number: new.number,
-            payload_end: self.bytes.len(),
+            payload_end,
             key_end,
             text_end: self.text.len(),
             properties_end: self.properties.len(),
@@ -161,8 +218,8 @@ impl Rows {
             *self = other;
             return;
         }
-        let (bytes, text, properties) = (self.bytes.len(), self.text.len(), self.properties.len());
-        self.bytes.append(&mut other.bytes);
+        let (bytes, text, properties) = (self.payloads.len(), self.text.len(), self.properties.len());
+        self.payloads.copied().extend_from_slice(&other.payloads);
         self.text.push_str(&other.text);
         self.properties.append(&mut other.properties);
         self.rare.append(&mut other.rare);
@@ -209,7 +266,7 @@ impl Rows {
             }
             parts[place].push_row(NewRow {
                 number: row.number,
-                payload: (!row.null_value).then(|| &self.bytes[payload_at..row.payload_end]),
+                payload: (!row.null_value).then(|| &self.payloads[payload_at..row.payload_end]),
                 key: row.key_end.map(|end| &self.text[text_at..end]),
                 topic: None,
                 event_time: row.event_time,
@@ -245,7 +302,7 @@ impl Cursor {
             let row = rows.rows.get(at.next)?;
             let topic = &rows.text[row.key_end.unwrap_or(at.text_at)..row.text_end];
             let found = RowRef {
-                payload: &rows.bytes[at.payload_at..row.payload_end],
+                payload: &rows.payloads[at.payload_at..row.payload_end],
                 key: row.key_end.map(|end| &rows.text[at.text_at..end]),
                 key_is_base64: rows.key_is_base64 && row.key_end.is_some(),
                 topic: (!topic.is_empty()).then_some(topic),

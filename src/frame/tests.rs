@@ -6,7 +6,7 @@ use arrow_array::{
     IntervalDayTimeArray, ListArray, MapArray, RecordBatch, RunArray, StringArray, StructArray,
     TimestampMillisecondArray,
 };
-use arrow_buffer::{IntervalDayTime, OffsetBuffer};
+use arrow_buffer::{IntervalDayTime, NullBuffer, OffsetBuffer};
 use arrow_schema::Field;
 use serde_json::{Value, json};
 
@@ -335,4 +335,80 @@ fn a_bad_row_is_found_by_what_is_in_its_list() {
     assert_eq!(rows.take_bad().iter().map(|bad| bad.number).collect::<Vec<_>>(), [2]);
     let found: Vec<_> = Cursor::default().rows(&rows, &[]).map(|row| row.payload).collect();
     assert_eq!(found, [&b"{\"l\":[\"a\"]}"[..], b"{\"l\":[]}", b"{\"l\":[\"d\"]}"]);
+}
+
+/// The payloads of the rows of a table of one column, and where they lie.
+fn payloads(batches: Vec<RecordBatch>) -> Vec<(Vec<u8>, *const u8)> {
+    let rows = encode(Imported::new(batches), &Columns::default()).unwrap();
+    Cursor::default().rows(&rows, &[]).map(|row| (row.payload.to_vec(), row.payload.as_ptr())).collect()
+}
+
+fn of_values(column: ArrayRef) -> RecordBatch {
+    RecordBatch::try_from_iter_with_nullable([("value", column, true)]).unwrap()
+}
+
+#[test]
+fn payloads_are_not_copied_from_a_batch_without_nulls() {
+    let column = BinaryArray::from(vec![&b"first"[..], b"second", b"", b"fourth"]);
+    let texts = StringArray::from(vec!["first", "second", "", "fourth"]);
+    for (column, values) in [
+        (Arc::new(column.clone()) as ArrayRef, column.values().as_ptr()),
+        (Arc::new(texts.clone()), texts.values().as_ptr()),
+    ] {
+        let whole = payloads(vec![of_values(Arc::clone(&column))]);
+        assert_eq!(
+            whole.iter().map(|(payload, _)| payload.as_slice()).collect::<Vec<_>>(),
+            [&b"first"[..], b"second", b"", b"fourth"]
+        );
+        assert_eq!(whole[0].1, values);
+        // A slice begins within the buffer.
+        let part = payloads(vec![of_values(column.slice(1, 2))]);
+        assert_eq!((part[0].0.as_slice(), part[1].0.as_slice()), (&b"second"[..], &b""[..]));
+        assert_eq!(part[0].1, values.wrapping_add(5));
+    }
+}
+
+#[test]
+fn payloads_are_put_together_from_several_batches_and_around_nulls() {
+    let column = |values: &[&[u8]]| of_values(Arc::new(BinaryArray::from(values.to_vec())));
+    let found = payloads(vec![column(&[b"a", b"bc"]), column(&[b"d"])]);
+    assert_eq!(
+        found.iter().map(|(payload, _)| payload.as_slice()).collect::<Vec<_>>(),
+        [&b"a"[..], b"bc", b"d"]
+    );
+    // A null that has bytes.
+    let (offsets, bytes, _) = BinaryArray::from(vec![&b"a"[..], b"xx", b"b"]).into_parts();
+    let nulls = NullBuffer::from(vec![true, false, true]);
+    let found = payloads(vec![of_values(Arc::new(BinaryArray::new(offsets, bytes, Some(nulls))))]);
+    assert_eq!(
+        found.iter().map(|(payload, _)| payload.as_slice()).collect::<Vec<_>>(),
+        [&b"a"[..], b"", b"b"]
+    );
+}
+
+#[test]
+fn shared_payloads_go_their_ways_by_topic_and_beside_rows_that_are_left_out() {
+    let payload: ArrayRef = Arc::new(BinaryArray::from(vec![&b"a"[..], b"bb", b"ccc", b"dddd"]));
+    let topic: ArrayRef = Arc::new(StringArray::from(vec![Some("x"), Some("y"), None, Some("x")]));
+    let batch = RecordBatch::try_from_iter_with_nullable([
+        ("value", Arc::clone(&payload), true),
+        ("topic", topic, true),
+    ])
+    .unwrap();
+    let columns = || Columns {
+        topic: Some(super::Topics::Column("topic".into())),
+        leaves_out: true,
+        ..Columns::default()
+    };
+    let mut rows = encode(Imported::new(vec![batch]), &columns()).unwrap();
+    assert_eq!(rows.take_bad().iter().map(|bad| bad.number).collect::<Vec<_>>(), [2]);
+    let parts = rows.by_topic();
+    let found: Vec<_> = parts
+        .iter()
+        .map(|(topic, rows)| {
+            let payloads = Cursor::default().rows(rows, &[]).map(|row| row.payload.to_vec());
+            (topic.as_str(), payloads.collect::<Vec<_>>())
+        })
+        .collect();
+    assert_eq!(found, [("x", vec![b"a".to_vec(), b"dddd".to_vec()]), ("y", vec![b"bb".to_vec()])]);
 }
