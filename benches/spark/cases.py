@@ -46,6 +46,13 @@ def foreach_row(url: str, topic: str) -> Callable[[Iterable[Any]], None]:
     return send
 
 
+def swallow(batches: Iterable[Any]) -> Iterable[Any]:
+    """Takes the batches of a task, and does nothing with them."""
+    for _ in batches:
+        pass
+    return ()
+
+
 def eager(url: str, topic: str, count: int, size: int) -> dict[str, float]:
     """``penstock.spark.write`` alone, which older builds have as well."""
     return spark(url, topic, count, size, ("spark_write",))["spark_write"]
@@ -89,6 +96,10 @@ def spark(
             ),
             "spark_read_avro": Way(lambda _: into_nothing(source(of_avro).load()), count, 3),
             "spark_stream": Way(stream, count, 3),
+            # The others without a sink: the plan with the way of its rows to Python, and the plan.
+            "spark_to_python": Way(
+                lambda rows: into_nothing(raw(spark, rows, size).mapInArrow(swallow, "value binary")), count
+            ),
             "spark_nothing": Way(lambda rows: into_nothing(raw(spark, rows, size)), count),
         }
         ways = {name: way for name, way in ways.items() if wanted is None or name in wanted}

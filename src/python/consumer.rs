@@ -14,7 +14,7 @@ use crate::python::convert::{py_result, raise, seconds};
 use crate::python::message::{Many, Message, One};
 use crate::python::promise::{Caller, Promise};
 use crate::python::ready::{GiveBack, ready};
-use crate::python::receives::{Receives, Source, Want};
+use crate::python::receives::{Receives, Source, Want, ends_iteration};
 use crate::python::runtime::{Native, engine};
 use crate::python::value::IntoPython;
 
@@ -119,9 +119,7 @@ impl<S: Subscription> Receiver<S> {
         match self.receives(py)?.try_next() {
             Ok(Some(message)) => ready(message.into_object(py)?, consumer.clone(), give_back),
             Ok(None) => self.wait(py, Want::Next, None),
-            Err(error) if matches!(error.kind(), ErrorKind::Closed | ErrorKind::EndOfTopic) => {
-                Err(PyStopAsyncIteration::new_err(()))
-            }
+            Err(error) if ends_iteration(error.kind()) => Err(PyStopAsyncIteration::new_err(())),
             Err(error) => Err(raise(py, &error)),
         }
     }
@@ -309,10 +307,11 @@ impl<S: Redeliver> Receiver<S> {
     }
 }
 
-/// The error with which a blocking iteration ends: the end of the topic is that of the iteration.
-pub(super) fn ends_iteration(py: Python<'_>, error: PyErr) -> PyErr {
+/// The error with which a blocking iteration ends.
+pub(super) fn end_of_iteration(py: Python<'_>, error: PyErr) -> PyErr {
     let code = error.value(py).getattr("code").and_then(|code| code.extract::<String>());
-    if code.is_ok_and(|code| code == ErrorKind::EndOfTopic.code()) {
+    let ends = |kind: ErrorKind| code.as_ref().is_ok_and(|code| code == kind.code());
+    if ErrorKind::ALL.iter().any(|kind| ends_iteration(*kind) && ends(*kind)) {
         return PyStopIteration::new_err(());
     }
     error
@@ -424,7 +423,7 @@ macro_rules! consumer_class {
             }
 
             fn __next__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-                self.0.next(py, None).map_err(|error| $crate::python::consumer::ends_iteration(py, error))
+                self.0.next(py, None).map_err(|error| $crate::python::consumer::end_of_iteration(py, error))
             }
 
             #[pyo3(signature = (given, /))]

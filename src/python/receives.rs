@@ -486,6 +486,12 @@ impl<S: Source> Receives<S> {
     }
 }
 
+/// Whether an iteration ends with the error, instead of raising it: the topic has ended, or the application has closed
+/// the consumer.
+pub(super) fn ends_iteration(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Closed | ErrorKind::EndOfTopic)
+}
+
 /// The end of an iteration on a loop.
 struct Over;
 
@@ -498,7 +504,7 @@ impl IntoPython for Over {
 fn end_wait<M>(wait: Wait<M>, mut outcome: Outcome, done: &mut Vec<(Promise, Outcome)>) {
     if wait.want == Want::Next
         && let Err(error) = &outcome
-        && error.kind() == ErrorKind::EndOfTopic
+        && ends_iteration(error.kind())
     {
         outcome = Ok(Value::new(Over));
     }

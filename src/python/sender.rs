@@ -235,8 +235,9 @@ impl<S: Sink> Sender<S> {
             Err(Error::new(ErrorKind::QueueFull, "others wait before these"))
         } else {
             let mut queues = self.sends.queues();
+            let mut pushed = queues.group(&group);
             sink.push_keyed(messages.clone(), &mut |slot| {
-                queues.wait_group(slot, &group);
+                pushed.add(slot);
                 taken += 1;
             })
         };
@@ -421,8 +422,9 @@ async fn push_rows<S: Sink>(
         // Together, so that the clock is read and the driver woken once for all of them.
         let result = {
             let mut queues = sends.queues();
+            let mut pushed = queues.group(&group);
             sink.push_rows(&form, cursor.rows(&rows, &properties).take(CHUNK), &mut |slot| {
-                queues.wait_group(slot, &group);
+                pushed.add(slot);
                 cursor.advance(&rows);
             })
         };

@@ -94,7 +94,7 @@ impl<R: Receipts> Group<R> {
         promise.resolve(Err(failed.unwrap_or(error)));
     }
 
-    fn expect(&self, slot: usize) {
+    fn expect(&self, slot: usize, count: usize) {
         let mut state = self.state();
         if slot >= state.receipts.len() {
             // One that the producer has got since the group began.
@@ -105,9 +105,9 @@ impl<R: Receipts> Group<R> {
             }
             state.receipts.resize_with(slot + 1, VecDeque::new);
         }
-        state.open += 1;
+        state.open += count;
         if state.receipts.len() > 1 && state.kind == GroupKind::Many {
-            state.order.push(slot as u32);
+            state.order.extend(std::iter::repeat_n(slot as u32, count));
         }
     }
 
@@ -233,17 +233,16 @@ impl<R: Receipts> Queues<R> {
         }
     }
 
-    /// Registers one message of a group.
-    pub(super) fn wait_group(&mut self, slot: usize, group: &Arc<Group<R>>) {
-        group.expect(slot);
-        self.wait(slot, Waiting::Group(Arc::clone(group), 1));
+    /// Registers messages of a group as they are pushed.
+    pub(super) fn group<'a>(&'a mut self, group: &'a Arc<Group<R>>) -> Pushed<'a, R> {
+        Pushed { queues: self, group, slot: 0, count: 0 }
     }
 
     /// Queues a flush behind everything that waits.
     pub(super) fn flush(&mut self, group: &Arc<Group<R>>) {
         for slot in 0..self.slots.len() {
             if !self.slots[slot].is_empty() {
-                group.expect(slot);
+                group.expect(slot, 1);
                 self.slots[slot].push_back(Waiting::Flush(Arc::clone(group)));
             }
         }
@@ -252,6 +251,40 @@ impl<R: Receipts> Queues<R> {
     /// The failures that have not been reported yet.
     pub(super) fn take_failures(&mut self) -> Option<(u64, Error)> {
         self.failures.take()
+    }
+}
+
+/// Messages of a group that have been pushed: each run of them to one slot is registered at once.
+pub(super) struct Pushed<'a, R: Receipts> {
+    queues: &'a mut Queues<R>,
+    group: &'a Arc<Group<R>>,
+    slot: usize,
+    /// Messages of the slot that are not registered yet.
+    count: u32,
+}
+
+impl<R: Receipts> Pushed<'_, R> {
+    /// The next one, with its slot.
+    pub(super) fn add(&mut self, slot: usize) {
+        if slot != self.slot {
+            self.register();
+            self.slot = slot;
+        }
+        self.count += 1;
+    }
+
+    fn register(&mut self) {
+        let count = std::mem::take(&mut self.count);
+        if count > 0 {
+            self.group.expect(self.slot, count as usize);
+            self.queues.wait(self.slot, Waiting::Group(Arc::clone(self.group), count));
+        }
+    }
+}
+
+impl<R: Receipts> Drop for Pushed<'_, R> {
+    fn drop(&mut self) {
+        self.register();
     }
 }
 

@@ -15,23 +15,11 @@ from support.observing import behind
 from support.waiting import until
 
 PATIENCE = 30
-PROTOCOLS = ["pulsar", "mqtt", "tubemq"]
 OPTIONS: dict[str, dict[str, Any]] = {
     "pulsar": {"subscription": "s"},
     "mqtt": {},
     "tubemq": {"subscription": "s", "position": "first"},
 }
-
-
-@pytest.fixture(params=PROTOCOLS)
-def protocol(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture
-def broker(request: pytest.FixtureRequest, protocol: str) -> Any:
-    """The embedded broker, by each protocol."""
-    return request.getfixturevalue("embedded" if protocol == "pulsar" else f"embedded_{protocol}")
 
 
 async def away(proxy: Any, *handles: Any) -> None:

@@ -20,12 +20,6 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 }
 
 
-@pytest.fixture(params=["pulsar", "mqtt", "tubemq"])
-def broker(request: pytest.FixtureRequest) -> Any:
-    """The embedded broker, by each protocol."""
-    return request.getfixturevalue("embedded" if request.param == "pulsar" else f"embedded_{request.param}")
-
-
 @pytest.mark.parametrize("loop", LOOPS)
 def test_messages_come_and_go_on_every_loop(broker: Any, loop: str) -> None:
     async def main() -> list[bytes]:

@@ -17,13 +17,6 @@ LINE = re.compile(
 )
 
 
-@pytest.fixture(params=["pulsar", "mqtt", "tubemq"])
-def broker(request: pytest.FixtureRequest) -> Any:
-    """The embedded broker, by each protocol."""
-    name = {"pulsar": "embedded", "mqtt": "embedded_mqtt", "tubemq": "embedded_tubemq"}[request.param]
-    return request.getfixturevalue(name)
-
-
 def parsed(text: str) -> dict[str, float]:
     """The samples by name and labels; each name has been described once, before its samples."""
     assert text.endswith("\n") and not text.endswith("\n\n")
