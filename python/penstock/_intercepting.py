@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from . import parse
 from ._handle import ConsumerHandle, ProducerHandle
+from .errors import Closed, EndOfTopic
 
 if TYPE_CHECKING:
     from ._typing import Duration, Size
@@ -68,8 +69,12 @@ class InterceptedConsumerHandle(ConsumerHandle[Any]):
         self._check()
         return cast("AsyncIterator[Any]", self)
 
-    def __anext__(self) -> Awaitable[Any]:
-        return watched(self._native.receive(None), self._came)
+    async def __anext__(self) -> Any:
+        try:
+            return await watched(self._native.receive(None), self._came)
+        except (Closed, EndOfTopic):
+            # As without interceptors.
+            raise StopAsyncIteration from None
 
     def receive(self, timeout: Duration | None = None) -> Awaitable[Any]:
         return watched(super().receive(timeout), self._came)

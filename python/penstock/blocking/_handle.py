@@ -274,6 +274,7 @@ class ConsumerHandle(ChildHandle, Generic[M_co]):
         self._leaving = False
 
     def __iter__(self) -> Iterator[M_co]:
+        self._check()
         # Not the native iterator itself, which would not keep this handle open.
         return self
 

@@ -66,6 +66,7 @@ class InterceptedConsumerHandle(ConsumerHandle[Any]):
             self._interceptors.tell("before_consume", message)
 
     def __iter__(self) -> Iterator[Any]:
+        self._check()
         return self
 
     def __next__(self) -> Any:

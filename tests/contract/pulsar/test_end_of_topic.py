@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import errors
+from penstock.pulsar import ConsumerInterceptor
 
 from support.messages import gather, numbered, payloads, receive
 from support.pulsar.harness import PulsarService
@@ -38,6 +39,16 @@ async def test_an_iteration_ends_with_the_topic(
             await consumer.receive(timeout=SECONDS)
         with pytest.raises(errors.EndOfTopic):
             await consumer.receive_many(10, timeout=SECONDS)
+
+
+async def test_an_iteration_with_interceptors_ends_with_the_topic(
+    client: Any, service: PulsarService, topic: str
+) -> None:
+    options: dict[str, Any] = {"interceptors": ConsumerInterceptor()}
+    async with client.consumer(topic, "s", **options) as consumer, client.producer(topic) as producer:
+        await producer.send(b"x")
+        service.terminate_topic(topic)
+        assert await asyncio.wait_for(collect(consumer), SECONDS) == [b"x"]
 
 
 async def test_the_end_is_reached_when_everything_is_acknowledged(
