@@ -190,9 +190,9 @@ campaign-test: $(VENV)/.dev $(VENV)/.engine
 interop-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: interop with real brokers and other clients" $(PYTEST) $(THREE) tests/interop
 
-# A session of Spark for each file.
+# A session of Spark for each file. tests/spark/conftest.py orders them.
 spark-test: $(VENV)/.dev $(VENV)/.engine
-	@$(STEP) "pytest: Spark" $(PYTEST) $(TWO) --dist loadfile tests/spark
+	@$(STEP) "pytest: Spark" $(PYTEST) $(TWO) --dist loadfile --no-loadscope-reorder tests/spark
 
 wheel-test: $(VENV)/.dev
 	@$(STEP) "wheel, release profile" \

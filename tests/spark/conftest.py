@@ -10,6 +10,20 @@ from penstock import blocking
 from penstock.spark import java, pool
 
 ROWS = 25_000
+LONGEST = (
+    "test_tubemq_stream",
+    "test_matrix",
+    "test_clusters",
+    "test_delivery",
+    "test_faults",
+    "test_mqtt_source",
+)
+"""The files that take longest begin first, or one worker would be busy with the last of them alone."""
+
+
+def pytest_collection_modifyitems(items):
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
 
 
 @pytest.fixture(scope="session", autouse=True)
