@@ -54,6 +54,7 @@ def parser(protocol: str | None = None) -> argparse.ArgumentParser:
     text = "send a request over MQTT 5 and print the response"
     requests.rr(described(commands, "rr", text, requests.RR_EXAMPLES, EPILOG, help=False))
     parsers.add(commands, "bench", "measure throughput and latency")
+    parsers.add(commands, "admin", "manage topics, subscriptions and schemas of Pulsar over HTTP")
     parsers.add(commands, "topic", "list, create, delete or inspect topics")
     parsers.add(commands, "doctor", "find out why a connection fails")
     parsers.add(commands, "completion", "print a completion script for a shell")
@@ -136,8 +137,8 @@ def _run_of(given: Any, protocol: str) -> Callable[[Any], int]:
         return lambda given: completion.run(given, *(parser(protocol) for protocol in protocols.PROTOCOLS))
     if given.command == "passwd":
         return _module("mqtt", "passwd").run
-    if given.command == "token":
-        return _module("pulsar", "token").run
+    if given.command in ("token", "admin"):
+        return _module("pulsar", given.command).run
     if [given.command] not in _WITH_TOPICS:
         protocol = _protocol_of((given.command == "doctor" and given.address) or given.url)
     return _module(protocol, given.command).run

@@ -9,12 +9,23 @@ from typing import TYPE_CHECKING
 from penstock import protocols
 
 from ._shared.arguments import connection, described
+from .pulsar import admin_arguments
 
 if TYPE_CHECKING:
     from ._shared.arguments import Commands
 
 EXIT_STATUS = "Exit status: 1 after an error, 2 for wrong usage, 130 after Ctrl-C."
 EPILOG = f"{EXIT_STATUS} PENSTOCK_URL is the default URL."
+ADMIN_EPILOG = (
+    "It asks the web service of a Pulsar, or of the embedded broker with --http-port, over HTTP. Without"
+    f" that, `penstock topic` lists and inspects topics over the protocols. {EXIT_STATUS} PENSTOCK_ADMIN_URL"
+    " is the default URL."
+)
+TOPIC_RULE = (
+    "The URL says what can be done: that of a protocol lists and inspects; http:// of a Pulsar, or of the"
+    " embedded broker with --http-port, does all of this, and `penstock admin` does more over HTTP; --data"
+    " does it in the store of an embedded broker that is not running."
+)
 SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = {
     "broker": (
@@ -29,9 +40,14 @@ EXAMPLES = {
         "penstock token show --key file:token.key file:till.token",
     ),
     "bench": ("penstock bench -n 100000", "penstock bench -u mqtt://127.0.0.1:1883 --qos 1 --json"),
+    "admin": (
+        "penstock admin topic create orders -p 4",
+        "penstock admin subscription reset orders billing --time 2h",
+        "penstock admin schema show orders -u https://broker.example:8443 -X token=file:till.token --json",
+    ),
     "topic": (
-        "penstock topic ls --admin http://127.0.0.1:8080",
-        "penstock topic create orders -p 4 --data ./data",
+        "penstock topic ls",
+        "penstock topic create orders -p 4 -u http://127.0.0.1:8080",
         "penstock topic stats orders --data ./data --json",
     ),
     "doctor": ("penstock doctor mqtts://broker.example:8883 -X tls_ca=ca.pem",),
@@ -42,11 +58,12 @@ EXAMPLES = {
     ),
 }
 """Examples at the end of each help. Those of ``pub``, ``sub`` and ``rr`` are beside their arguments."""
+_EPILOGS = {"admin": ADMIN_EPILOG, "topic": f"{TOPIC_RULE} {EPILOG}"}
 
 
 def add(commands: Commands, name: str, text: str) -> None:
     """Adds a command with the arguments of the function of its name."""
-    command = described(commands, name, text, EXAMPLES[name], EPILOG)
+    command = described(commands, name, text, EXAMPLES[name], _EPILOGS.get(name, EPILOG))
     globals()[name](command)
 
 
@@ -125,6 +142,11 @@ def bench(command: argparse.ArgumentParser) -> None:
     add("-q", "--quiet", action="store_true", help="show no progress")
 
 
+def admin(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock admin``."""
+    admin_arguments.admin(command, ADMIN_EPILOG)
+
+
 def topic(command: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``penstock topic``."""
     actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -136,13 +158,10 @@ def topic(command: argparse.ArgumentParser) -> None:
         ("terminate", "end a topic of Pulsar for good: it takes no more messages"),
         ("stats", "show the content and the subscriptions of a topic"),
     ):
-        action = described(actions, name, text, (), EPILOG)
+        action = described(actions, name, text, (), f"{TOPIC_RULE} {EPILOG}")
         connection(action)
         add = action.add_argument
         add("--data", metavar="DIR", help="use the store of an embedded broker that is not running")
-        add(
-            "--admin", metavar="URL", help="use the administration of a Pulsar, such as http://127.0.0.1:8080"
-        )
         add("--json", action="store_true", help="print JSON")
         if name == "ls":
             add(

@@ -15,8 +15,9 @@ import pytest
 from penstock import blocking, cli, errors, protocols
 from penstock.commands import parsers
 from penstock.commands._shared.options import pairs
+from penstock.commands.pulsar import admin_arguments
 from penstock.commands.pulsar.format import compile_format, to_json
-from penstock.commands.pulsar.topic import full_name
+from penstock.pulsar.positions import full_name
 
 
 def run(*arguments):
@@ -66,7 +67,9 @@ def test_version():
     assert done.stdout.startswith("penstock ")
 
 
-COMMANDS = ["broker", "passwd", "token", "pub", "sub", "rr", "bench", "topic", "doctor", "completion"]
+COMMANDS = [
+    *("broker", "passwd", "token", "pub", "sub", "rr", "bench", "admin", "topic", "doctor", "completion"),
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -84,7 +87,8 @@ def examples():
         arguments = row.module("arguments")
         for name in ("PUB_EXAMPLES", "SUB_EXAMPLES", "RR_EXAMPLES"):
             yield from ((row.key, line) for line in getattr(arguments, name, ()))
-    yield from ((None, line) for lines in parsers.EXAMPLES.values() for line in lines)
+    for table in (parsers.EXAMPLES, admin_arguments.EXAMPLES):
+        yield from ((None, line) for lines in table.values() for line in lines)
 
 
 @pytest.mark.parametrize(("protocol", "line"), [pytest.param(*one, id=one[1]) for one in examples()])

@@ -54,7 +54,14 @@ class _Formatter(argparse.HelpFormatter):
 
 
 def described(
-    commands: Commands, name: str, text: str, examples: Sequence[str], epilog: str, *, help: bool = True
+    commands: Commands,
+    name: str,
+    text: str,
+    examples: Sequence[str],
+    epilog: str,
+    *,
+    help: bool = True,
+    aliases: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
     """Adds a command.
 
@@ -65,6 +72,7 @@ def described(
         examples: command lines at the end of its help.
         epilog: the text behind them.
         help: whether it has argparse's ``-h``; otherwise :func:`help_flags` or a flag of its own.
+        aliases: other names of it.
     """
     shown = ["\n".join(["examples:", *(f"  {line}" for line in examples)])] if examples else []
     command = commands.add_parser(
@@ -74,6 +82,7 @@ def described(
         epilog="\n\n".join([*shown, epilog]),
         formatter_class=_Formatter,
         add_help=help,
+        aliases=aliases,
     )
     # For errors that show only when everything is parsed.
     command.set_defaults(parser=command)
