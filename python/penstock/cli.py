@@ -56,6 +56,9 @@ def parser(protocol: str | None = None) -> argparse.ArgumentParser:
     parsers.add(commands, "bench", "measure throughput and latency")
     parsers.add(commands, "admin", "manage topics, subscriptions and schemas of Pulsar over HTTP")
     parsers.add(commands, "topic", "list, create, delete or inspect topics")
+    parsers.add(commands, "subscriptions", "list subscriptions with their backlogs")
+    parsers.add(commands, "peek", "look at messages without consuming them")
+    parsers.add(commands, "replay", "send the messages of a topic to another topic")
     parsers.add(commands, "doctor", "find out why a connection fails")
     parsers.add(commands, "completion", "print a completion script for a shell")
     return top

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock import protocols
 
 from ._shared.arguments import connection, described
+from ._shared.options import FORMS
 from .pulsar import admin_arguments
 
 if TYPE_CHECKING:
@@ -50,6 +51,21 @@ EXAMPLES = {
         "penstock topic create orders -p 4 -u http://127.0.0.1:8080",
         "penstock topic stats orders --data ./data --json",
     ),
+    "subscriptions": (
+        "penstock subscriptions -u http://127.0.0.1:8080",
+        "penstock subscriptions orders tubemq:sales --json",
+        "penstock subscriptions --data ./data",
+    ),
+    "peek": (
+        "penstock peek orders -o 2h -n 20 --as json",
+        "penstock peek orders -s billing -u http://127.0.0.1:8080",
+        "penstock peek sales -u tubemq://127.0.0.1:8715 --as hex",
+    ),
+    "replay": (
+        "penstock replay orders orders-again --from 2026-11-21T12:00:00Z --rate 500",
+        "penstock replay orders orders --to pulsar://staging.example:6650 -n 1000",
+        "penstock replay orders orders-again --after 12:34:0:-1,15:20:1:-1",
+    ),
     "doctor": ("penstock doctor mqtts://broker.example:8883 -X tls_ca=ca.pem",),
     "completion": (
         "penstock completion bash > ~/.local/share/bash-completion/completions/penstock",
@@ -58,7 +74,12 @@ EXAMPLES = {
     ),
 }
 """Examples at the end of each help. Those of ``pub``, ``sub`` and ``rr`` are beside their arguments."""
-_EPILOGS = {"admin": ADMIN_EPILOG, "topic": f"{TOPIC_RULE} {EPILOG}"}
+REPLAY_RULE = (
+    "Keys, ordering keys, properties, event times, schemas and tombstones are kept; the time of publication"
+    " is new. It ends at the end that the source has when it begins, and if it is interrupted, it prints the"
+    " command that goes on; up to 500 messages may then be sent twice."
+)
+_EPILOGS = {"replay": f"{REPLAY_RULE} {EPILOG}", "admin": ADMIN_EPILOG, "topic": f"{TOPIC_RULE} {EPILOG}"}
 
 
 def add(commands: Commands, name: str, text: str) -> None:
@@ -145,6 +166,73 @@ def bench(command: argparse.ArgumentParser) -> None:
 def admin(command: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``penstock admin``."""
     admin_arguments.admin(command, ADMIN_EPILOG)
+
+
+def subscriptions(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock subscriptions``."""
+    admin_arguments.connection(command)
+    add = command.add_argument
+    add(
+        "topics",
+        nargs="*",
+        metavar="TOPIC",
+        help="topics; tubemq:NAME is a TubeMQ topic of the embedded broker (default: all)",
+    )
+    add(
+        "-n",
+        "--namespace",
+        default="public/default",
+        help="namespace whose topics are listed if there is no TOPIC (default: public/default)",
+    )
+    add("--data", metavar="DIR", help="use the store of an embedded broker that is not running")
+    add("--json", action="store_true", help="print JSON")
+
+
+def peek(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock peek``."""
+    connection(command)
+    add = command.add_argument
+    add("topic", help="name of the topic")
+    add("-n", "--count", type=int, default=10, metavar="N", help="messages to show (default: 10)")
+    add(
+        "-o",
+        "--position",
+        metavar="WHERE",
+        help="where to begin: earliest (default), a message id, or a time: ISO 8601 with a zone, milliseconds"
+        " since 1970, or a duration back such as 2h; with TubeMQ BROKER:PARTITION:OFFSET[,...]",
+    )
+    add(
+        "-s",
+        "--subscription",
+        metavar="NAME",
+        help="show what this subscription has not acknowledged; needs -u http://, counts batches as one, and"
+        " shows N of each partition",
+    )
+    add("--as", dest="form", choices=FORMS, default="text", help="how to show payloads (default: text)")
+    add("--json", action="store_true", help="print each message as a line of JSON")
+
+
+def replay(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock replay``."""
+    connection(command)
+    add = command.add_argument
+    add("source", metavar="SOURCE", help="topic to read")
+    add("target", metavar="TARGET", help="topic to send to")
+    add("--to", metavar="URL", help="URL of the target's broker; its query may hold options (default: -u)")
+    add(
+        "--from",
+        dest="begin",
+        metavar="WHERE",
+        help="where to begin: earliest (default), a message id or one of each partition with commas, or a"
+        " time: ISO 8601 with a zone, milliseconds since 1970, or a duration back such as 2h",
+    )
+    add("--after", metavar="ID[,ID]", help="go on behind these messages, as an earlier replay has told")
+    add("--until", metavar="WHEN", help="end before the first message that was published at this time")
+    add("-n", "--count", type=int, metavar="N", help="end after N messages")
+    add("--rate", type=float, metavar="N", help="send at most N messages per second")
+    add("--no-schema", action="store_true", help="send the payloads without the schemas of the source")
+    add("--json", action="store_true", help="print what was done as JSON")
+    add("-q", "--quiet", action="store_true", help="show no progress")
 
 
 def topic(command: argparse.ArgumentParser) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import io
 import json
 import time
 from pathlib import Path
@@ -12,32 +10,14 @@ from typing import Any
 
 import pytest
 
-from penstock import blocking, cli
+from penstock import blocking
 
+from support.commands import Commands
 from support.pulsar.harness import PulsarService
 
 
-class Admin:
-    """Runs the command, in this process, which is faster."""
-
-    def __init__(self, service: PulsarService) -> None:
-        self.service = service
-
-    def run(self, *words: str, status: int = 0, command: str = "admin") -> tuple[str, str]:
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            ended = cli.main([command, *words, "-u", self.service.admin])
-        assert ended == status, (words, out.getvalue(), err.getvalue())
-        return out.getvalue(), err.getvalue()
-
-    def __call__(self, *words: str) -> str:
-        return self.run(*words)[0]
-
-    def json(self, *words: str) -> Any:
-        return json.loads(self(*words, "--json"))
-
-    def refused(self, *words: str) -> str:
-        return self.run(*words, status=1)[1]
+class Admin(Commands):
+    """``penstock admin``."""
 
     def backlog(self, topic: str, subscription: str) -> int:
         return self.json("topic", "stats", topic)["subscriptions"][subscription]["msgBacklog"]
@@ -45,7 +25,7 @@ class Admin:
 
 @pytest.fixture
 def admin(service: PulsarService) -> Admin:
-    return Admin(service)
+    return Admin(service.admin, "admin")
 
 
 def send(service: PulsarService, topic: str, *payloads: bytes, **options: Any) -> list[str]:
@@ -82,10 +62,8 @@ def test_topics(admin: Admin, service: PulsarService) -> None:
     assert parts in missing
 
 
-def test_topics_with_the_url_of_the_administration(admin: Admin, service: PulsarService) -> None:
-    def run(*words: str) -> str:
-        return admin.run(*words, command="topic")[0]
-
+def test_topics_with_the_url_of_the_administration(service: PulsarService) -> None:
+    run = Commands(service.admin, "topic")
     plain, parts = service.topic(), service.topic()
     run("create", plain)
     run("create", parts, "-p", "2")
@@ -175,10 +153,7 @@ def test_messages_of_a_subscription_are_looked_at(admin: Admin, service: PulsarS
             producer.flush()
         with client.reader(topic, position="earliest") as reader:
             read = [reader.receive(timeout=10) for _ in range(4)]
-    lines = [
-        json.loads(line)
-        for line in admin("subscription", "peek", topic, "s", "-n", "9", "--json").splitlines()
-    ]
+    lines = admin.lines("subscription", "peek", topic, "s", "-n", "9")
     assert [line["id"] for line in lines] == [str(message.id) for message in read]
     assert [line["payload"].encode() for line in lines] == [message.data for message in read]
     assert [line["key"] for line in lines] == ["k", "k0", "k1", "k2"]

@@ -68,7 +68,8 @@ def test_version():
 
 
 COMMANDS = [
-    *("broker", "passwd", "token", "pub", "sub", "rr", "bench", "admin", "topic", "doctor", "completion"),
+    *("broker", "passwd", "token", "pub", "sub", "rr", "bench", "admin", "topic"),
+    *("subscriptions", "peek", "replay", "doctor", "completion"),
 ]
 
 
@@ -234,7 +235,7 @@ def test_what_the_broker_command_needs_is_not_much():
 @pytest.mark.parametrize("protocol", list(protocols.PROTOCOLS))
 def test_each_protocol_has_the_same_modules(protocol):
     package = protocols.PROTOCOLS[protocol].commands
-    for name in ("pub", "sub", "bench", "doctor", "topic"):
+    for name in ("pub", "sub", "bench", "doctor", "topic", "subscriptions", "peek", "replay"):
         assert callable(importlib.import_module(f"{package}.{name}").run)
     arguments = importlib.import_module(f"{package}.arguments")
     assert all(callable(getattr(arguments, name)) for name in ("broker", "pub", "sub", "problem"))

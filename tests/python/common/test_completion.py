@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 COMMANDS = {
-    *("broker", "passwd", "token", "pub", "sub", "rr", "bench", "admin", "topic", "doctor", "completion"),
+    *("broker", "passwd", "token", "pub", "sub", "rr", "bench", "admin", "topic"),
+    *("subscriptions", "peek", "replay", "doctor", "completion"),
 }
 
 

@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable
 from typing import Any, cast
 
-FORMS = ("text", "json", "hex")
 _WIDTH = 16
 """Bytes in a line of hex."""
 

@@ -8,6 +8,8 @@ from penstock.errors import InvalidArgument
 
 _PREFIXES = frozenset({"tubemq"})
 """Protocols whose topics have a prefix in the store of the embedded broker. MQTT has no topics there."""
+FORMS = ("text", "json", "hex")
+"""Forms in which payloads are shown for people."""
 
 
 def pairs(given: list[str], what: str) -> dict[str, str]:

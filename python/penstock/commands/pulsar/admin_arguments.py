@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.commands._shared.arguments import debug, described
-from penstock.commands._shared.options import is_web
+from penstock.commands._shared.options import FORMS, is_web
 
 if TYPE_CHECKING:
     from penstock.commands._shared.arguments import Commands
@@ -146,7 +146,7 @@ def _subscription(verbs: Commands, epilog: str) -> None:
     add("--older-than", required=True, metavar="DURATION", help="age, such as 30m or 2d")
     add = verb("peek", "show messages that a subscription has not acknowledged, without consuming them")
     add("-n", "--count", type=int, default=1, metavar="N", help="messages or batches of each partition")
-    add("--as", dest="form", choices=("text", "json", "hex"), default="text", help="how to show payloads")
+    add("--as", dest="form", choices=FORMS, default="text", help="how to show payloads")
 
 
 def _schema(verbs: Commands, epilog: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from penstock._native import MessageId
+from penstock.commands._shared.options import moment
 from penstock.errors import InvalidArgument
 
 _COLONS = re.compile(r"(\d+):(\d+)(?::(-?\d+)(?::(-?\d+))?)?\Z")
@@ -36,3 +38,22 @@ def with_colons(id: MessageId) -> str:
 def shown(ledger: str, entry: str, partition: int, index: int) -> str:
     """An id that is known in parts, as ``str`` of one shows it."""
     return f"({ledger},{entry},{partition},{index})"
+
+
+def start(flag: str, text: str) -> Any:
+    """The position of a reader: an end of the topic, a message id or several with commas, or a time.
+
+    Raises:
+        InvalidArgument: the text is something else.
+    """
+    word = {"beginning": "earliest", "end": "latest"}.get(text, text)
+    if word in ("earliest", "latest"):
+        return word
+    if text.startswith("(") or _COLONS.match(text.partition(",")[0]):
+        return message_ids(text)
+    return moment(flag, text)
+
+
+def message_ids(text: str) -> list[MessageId]:
+    """Ids with commas between them."""
+    return [message_id(one) for one in re.split(r",(?![^(]*\))", text)]

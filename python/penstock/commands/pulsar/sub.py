@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.commands._shared import format as formats
 from penstock.commands._shared.options import scopes
 from penstock.commands._shared.subscribe import Limits, printer
 from penstock.pulsar import blocking
 
+from .end import End
 from .format import compile_format, to_json
-
-if TYPE_CHECKING:
-    from penstock.pulsar import MessageId
 
 _POSITIONS = {"beginning": "earliest", "end": "latest"}
 _IDLE_AT_END = 2.0
@@ -37,7 +35,7 @@ def run(given: argparse.Namespace) -> int:
         else:
             consumer = client.reader(given.topic, **wanted)
         with consumer:
-            end = _End(consumer) if given.exit else None
+            end = End(consumer) if given.exit else None
             while not limits.reached and not (end and end.reached):
                 message = limits.receive(consumer, _IDLE_AT_END if end else None)
                 if message is None:
@@ -49,23 +47,3 @@ def run(given: argparse.Namespace) -> int:
                     end.seen(message.id)
                 limits.count()
     return 0
-
-
-class _End:
-    """The end of the topic at the time when the command began."""
-
-    def __init__(self, consumer: blocking.PulsarConsumer) -> None:
-        # A negative entry id means that the partition is empty.
-        self._open = {last.partition: last for last in consumer.last_message_ids() if last.entry >= 0}
-
-    @property
-    def reached(self) -> bool:
-        return not self._open
-
-    def seen(self, seen: MessageId) -> None:
-        last = self._open.get(seen.partition)
-        if last is None:
-            return
-        here, there = (seen.ledger, seen.entry), (last.ledger, last.entry)
-        if here > there or (here == there and seen.batch_index >= seen.batch_size - 1):
-            del self._open[seen.partition]
