@@ -1,5 +1,5 @@
-"""The command line: ``penstock broker | passwd | token | pub | sub | rr | bench | topic | doctor |
-completion``.
+"""The command line: ``penstock broker | passwd | token | pub | sub | rr | bench | admin | topic | top |
+subscriptions | peek | replay | doctor | completion``.
 
 This module parses the arguments and picks the module of :mod:`penstock.commands` that runs the command. Only
 then is the code that does the work imported, so that ``penstock broker`` answers within 300 ms of its start.
@@ -56,6 +56,7 @@ def parser(protocol: str | None = None) -> argparse.ArgumentParser:
     parsers.add(commands, "bench", "measure throughput and latency")
     parsers.add(commands, "admin", "manage topics, subscriptions and schemas of Pulsar over HTTP")
     parsers.add(commands, "topic", "list, create, delete or inspect topics")
+    parsers.add(commands, "top", "watch the rates, topics and backlogs of a broker")
     parsers.add(commands, "subscriptions", "list subscriptions with their backlogs")
     parsers.add(commands, "peek", "look at messages without consuming them")
     parsers.add(commands, "replay", "send the messages of a topic to another topic")
@@ -133,8 +134,8 @@ def _run_of(given: Any, protocol: str) -> Callable[[Any], int]:
     if _asks_for_options(given):
         show = importlib.import_module(f"{__package__}.commands.options").show
         return lambda given: show(_tables_of(given, protocol))
-    if given.command == "broker":
-        return importlib.import_module(f"{__package__}.commands.broker").run
+    if given.command in ("broker", "top"):
+        return importlib.import_module(f"{__package__}.commands.{given.command}").run
     if given.command == "completion":
         completion = importlib.import_module(f"{__package__}.commands.completion")
         return lambda given: completion.run(given, *(parser(protocol) for protocol in protocols.PROTOCOLS))

@@ -56,6 +56,11 @@ EXAMPLES = {
         "penstock subscriptions orders tubemq:sales --json",
         "penstock subscriptions --data ./data",
     ),
+    "top": (
+        "penstock top -u http://127.0.0.1:8080",
+        "penstock top --once",
+        "penstock top -i 10s --json >> figures.jsonl",
+    ),
     "peek": (
         "penstock peek orders -o 2h -n 20 --as json",
         "penstock peek orders -s billing -u http://127.0.0.1:8080",
@@ -79,7 +84,17 @@ REPLAY_RULE = (
     " is new. It ends at the end that the source has when it begins, and if it is interrupted, it prints the"
     " command that goes on; up to 500 messages may then be sent twice."
 )
-_EPILOGS = {"replay": f"{REPLAY_RULE} {EPILOG}", "admin": ADMIN_EPILOG, "topic": f"{TOPIC_RULE} {EPILOG}"}
+TOP_RULE = (
+    "The figures are those of /metrics of the embedded broker with --http-port, or of one broker of a"
+    " Pulsar. On a terminal they fill the screen, which needs rich: pip install 'penstock[cli]'; elsewhere"
+    " they are printed."
+)
+_EPILOGS = {
+    "top": f"{TOP_RULE} {EPILOG}",
+    "replay": f"{REPLAY_RULE} {EPILOG}",
+    "admin": ADMIN_EPILOG,
+    "topic": f"{TOPIC_RULE} {EPILOG}",
+}
 
 
 def add(commands: Commands, name: str, text: str) -> None:
@@ -186,6 +201,21 @@ def subscriptions(command: argparse.ArgumentParser) -> None:
     )
     add("--data", metavar="DIR", help="use the store of an embedded broker that is not running")
     add("--json", action="store_true", help="print JSON")
+
+
+def top(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock top``."""
+    admin_arguments.connection(command)
+    add = command.add_argument
+    add(
+        "-i",
+        "--interval",
+        default="2s",
+        metavar="DURATION",
+        help="time between two looks, over which rates are taken (default: 2s)",
+    )
+    add("--once", action="store_true", help="print the figures after one interval, and end")
+    add("--json", action="store_true", help="print a line of JSON after each interval")
 
 
 def peek(command: argparse.ArgumentParser) -> None:

@@ -330,3 +330,18 @@ def test_doctor_deletes_its_topic(service: PulsarService, monkeypatch: pytest.Mo
         assert (found["step"], found["ok"]) == ("clean up", True)
         assert found["detail"].endswith("has been deleted")
     assert topics() == before
+
+
+# ---- top
+
+
+def test_top_shows_the_backlog_of_a_topic(service: PulsarService) -> None:
+    topic = service.topic(partitions=2)
+    with blocking.connect(service.url) as client, client.consumer(topic, "s"):
+        send(service, topic, b"1", b"2", b"3", batching=False)
+        found = Commands(service.admin).json("top", "--once", "-i", "100ms")
+    (row,) = [one for one in found["topics"] if one["topic"] == topic]
+    (subscription,) = row["subscriptions"]
+    assert (subscription["subscription"], subscription["backlog"]) == ("s", 3)
+    assert found["protocols"][0]["protocol"] == "pulsar"
+    assert found["broker"]["version"].startswith("pulsar 4" if service.is_real else "penstock ")

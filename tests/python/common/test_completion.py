@@ -11,7 +11,7 @@ import pytest
 
 COMMANDS = {
     *("broker", "passwd", "token", "pub", "sub", "rr", "bench", "admin", "topic"),
-    *("subscriptions", "peek", "replay", "doctor", "completion"),
+    *("top", "subscriptions", "peek", "replay", "doctor", "completion"),
 }
 
 
@@ -47,7 +47,7 @@ def offered(bash: Path, *words: str) -> set[str]:
 
 def test_bash_offers_commands_actions_and_choices(bash: Path) -> None:
     assert offered(bash, "") >= COMMANDS
-    assert offered(bash, "to") == {"token", "topic"}
+    assert offered(bash, "to") == {"token", "top", "topic"}
     assert offered(bash, "token", "") >= {"create-key", "create", "show"}
     assert offered(bash, "admin", "subscription", "re") == {"reset"}
     assert offered(bash, "completion", "") == {"bash", "zsh", "fish"}
