@@ -1,5 +1,5 @@
 """The command line: ``penstock broker | passwd | token | pub | sub | rr | bench | admin | topic | top |
-subscriptions | peek | replay | doctor | completion``.
+subscriptions | peek | sql | replay | doctor | completion``.
 
 This module parses the arguments and picks the module of :mod:`penstock.commands` that runs the command. Only
 then is the code that does the work imported, so that ``penstock broker`` answers within 300 ms of its start.
@@ -59,6 +59,7 @@ def parser(protocol: str | None = None) -> argparse.ArgumentParser:
     parsers.add(commands, "top", "watch the rates, topics and backlogs of a broker")
     parsers.add(commands, "subscriptions", "list subscriptions with their backlogs")
     parsers.add(commands, "peek", "look at messages without consuming them")
+    parsers.add(commands, "sql", "query topics, by DuckDB")
     parsers.add(commands, "replay", "send the messages of a topic to another topic")
     parsers.add(commands, "doctor", "find out why a connection fails")
     parsers.add(commands, "completion", "print a completion script for a shell")
@@ -134,7 +135,7 @@ def _run_of(given: Any, protocol: str) -> Callable[[Any], int]:
     if _asks_for_options(given):
         show = importlib.import_module(f"{__package__}.commands.options").show
         return lambda given: show(_tables_of(given, protocol))
-    if given.command in ("broker", "top"):
+    if given.command in ("broker", "top", "sql"):
         return importlib.import_module(f"{__package__}.commands.{given.command}").run
     if given.command == "completion":
         completion = importlib.import_module(f"{__package__}.commands.completion")

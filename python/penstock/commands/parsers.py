@@ -61,6 +61,11 @@ EXAMPLES = {
         "penstock top --once",
         "penstock top -i 10s --json >> figures.jsonl",
     ),
+    "sql": (
+        "penstock sql 'select carrier, count(*) from flights group by carrier'",
+        "penstock sql \"select decode(value)->>'$.id' from orders\" --from 2h --csv",
+        "penstock sql 'select * from \"my-tenant/shop/orders\" limit 10' --json",
+    ),
     "peek": (
         "penstock peek orders -o 2h -n 20 --as json",
         "penstock peek orders -s billing -u http://127.0.0.1:8080",
@@ -89,7 +94,15 @@ TOP_RULE = (
     " Pulsar. On a terminal they fill the screen, which needs rich: pip install 'penstock[cli]'; elsewhere"
     " they are printed."
 )
+SQL_RULE = (
+    "DuckDB runs the query on what the topics have now; no subscription is used. Fields of records are"
+    " columns, by the schema of a topic of Pulsar; without one there is a column value. Other columns of"
+    " Pulsar are __key, __topic, __messageId, __publishTime, __eventTime and __messageProperties, those of"
+    " TubeMQ key, event_time, properties and others. It needs DuckDB and pyarrow: pip install duckdb"
+    " 'penstock[frames]'."
+)
 _EPILOGS = {
+    "sql": f"{SQL_RULE} {EPILOG}",
     "top": f"{TOP_RULE} {EPILOG}",
     "replay": f"{REPLAY_RULE} {EPILOG}",
     "admin": ADMIN_EPILOG,
@@ -216,6 +229,24 @@ def top(command: argparse.ArgumentParser) -> None:
     )
     add("--once", action="store_true", help="print the figures after one interval, and end")
     add("--json", action="store_true", help="print a line of JSON after each interval")
+
+
+def sql(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock sql``."""
+    connection(command)
+    add = command.add_argument
+    add("query", help="the query; its tables are topics, in double quotes if they are no plain names")
+    add(
+        "--from",
+        dest="begin",
+        metavar="WHEN",
+        help="read from a time on: ISO 8601 with a zone, milliseconds since 1970, or a duration back such as"
+        " 2h (default: earliest)",
+    )
+    add("--rows", type=int, default=1000, metavar="N", help="rows to show (default: 1000)")
+    output = command.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print each row as a line of JSON")
+    output.add_argument("--csv", action="store_true", help="print CSV")
 
 
 def peek(command: argparse.ArgumentParser) -> None:

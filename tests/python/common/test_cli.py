@@ -69,7 +69,7 @@ def test_version():
 
 COMMANDS = [
     *("broker", "passwd", "token", "pub", "sub", "rr", "bench", "admin", "topic"),
-    *("top", "subscriptions", "peek", "replay", "doctor", "completion"),
+    *("top", "subscriptions", "peek", "sql", "replay", "doctor", "completion"),
 ]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 COMMANDS = {
     *("broker", "passwd", "token", "pub", "sub", "rr", "bench", "admin", "topic"),
-    *("top", "subscriptions", "peek", "replay", "doctor", "completion"),
+    *("top", "subscriptions", "peek", "sql", "replay", "doctor", "completion"),
 }
 
 

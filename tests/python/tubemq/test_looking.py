@@ -101,3 +101,37 @@ def test_messages_of_the_real_server_are_looked_at(real_tubemq: RealTubeMq) -> N
     shown = Commands(real_tubemq.url).lines("peek", topic)
     assert [line["payload"] for line in shown] == ["0", "1", "2"]
     assert Commands(real_tubemq.url).lines("peek", topic, "-o", shown[1]["id"]) == shown[1:]
+
+
+def test_a_topic_becomes_a_file_and_a_topic_again(
+    broker: penstock.Broker, topic: str, tmp_path: Path
+) -> None:
+    command = Commands(str(broker.tubemq_url))
+    file = str(tmp_path / "sales.parquet")
+    assert command.json("sub", "-t", topic, "--parquet", file) == {"file": file, "messages": 5}
+    other = f"{topic}_2"
+    broker.create_topic(f"tubemq:{other}", 1)
+    command("pub", "-t", other, "--frame", file, "-q")
+
+    def parts(line: dict[str, object]) -> dict[str, object]:
+        apart = ("topic", "id", "message_id", "event_time")
+        return {name: value for name, value in line.items() if name not in apart}
+
+    before, after = command.lines("peek", topic), command.lines("peek", other)
+    assert [parts(line) for line in after] == [parts(line) for line in before]
+    assert "without a group" in command.refused("sub", "-t", topic, "-s", "g", "--parquet", file)
+    found = command.lines("sql", f'select key, "offset" from "{topic}" order by 2 desc limit 1')
+    assert found == [{"key": "k", "offset": 112}]
+
+
+def test_rows_of_a_file_over_mqtt(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("a,b\n1,x\n2,y\n")
+    with penstock.Broker(mqtt_port=0) as broker, blocking.connect(broker.mqtt_url) as client:
+        command = Commands(str(broker.mqtt_url))
+        with client.consumer("rows") as consumer:
+            command("pub", "-t", "rows", "--frame", str(file), "--quiet")
+            found = [consumer.receive(timeout=10).data for _ in range(2)]
+        assert found == [b'{"a":1,"b":"x"}', b'{"a":2,"b":"y"}']
+        words = ("-t", "rows", "--frame", str(file), "-D", "publish", "content-type", "a")
+        assert "-D and --frame exclude" in command.refused("pub", *words)

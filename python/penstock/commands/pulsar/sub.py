@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from penstock.commands._shared import files
 from penstock.commands._shared import format as formats
 from penstock.commands._shared.options import scopes
 from penstock.commands._shared.subscribe import Limits, printer
+from penstock.errors import InvalidArgument
 from penstock.pulsar import blocking
 
 from .end import End
 from .format import compile_format, to_json
+from .ids import start
 
 _POSITIONS = {"beginning": "earliest", "end": "latest"}
 _IDLE_AT_END = 2.0
@@ -21,6 +24,8 @@ _IDLE_AT_END = 2.0
 def run(given: argparse.Namespace) -> int:
     """Prints messages until the count, the time or the end of the topic is reached."""
     options = scopes(given.options, "pulsar")
+    if given.parquet is not None:
+        return _save(given, options)
     wanted: dict[str, Any] = options["consumer"]
     if given.type:
         wanted["type"] = given.type
@@ -47,3 +52,10 @@ def run(given: argparse.Namespace) -> int:
                     end.seen(message.id)
                 limits.count()
     return 0
+
+
+def _save(given: argparse.Namespace, options: dict[str, dict[str, Any]]) -> int:
+    if given.subscription or given.type:
+        raise InvalidArgument("--parquet reads the topics without a subscription: leave -s and -T out")
+    begin = start("-o", given.position or "earliest")
+    return files.save(given, begin, {**options["client"], **options["consumer"]})

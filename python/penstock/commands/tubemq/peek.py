@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -38,7 +39,7 @@ def run(given: argparse.Namespace) -> int:
     if given.count < 1:
         raise InvalidArgument(f"-n is 1 or more, not {given.count}")
     options = scopes(given.options, "tubemq")
-    begin = _start(given.topic, given.position or "earliest")
+    begin = start([given.topic], given.position or "earliest")
     show = display.printer(given, _to_json)
     left = given.count
     try:
@@ -57,7 +58,12 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _start(topic: str, text: str) -> Any:
+def start(topics: Sequence[str], text: str) -> Any:
+    """The position of a bounded read.
+
+    Raises:
+        InvalidArgument: the text is something else.
+    """
     word = {"beginning": "earliest", "first": "earliest", "end": "latest"}.get(text, text)
     if word in ("earliest", "latest"):
         return word
@@ -67,7 +73,8 @@ def _start(topic: str, text: str) -> Any:
         raise InvalidArgument(
             f"-o is earliest, latest or BROKER:PARTITION:OFFSET[,...] with TubeMQ, not {text!r}"
         ) from None
-    return {topic: {f"{one.broker_id}:{one.partition}": one.offset for one in places}}
+    offsets = {f"{one.broker_id}:{one.partition}": one.offset for one in places}
+    return dict.fromkeys(topics, offsets)
 
 
 def _peeked(row: dict[str, Any]) -> Peeked:
