@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 EXIT_STATUS = "Exit status: 1 after an error, 2 for wrong usage, 130 after Ctrl-C."
 EPILOG = f"{EXIT_STATUS} PENSTOCK_URL is the default URL."
+WEB_EPILOG = f"{EXIT_STATUS} PENSTOCK_ADMIN_URL is the default URL."
 ADMIN_EPILOG = (
     "It asks the web service of a Pulsar, or of the embedded broker with --http-port, over HTTP. Without"
-    f" that, `penstock topic` lists and inspects topics over the protocols. {EXIT_STATUS} PENSTOCK_ADMIN_URL"
-    " is the default URL."
+    f" that, `penstock topic` lists and inspects topics over the protocols.\n\n{WEB_EPILOG}"
 )
 TOPIC_RULE = (
     "The URL says what can be done: that of a protocol lists and inspects; http:// of a Pulsar, or of the"
@@ -59,7 +59,7 @@ EXAMPLES = {
     "top": (
         "penstock top -u http://127.0.0.1:8080",
         "penstock top --once",
-        "penstock top -i 10s --json >> figures.jsonl",
+        "penstock top -i 10s --json > figures.jsonl",
     ),
     "sql": (
         "penstock sql 'select carrier, count(*) from flights group by carrier'",
@@ -102,11 +102,12 @@ SQL_RULE = (
     " 'penstock[frames]'."
 )
 _EPILOGS = {
-    "sql": f"{SQL_RULE} {EPILOG}",
-    "top": f"{TOP_RULE} {EPILOG}",
-    "replay": f"{REPLAY_RULE} {EPILOG}",
+    "sql": f"{SQL_RULE}\n\n{EPILOG}",
+    "subscriptions": WEB_EPILOG,
+    "top": f"{TOP_RULE}\n\n{WEB_EPILOG}",
+    "replay": f"{REPLAY_RULE}\n\n{EPILOG}",
     "admin": ADMIN_EPILOG,
-    "topic": f"{TOPIC_RULE} {EPILOG}",
+    "topic": f"{TOPIC_RULE}\n\n{EPILOG}",
 }
 
 
@@ -307,7 +308,7 @@ def topic(command: argparse.ArgumentParser) -> None:
         ("terminate", "end a topic of Pulsar for good: it takes no more messages"),
         ("stats", "show the content and the subscriptions of a topic"),
     ):
-        action = described(actions, name, text, (), f"{TOPIC_RULE} {EPILOG}")
+        action = described(actions, name, text, (), f"{TOPIC_RULE}\n\n{EPILOG}")
         connection(action)
         add = action.add_argument
         add("--data", metavar="DIR", help="use the store of an embedded broker that is not running")

@@ -325,3 +325,21 @@ def test_a_url_after_the_first_flag_decides_what_the_flags_mean():
         done = run("sub", *words)
         assert done.returncode == 1
         assert "receive_maximum" in done.stderr
+
+
+def test_the_administration_of_this_machine_does_not_stand_for_that_of_another_broker(monkeypatch, capsys):
+    monkeypatch.setenv("PENSTOCK_URL", "pulsar://broker.example:6650")
+    monkeypatch.delenv("PENSTOCK_ADMIN_URL", raising=False)
+    for words in (["admin", "topic", "ls"], ["top", "--once"], ["subscriptions"]):
+        assert cli.main(words) == 1
+        assert "-u http://HOST:8080" in capsys.readouterr().err
+    monkeypatch.setenv("PENSTOCK_ADMIN_URL", "http://127.0.0.1:1")
+    for words in (["admin", "topic", "ls"], ["top", "--once"], ["subscriptions"]):
+        assert cli.main(words) == 1
+        assert "cannot connect to 127.0.0.1 port 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["admin", "topic", "ls"], ["top"], ["subscriptions"], ["peek", "t"]])
+def test_the_options_of_commands_are_listed(words, capsys):
+    assert cli.main([*words, "-X", "help"]) == 0
+    assert "tls_ca" in capsys.readouterr().out

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.commands._shared.arguments import debug, described
-from penstock.commands._shared.options import FORMS, is_web
+from penstock.commands._shared.options import FORMS
 
 if TYPE_CHECKING:
     from penstock.commands._shared.arguments import Commands
@@ -64,14 +64,13 @@ def _verb(verbs: Commands, epilog: str, name: str, text: str, *aliases: str) -> 
 
 def connection(command: argparse.ArgumentParser) -> None:
     """``-u``, ``-X`` and ``-d`` for a web service."""
-    given = os.environ.get("PENSTOCK_URL")
-    default = next((url for url in (os.environ.get("PENSTOCK_ADMIN_URL"), given) if is_web(url)), DEFAULT_URL)
+    # One of another protocol is refused then: the web service of this machine is not meant.
+    default = os.environ.get("PENSTOCK_ADMIN_URL") or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
     command.add_argument(
         "-u",
         "--url",
         default=default,
-        help="URL of the web service (default: PENSTOCK_ADMIN_URL, PENSTOCK_URL if that is of HTTP, or"
-        f" {DEFAULT_URL})",
+        help=f"URL of the web service (default: PENSTOCK_ADMIN_URL, PENSTOCK_URL or {DEFAULT_URL})",
     )
     command.add_argument(
         "-X",
