@@ -287,6 +287,13 @@ def test_a_failed_replay_tells_how_to_go_on(
     assert [int(message.data) for message in read(service, target)] == [*range(8), *range(4, 10)]
 
 
+def test_large_messages_are_replayed_with_little_memory(command: Commands, service: PulsarService) -> None:
+    source, target = service.topic(), service.topic()
+    send(service, source, *(b"%d" % number * 100_000 for number in range(10)), batching=False)
+    command("replay", source, target, "-q", "-X", "memory_limit=250kB")
+    assert [message.data[:1] for message in read(service, target)] == [b"%d" % number for number in range(10)]
+
+
 def test_a_rate_is_kept(command: Commands, service: PulsarService) -> None:
     source, target = service.topic(), service.topic()
     send(service, source, *(b"%d" % number for number in range(11)))

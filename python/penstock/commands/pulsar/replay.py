@@ -13,7 +13,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.commands._shared.options import moment, scopes
-from penstock.errors import Error, InvalidArgument, QueueFull, Timeout, TopicNotFound, Unsupported
+from penstock.errors import (
+    Error,
+    InvalidArgument,
+    MemoryLimit,
+    QueueFull,
+    Timeout,
+    TopicNotFound,
+    Unsupported,
+)
 from penstock.progress import Progress
 from penstock.pulsar import Schema, blocking
 from penstock.pulsar.positions import full_name
@@ -172,7 +180,7 @@ class _Replay:
         payload = None if message.is_null and schema is not None else message.data
         try:
             self._producer.send_nowait(payload, key, **fields)
-        except QueueFull:
+        except (QueueFull, MemoryLimit):
             self._flush()
             self._producer.send_nowait(payload, key, **fields)
 

@@ -15,6 +15,7 @@ def run(given: argparse.Namespace) -> NoReturn:
         Unsupported: always.
     """
     raise Unsupported(
-        "replay is for topics of Pulsar: a TubeMQ message has no id or time to begin at. A group of its own"
-        " reads a topic again: `penstock sub -s GROUP -o first`"
+        "replay is for topics of Pulsar: a TubeMQ message has no id or time to begin at. `penstock sub"
+        " --parquet FILE` and `penstock pub --frame FILE` copy a topic, and a group of its own reads a topic"
+        " again: `penstock sub -s GROUP -o first`"
     )
