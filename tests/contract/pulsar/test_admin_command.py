@@ -13,7 +13,7 @@ import pytest
 from penstock import blocking
 
 from support.commands import Commands
-from support.pulsar.harness import PulsarService
+from support.pulsar.harness import PulsarService, RealPulsar
 
 
 class Admin(Commands):
@@ -202,3 +202,20 @@ def test_the_cluster(admin: Admin) -> None:
     assert "public" in admin.json("tenant", "ls")
     assert "public/default" in admin("namespace", "ls").split()
     assert "HTTP 404" in admin.refused("namespace", "ls", "none")
+
+
+@pytest.mark.real_pulsar
+def test_tls_and_tokens_of_the_real_broker(real_pulsar_secure: RealPulsar) -> None:
+    admin = Commands(real_pulsar_secure.admin, "admin")
+    trusted = ("-X", f"tls_ca={real_pulsar_secure.ca}")
+    token = ("-X", f"token={real_pulsar_secure.token('admin')}")
+    assert "public" in admin.json("tenant", "ls", *trusted, *token)
+    topic = real_pulsar_secure.topic()
+    admin("topic", "create", topic, *trusted, *token)
+    assert topic in admin.json("topic", "ls", *trusted, *token)
+    admin("topic", "rm", topic, *trusted, *token)
+    assert admin.refused("tenant", "ls", *token).startswith("penstock: tls: https://")
+    assert admin.refused("tenant", "ls", *trusted).startswith("penstock: authentication: GET https://")
+    said = admin.refused("tenant", "ls", *trusted, "-X", "token=nonsense")
+    assert said.startswith("penstock: authentication: GET https://")
+    assert "nonsense" not in said

@@ -18,13 +18,14 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import errors
+from penstock import cli, errors
 from penstock.commands._shared import web
 from penstock.commands._shared.web import Web
 from penstock.commands.pulsar import peeked
 from penstock.commands.pulsar.administration import Administration
 
 from support.certificates import Certificates
+from support.commands import Commands
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]"
 Play = Callable[[socket.socket, bytes], None]
@@ -331,3 +332,18 @@ def test_headers_of_older_brokers(serve: Callable[..., Server]) -> None:
     said = Web(serve(answer(200, b"x", *headers)).url, {}).ask("GET", ["a"])
     (found,) = peeked.messages("t-partition-3", said)
     assert (found.id, found.properties, found.publish_time) == ("(1,2,3,-1)", {"a": "b"}, None)
+
+
+def test_a_token_of_the_embedded_broker(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(b"0123456789abcdef0123456789abcdef")
+    file = tmp_path / "token"
+    with penstock.Broker(http_port=0, token_key=f"file:{key}") as broker:
+        words = ["token", "create", "--key", f"file:{key}", "--subject", "till", "--output", str(file)]
+        assert cli.main(words) == 0
+        admin = Commands(str(broker.http_url), "admin")
+        assert admin("tenant", "ls", "-X", f"token=file:{file}") == "public\n"
+        assert admin.refused("tenant", "ls").startswith("penstock: authentication: GET http://")
+        said = admin.refused("tenant", "ls", "-X", "token=nonsense")
+        assert said.startswith("penstock: authentication: GET http://")
+        assert "nonsense" not in said
