@@ -308,6 +308,13 @@ def command_line_page() -> str:
             f"### {command} {action}\n\n```text\n{_help(command, action)}\n```\n"
             for action in _subcommands(text, "ACTION")
         ]
+        for noun in _subcommands(text, "NOUN"):
+            verbs = _help(command, noun)
+            parts.append(f"### {command} {noun}\n\n```text\n{verbs}\n```\n")
+            parts += [
+                f"#### {command} {noun} {verb}\n\n```text\n{_help(command, noun, verb)}\n```\n"
+                for verb in _subcommands(verbs, "VERB")
+            ]
     return "\n".join(parts)
 
 

@@ -4,7 +4,7 @@ import os
 from typing import Annotated, Literal, TypedDict, get_args
 
 from . import parse
-from .options import Duration, Option, Pem, Secret, Size
+from .options import Duration, Option, Pem, Secret, Size, documented
 
 _flag, _text = parse.boolean, parse.text
 
@@ -266,3 +266,6 @@ class BrokerOptions(TypedDict, total=False):
             parse.duration, 30.0, "Seconds of silence after which a TubeMQ client is removed from its groups."
         ),
     ]
+
+
+documented(BrokerOptions)

@@ -1,5 +1,5 @@
-"""The command line: ``penstock broker | passwd | token | pub | sub | rr | bench | topic | doctor |
-completion``.
+"""The command line: ``penstock broker | passwd | token | pub | sub | rr | bench | admin | topic | top |
+subscriptions | peek | sql | replay | doctor | completion``.
 
 This module parses the arguments and picks the module of :mod:`penstock.commands` that runs the command. Only
 then is the code that does the work imported, so that ``penstock broker`` answers within 300 ms of its start.
@@ -54,7 +54,13 @@ def parser(protocol: str | None = None) -> argparse.ArgumentParser:
     text = "send a request over MQTT 5 and print the response"
     requests.rr(described(commands, "rr", text, requests.RR_EXAMPLES, EPILOG, help=False))
     parsers.add(commands, "bench", "measure throughput and latency")
+    parsers.add(commands, "admin", "manage topics, subscriptions and schemas of Pulsar over HTTP")
     parsers.add(commands, "topic", "list, create, delete or inspect topics")
+    parsers.add(commands, "top", "watch the rates, topics and backlogs of a broker")
+    parsers.add(commands, "subscriptions", "list subscriptions with their backlogs")
+    parsers.add(commands, "peek", "look at messages without consuming them")
+    parsers.add(commands, "sql", "query topics, by DuckDB")
+    parsers.add(commands, "replay", "send the messages of a topic to another topic")
     parsers.add(commands, "doctor", "find out why a connection fails")
     parsers.add(commands, "completion", "print a completion script for a shell")
     return top
@@ -129,15 +135,15 @@ def _run_of(given: Any, protocol: str) -> Callable[[Any], int]:
     if _asks_for_options(given):
         show = importlib.import_module(f"{__package__}.commands.options").show
         return lambda given: show(_tables_of(given, protocol))
-    if given.command == "broker":
-        return importlib.import_module(f"{__package__}.commands.broker").run
+    if given.command in ("broker", "top", "sql"):
+        return importlib.import_module(f"{__package__}.commands.{given.command}").run
     if given.command == "completion":
         completion = importlib.import_module(f"{__package__}.commands.completion")
         return lambda given: completion.run(given, *(parser(protocol) for protocol in protocols.PROTOCOLS))
     if given.command == "passwd":
         return _module("mqtt", "passwd").run
-    if given.command == "token":
-        return _module("pulsar", "token").run
+    if given.command in ("token", "admin"):
+        return _module("pulsar", given.command).run
     if [given.command] not in _WITH_TOPICS:
         protocol = _protocol_of((given.command == "doctor" and given.address) or given.url)
     return _module(protocol, given.command).run

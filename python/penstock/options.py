@@ -39,6 +39,7 @@ __all__ = [
     "Table",
     "Tables",
     "Timestamp",
+    "documented",
     "environment",
     "resolve",
     "split",
@@ -86,6 +87,30 @@ class Table(dict[str, Option]):
         super().__init__({name: hint.__metadata__[0] for name, hint in keywords.__annotations__.items()})
         self.owner = owner
         self.kind = f"{scope} option" if scope else "option"
+
+
+class _Hints(dict[str, Any]):
+    """Annotations that ``help()`` shows as a word: their texts are in the docstring."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} options, listed above>"
+
+
+def documented(*tables: Any) -> None:
+    """Adds the texts of the options to the docstrings of their tables, which ``help()`` shows.
+
+    Args:
+        tables: ``TypedDict`` classes whose annotations carry an :class:`Option`.
+    """
+    for keywords in tables:
+        lines: list[str] = []
+        for name, hint in sorted(keywords.__annotations__.items()):
+            option: Option = hint.__metadata__[0]
+            hidden = option.default is None or option.secret
+            default = "" if hidden else f" Default: {option.default!r}."
+            lines.append(f"    {name}: {option.doc}{default}")
+        keywords.__doc__ = "\n".join([keywords.__doc__ or "", "", "Options:", *lines])
+        keywords.__annotations__ = _Hints(keywords.__annotations__)
 
 
 Tables = Mapping[str, Table]

@@ -9,12 +9,24 @@ from typing import TYPE_CHECKING
 from penstock import protocols
 
 from ._shared.arguments import connection, described
+from ._shared.options import FORMS
+from .pulsar import admin_arguments
 
 if TYPE_CHECKING:
     from ._shared.arguments import Commands
 
 EXIT_STATUS = "Exit status: 1 after an error, 2 for wrong usage, 130 after Ctrl-C."
 EPILOG = f"{EXIT_STATUS} PENSTOCK_URL is the default URL."
+WEB_EPILOG = f"{EXIT_STATUS} PENSTOCK_ADMIN_URL is the default URL."
+ADMIN_EPILOG = (
+    "It asks the web service of a Pulsar, or of the embedded broker with --http-port, over HTTP. Without"
+    f" that, `penstock topic` lists and inspects topics over the protocols.\n\n{WEB_EPILOG}"
+)
+TOPIC_RULE = (
+    "The URL says what can be done: that of a protocol lists and inspects; http:// of a Pulsar, or of the"
+    " embedded broker with --http-port, does all of this, and `penstock admin` does more over HTTP; --data"
+    " does it in the store of an embedded broker that is not running."
+)
 SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = {
     "broker": (
@@ -29,10 +41,40 @@ EXAMPLES = {
         "penstock token show --key file:token.key file:till.token",
     ),
     "bench": ("penstock bench -n 100000", "penstock bench -u mqtt://127.0.0.1:1883 --qos 1 --json"),
+    "admin": (
+        "penstock admin topic create orders -p 4",
+        "penstock admin subscription reset orders billing --time 2h",
+        "penstock admin schema show orders -u https://broker.example:8443 -X token=file:till.token --json",
+    ),
     "topic": (
-        "penstock topic ls --admin http://127.0.0.1:8080",
-        "penstock topic create orders -p 4 --data ./data",
+        "penstock topic ls",
+        "penstock topic create orders -p 4 -u http://127.0.0.1:8080",
         "penstock topic stats orders --data ./data --json",
+    ),
+    "subscriptions": (
+        "penstock subscriptions -u http://127.0.0.1:8080",
+        "penstock subscriptions orders tubemq:sales --json",
+        "penstock subscriptions --data ./data",
+    ),
+    "top": (
+        "penstock top -u http://127.0.0.1:8080",
+        "penstock top --once",
+        "penstock top -i 10s --json > figures.jsonl",
+    ),
+    "sql": (
+        "penstock sql 'select carrier, count(*) from flights group by carrier'",
+        "penstock sql \"select decode(value)->>'$.id' from orders\" --from 2h --csv",
+        "penstock sql 'select * from \"my-tenant/shop/orders\" limit 10' --json",
+    ),
+    "peek": (
+        "penstock peek orders -o 2h -n 20 --as json",
+        "penstock peek orders -s billing -u http://127.0.0.1:8080",
+        "penstock peek sales -u tubemq://127.0.0.1:8715 --as hex",
+    ),
+    "replay": (
+        "penstock replay orders orders-again --from 2026-11-21T12:00:00Z --rate 500",
+        "penstock replay orders orders --to pulsar://staging.example:6650 -n 1000",
+        "penstock replay orders orders-again --after 12:34:0:-1,15:20:1:-1",
     ),
     "doctor": ("penstock doctor mqtts://broker.example:8883 -X tls_ca=ca.pem",),
     "completion": (
@@ -42,11 +84,36 @@ EXAMPLES = {
     ),
 }
 """Examples at the end of each help. Those of ``pub``, ``sub`` and ``rr`` are beside their arguments."""
+REPLAY_RULE = (
+    "Keys, ordering keys, properties, event times, schemas and tombstones are kept; the time of publication"
+    " is new. It ends at the end that the source has when it begins, and if it is interrupted, it prints the"
+    " command that goes on; up to 500 messages may then be sent twice."
+)
+TOP_RULE = (
+    "The figures are those of /metrics of the embedded broker with --http-port, or of one broker of a"
+    " Pulsar. On a terminal they fill the screen, which needs rich: pip install 'penstock[cli]'; elsewhere"
+    " they are printed."
+)
+SQL_RULE = (
+    "DuckDB runs the query on what the topics have now; no subscription is used. Fields of records are"
+    " columns, by the schema of a topic of Pulsar; without one there is a column value. Other columns of"
+    " Pulsar are __key, __topic, __messageId, __publishTime, __eventTime and __messageProperties, those of"
+    " TubeMQ key, event_time, properties and others. It needs DuckDB and pyarrow: pip install duckdb"
+    " 'penstock[frames]'."
+)
+_EPILOGS = {
+    "sql": f"{SQL_RULE}\n\n{EPILOG}",
+    "subscriptions": WEB_EPILOG,
+    "top": f"{TOP_RULE}\n\n{WEB_EPILOG}",
+    "replay": f"{REPLAY_RULE}\n\n{EPILOG}",
+    "admin": ADMIN_EPILOG,
+    "topic": f"{TOPIC_RULE}\n\n{EPILOG}",
+}
 
 
 def add(commands: Commands, name: str, text: str) -> None:
     """Adds a command with the arguments of the function of its name."""
-    command = described(commands, name, text, EXAMPLES[name], EPILOG)
+    command = described(commands, name, text, EXAMPLES[name], _EPILOGS.get(name, EPILOG))
     globals()[name](command)
 
 
@@ -125,6 +192,111 @@ def bench(command: argparse.ArgumentParser) -> None:
     add("-q", "--quiet", action="store_true", help="show no progress")
 
 
+def admin(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock admin``."""
+    admin_arguments.admin(command, ADMIN_EPILOG)
+
+
+def subscriptions(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock subscriptions``."""
+    admin_arguments.connection(command)
+    add = command.add_argument
+    add(
+        "topics",
+        nargs="*",
+        metavar="TOPIC",
+        help="topics; tubemq:NAME is a TubeMQ topic of the embedded broker (default: all)",
+    )
+    add(
+        "-n",
+        "--namespace",
+        default="public/default",
+        help="namespace whose topics are listed if there is no TOPIC (default: public/default)",
+    )
+    add("--data", metavar="DIR", help="use the store of an embedded broker that is not running")
+    add("--json", action="store_true", help="print JSON")
+
+
+def top(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock top``."""
+    admin_arguments.connection(command)
+    add = command.add_argument
+    add(
+        "-i",
+        "--interval",
+        default="2s",
+        metavar="DURATION",
+        help="time between two looks, over which rates are taken (default: 2s)",
+    )
+    add("--once", action="store_true", help="print the figures after one interval, and end")
+    add("--json", action="store_true", help="print a line of JSON after each interval")
+
+
+def sql(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock sql``."""
+    connection(command)
+    add = command.add_argument
+    add("query", help="the query; its tables are topics, in double quotes if they are no plain names")
+    add(
+        "--from",
+        dest="begin",
+        metavar="WHEN",
+        help="read from a time on: ISO 8601 with a zone, milliseconds since 1970, or a duration back such as"
+        " 2h (default: earliest)",
+    )
+    add("--rows", type=int, default=1000, metavar="N", help="rows to show (default: 1000)")
+    output = command.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print each row as a line of JSON")
+    output.add_argument("--csv", action="store_true", help="print CSV")
+
+
+def peek(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock peek``."""
+    connection(command)
+    add = command.add_argument
+    add("topic", help="name of the topic")
+    add("-n", "--count", type=int, default=10, metavar="N", help="messages to show (default: 10)")
+    add(
+        "-o",
+        "--position",
+        metavar="WHERE",
+        help="where to begin: earliest (default), a message id, or a time: ISO 8601 with a zone, milliseconds"
+        " since 1970, or a duration back such as 2h; with TubeMQ BROKER:PARTITION:OFFSET[,...]",
+    )
+    add(
+        "-s",
+        "--subscription",
+        metavar="NAME",
+        help="show what this subscription has not acknowledged; needs -u http://, counts batches as one, and"
+        " shows N of each partition",
+    )
+    add("--as", dest="form", choices=FORMS, default="text", help="how to show payloads (default: text)")
+    add("--json", action="store_true", help="print each message as a line of JSON")
+
+
+def replay(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock replay``."""
+    connection(command)
+    add = command.add_argument
+    add("source", metavar="SOURCE", help="topic to read")
+    add("target", metavar="TARGET", help="topic to send to")
+    add("--to", metavar="URL", help="URL of the target's broker; its query may hold options (default: -u)")
+    add(
+        "--from",
+        dest="begin",
+        metavar="WHERE",
+        help="where to begin: earliest (default), a message id or one of each partition with commas, or a"
+        " time: ISO 8601 with a zone, milliseconds since 1970, or a duration back such as 2h",
+    )
+    add("--after", metavar="ID[,ID]", help="go on behind these messages, as an earlier replay has told")
+    add("--until", metavar="WHEN", help="end before the first message that was published at this time")
+    add("-n", "--count", type=int, metavar="N", help="end after N messages")
+    add("--rate", type=float, metavar="N", help="send at most N messages per second")
+    add("--no-schema", action="store_true", help="send the payloads without the schemas of the source")
+    add("--json", action="store_true", help="print what was done as JSON")
+    add("-q", "--quiet", action="store_true", help="show no progress")
+
+
 def topic(command: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``penstock topic``."""
     actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -136,13 +308,10 @@ def topic(command: argparse.ArgumentParser) -> None:
         ("terminate", "end a topic of Pulsar for good: it takes no more messages"),
         ("stats", "show the content and the subscriptions of a topic"),
     ):
-        action = described(actions, name, text, (), EPILOG)
+        action = described(actions, name, text, (), f"{TOPIC_RULE}\n\n{EPILOG}")
         connection(action)
         add = action.add_argument
         add("--data", metavar="DIR", help="use the store of an embedded broker that is not running")
-        add(
-            "--admin", metavar="URL", help="use the administration of a Pulsar, such as http://127.0.0.1:8080"
-        )
         add("--json", action="store_true", help="print JSON")
         if name == "ls":
             add(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from penstock import parse
-from penstock.options import RETRY_FIRST, Duration, Option, Pem, Secret, Size
+from penstock.options import RETRY_FIRST, Duration, Option, Pem, Secret, Size, documented
 
 if TYPE_CHECKING:
     from .fields import Birth, Will
@@ -237,3 +237,6 @@ class MqttConsumerOptions(TypedDict, total=False):
             "When retained messages are sent: at each subscribe, for a new subscription, or never (MQTT 5).",
         ),
     ]
+
+
+documented(MqttClientOptions, MqttProducerOptions, MqttConsumerOptions)

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict
 
 from penstock import parse
-from penstock.options import RETRY_FIRST, Duration, Option, Pem, Secret, Size, Timestamp
+from penstock.options import RETRY_FIRST, Duration, Option, Pem, Secret, Size, Timestamp, documented
 
 if TYPE_CHECKING:
     from penstock._engine import MessageId
@@ -513,3 +513,12 @@ class PulsarConsumerOptions(ConsumerOptionsButSchema, total=False):
             " message. Without it, values are bytes.",
         ),
     ]
+
+
+documented(
+    PulsarClientOptions,
+    ProducerOptionsButSchema,
+    PulsarProducerOptions,
+    ConsumerOptionsButSchema,
+    PulsarConsumerOptions,
+)

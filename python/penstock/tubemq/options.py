@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from penstock import parse
-from penstock.options import RETRY_FIRST, Duration, Option, Pem, Secret, Size
+from penstock.options import RETRY_FIRST, Duration, Option, Pem, Secret, Size, documented
 
 if TYPE_CHECKING:
     from penstock._engine import Position
@@ -146,3 +146,6 @@ class TubeMqConsumerOptions(TypedDict, total=False):
         Duration,
         Option(parse.duration, 0.1, "Longest pause in seconds between two fetches from an empty partition."),
     ]
+
+
+documented(TubeMqClientOptions, TubeMqProducerOptions, TubeMqConsumerOptions)

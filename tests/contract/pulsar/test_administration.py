@@ -5,8 +5,6 @@ request has a ``differs`` that says so."""
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import time
 import uuid
 from dataclasses import dataclass
@@ -335,27 +333,3 @@ def test_consumers_go_on_where_a_subscription_was_moved_to(service: PulsarServic
             assert len(figures["subscriptions"]["s"]["consumers"]) == 1
             assert figures["msgInCounter"] == 10
         assert service.ask("DELETE", f"{path}?force=true").status == 204
-
-
-def test_penstock_topic_with_the_url_of_the_administration(service: PulsarService) -> None:
-    def run(*arguments: str) -> str:
-        command = [sys.executable, "-m", "penstock", "topic", *arguments, "-u", service.url]
-        done = subprocess.run(
-            [*command, "--admin", service.admin], capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == 0, done
-        return done.stdout
-
-    plain, parts = service.topic(), service.topic()
-    run("create", plain)
-    run("create", parts, "-p", "2")
-    run("grow", parts, "-p", "3")
-    listed = run("ls").split()
-    assert plain in listed
-    assert f"{parts}-partition-2" in listed
-    assert "msgInCounter: 0" in run("stats", plain)
-    assert "msgInCounter: 0" in run("stats", parts)
-    run("terminate", parts)
-    for topic in (plain, parts):
-        run("rm", topic)
-    assert plain not in run("ls").split()

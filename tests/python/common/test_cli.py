@@ -15,8 +15,9 @@ import pytest
 from penstock import blocking, cli, errors, protocols
 from penstock.commands import parsers
 from penstock.commands._shared.options import pairs
+from penstock.commands.pulsar import admin_arguments
 from penstock.commands.pulsar.format import compile_format, to_json
-from penstock.commands.pulsar.topic import full_name
+from penstock.pulsar.positions import full_name
 
 
 def run(*arguments):
@@ -66,7 +67,10 @@ def test_version():
     assert done.stdout.startswith("penstock ")
 
 
-COMMANDS = ["broker", "passwd", "token", "pub", "sub", "rr", "bench", "topic", "doctor", "completion"]
+COMMANDS = [
+    *("broker", "passwd", "token", "pub", "sub", "rr", "bench", "admin", "topic"),
+    *("top", "subscriptions", "peek", "sql", "replay", "doctor", "completion"),
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -84,7 +88,8 @@ def examples():
         arguments = row.module("arguments")
         for name in ("PUB_EXAMPLES", "SUB_EXAMPLES", "RR_EXAMPLES"):
             yield from ((row.key, line) for line in getattr(arguments, name, ()))
-    yield from ((None, line) for lines in parsers.EXAMPLES.values() for line in lines)
+    for table in (parsers.EXAMPLES, admin_arguments.EXAMPLES):
+        yield from ((None, line) for lines in table.values() for line in lines)
 
 
 @pytest.mark.parametrize(("protocol", "line"), [pytest.param(*one, id=one[1]) for one in examples()])
@@ -230,7 +235,7 @@ def test_what_the_broker_command_needs_is_not_much():
 @pytest.mark.parametrize("protocol", list(protocols.PROTOCOLS))
 def test_each_protocol_has_the_same_modules(protocol):
     package = protocols.PROTOCOLS[protocol].commands
-    for name in ("pub", "sub", "bench", "doctor", "topic"):
+    for name in ("pub", "sub", "bench", "doctor", "topic", "subscriptions", "peek", "replay"):
         assert callable(importlib.import_module(f"{package}.{name}").run)
     arguments = importlib.import_module(f"{package}.arguments")
     assert all(callable(getattr(arguments, name)) for name in ("broker", "pub", "sub", "problem"))
@@ -320,3 +325,21 @@ def test_a_url_after_the_first_flag_decides_what_the_flags_mean():
         done = run("sub", *words)
         assert done.returncode == 1
         assert "receive_maximum" in done.stderr
+
+
+def test_the_administration_of_this_machine_does_not_stand_for_that_of_another_broker(monkeypatch, capsys):
+    monkeypatch.setenv("PENSTOCK_URL", "pulsar://broker.example:6650")
+    monkeypatch.delenv("PENSTOCK_ADMIN_URL", raising=False)
+    for words in (["admin", "topic", "ls"], ["top", "--once"], ["subscriptions"]):
+        assert cli.main(words) == 1
+        assert "-u http://HOST:8080" in capsys.readouterr().err
+    monkeypatch.setenv("PENSTOCK_ADMIN_URL", "http://127.0.0.1:1")
+    for words in (["admin", "topic", "ls"], ["top", "--once"], ["subscriptions"]):
+        assert cli.main(words) == 1
+        assert "cannot connect to 127.0.0.1 port 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["admin", "topic", "ls"], ["top"], ["subscriptions"], ["peek", "t"]])
+def test_the_options_of_commands_are_listed(words, capsys):
+    assert cli.main([*words, "-X", "help"]) == 0
+    assert "tls_ca" in capsys.readouterr().out

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = {"broker", "passwd", "token", "pub", "sub", "rr", "bench", "topic", "doctor", "completion"}
+COMMANDS = {
+    *("broker", "passwd", "token", "pub", "sub", "rr", "bench", "admin", "topic"),
+    *("top", "subscriptions", "peek", "sql", "replay", "doctor", "completion"),
+}
 
 
 def script(shell: str) -> str:
@@ -44,8 +47,9 @@ def offered(bash: Path, *words: str) -> set[str]:
 
 def test_bash_offers_commands_actions_and_choices(bash: Path) -> None:
     assert offered(bash, "") >= COMMANDS
-    assert offered(bash, "to") == {"token", "topic"}
+    assert offered(bash, "to") == {"token", "top", "topic"}
     assert offered(bash, "token", "") >= {"create-key", "create", "show"}
+    assert offered(bash, "admin", "subscription", "re") == {"reset"}
     assert offered(bash, "completion", "") == {"bash", "zsh", "fish"}
 
 

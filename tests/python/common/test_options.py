@@ -4,6 +4,7 @@ import datetime
 import functools
 import importlib
 import inspect
+import pydoc
 import typing
 
 import pytest
@@ -17,6 +18,23 @@ def test_each_option_has_a_default_that_parses():
             assert option.doc, (scope, name)
             if option.default is not None:
                 assert option.parse(option.default) == option.default, (scope, name)
+
+
+def test_help_shows_the_texts_of_the_options():
+    for row in protocols.PROTOCOLS.values():
+        for scope, reference in row.keywords.items():
+            module, _, name = reference.partition(":")
+            shown = pydoc.render_doc(getattr(importlib.import_module(module), name), renderer=pydoc.plaintext)
+            assert "typing.Annotated" not in shown
+            for option, value in row.tables[scope].items():
+                assert f"{option}: {value.doc}" in shown
+    shown = pydoc.render_doc(broker.BrokerOptions, renderer=pydoc.plaintext)
+    assert "http_port: " in shown
+    assert "Annotated" not in shown
+    # Secrets have no default that could be shown.
+    assert "password: Password for basic authentication.\n" in pydoc.render_doc(
+        pulsar.PulsarClientOptions, renderer=pydoc.plaintext
+    )
 
 
 def test_each_word_of_an_option_stands_for_itself():

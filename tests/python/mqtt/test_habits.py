@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
+import threading
+import time
 import uuid
 from typing import Any
 from urllib.parse import urlsplit
@@ -264,6 +268,28 @@ def test_requests_that_are_refused(
 
 def test_requests_are_mqtts_alone(topic: str) -> None:
     assert "not a URL of MQTT" in run("rr", "pulsar://127.0.0.1:1", topic, "-m", "x", status=1)
+
+
+def silent_after_subscribe(server: socket.socket) -> None:
+    """A broker of MQTT 5 that answers CONNECT and SUBSCRIBE, and nothing else."""
+    connection, _ = server.accept()
+    with connection, contextlib.suppress(OSError):
+        while packet := connection.recv(65536):
+            if packet[0] >> 4 == 1:
+                connection.sendall(b"\x20\x03\0\0\0")
+            elif packet[0] >> 4 == 8:
+                # The length of these packets has one byte.
+                connection.sendall(b"\x90\x04" + packet[2:4] + b"\0\1")
+
+
+def test_a_request_that_is_not_acknowledged_ends_with_the_time(topic: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=silent_after_subscribe, args=(server,), daemon=True).start()
+        port = str(server.getsockname()[1])
+        started = time.monotonic()
+        run("rr", "-h", "127.0.0.1", "-p", port, "-t", topic, "-m", "x", "-W", "1", status=27)
+        # Then it ends its subscription, which is not answered, either.
+        assert time.monotonic() - started < 55
 
 
 def test_a_broker_that_goes_while_a_response_is_awaited(place: list[str], topic: str) -> None:

@@ -458,8 +458,6 @@ def test_what_the_protocol_cannot_is_refused_with_what_can(
     assert answer.startswith("penstock: unsupported")
     for text in (*said, "webapi.htm"):
         assert text in answer
-    answer = refused("topic", *words, "-u", url, "--admin", "http://127.0.0.1:1", status=1)
-    assert "--admin is for Pulsar" in answer
 
 
 def test_topics_of_a_store(tmp_path: Path) -> None:

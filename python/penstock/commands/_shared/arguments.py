@@ -54,7 +54,14 @@ class _Formatter(argparse.HelpFormatter):
 
 
 def described(
-    commands: Commands, name: str, text: str, examples: Sequence[str], epilog: str, *, help: bool = True
+    commands: Commands,
+    name: str,
+    text: str,
+    examples: Sequence[str],
+    epilog: str,
+    *,
+    help: bool = True,
+    aliases: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
     """Adds a command.
 
@@ -65,6 +72,7 @@ def described(
         examples: command lines at the end of its help.
         epilog: the text behind them.
         help: whether it has argparse's ``-h``; otherwise :func:`help_flags` or a flag of its own.
+        aliases: other names of it.
     """
     shown = ["\n".join(["examples:", *(f"  {line}" for line in examples)])] if examples else []
     command = commands.add_parser(
@@ -74,6 +82,7 @@ def described(
         epilog="\n\n".join([*shown, epilog]),
         formatter_class=_Formatter,
         add_help=help,
+        aliases=aliases,
     )
     # For errors that show only when everything is parsed.
     command.set_defaults(parser=command)
@@ -182,11 +191,13 @@ def source(
     lines: Sequence[str] | None = (),
     stdin: Sequence[str] = (),
     null: Sequence[str] | None = (),
+    frame: bool = True,
 ) -> None:
     """The flags that say what to publish, of which only one may be given.
 
     Args:
         command: the parser of ``penstock pub``.
+        frame: whether there is ``--frame``.
         lines, stdin, null: further names of ``-l``, ``-s`` and ``-n``; ``None`` leaves ``-l`` or ``-n`` out.
     """
     add = command.add_mutually_exclusive_group().add_argument
@@ -197,6 +208,14 @@ def source(
     else:
         add("-l", "--lines", *lines, action="store_true", help="publish each line of standard input")
     add("-s", "--stdin", *stdin, action="store_true", help="publish all of standard input as one message")
+    if frame:
+        add(
+            "--frame",
+            metavar="FILE",
+            help="publish each row of a file (.parquet, .arrow, .feather, .csv): the column value is the"
+            " payload, and key, properties, event_time ... are what they say; without it rows are sent as"
+            " JSON; needs pyarrow",
+        )
     if null is None:
         command.set_defaults(null=False)
     else:
@@ -209,7 +228,8 @@ def repeat(command: argparse.ArgumentParser, *names: str) -> None:
 
 
 def keys(command: argparse.ArgumentParser, text: str) -> None:
-    """``-k`` and ``-K``."""
+    """``-k``, ``-K`` and ``--key-column``."""
+    command.add_argument("--key-column", metavar="NAME", help="with --frame, the column of the keys")
     command.add_argument("-k", "--key", help=text)
     command.add_argument(
         "-K", "--key-separator", metavar="SEP", help="with -l, the text before SEP is the key of the line"
@@ -231,6 +251,18 @@ def properties(command: argparse.ArgumentParser) -> None:
 def quiet(command: argparse.ArgumentParser, *names: str) -> None:
     """The flag that silences ``penstock pub``."""
     command.add_argument(*names, action="store_true", help="print neither progress nor a summary")
+
+
+def parquet(command: argparse.ArgumentParser) -> None:
+    """``--parquet`` and ``--decode``."""
+    add = command.add_argument
+    add(
+        "--parquet",
+        metavar="FILE",
+        help="write what the topics have now into a file, from -o on, the beginning by default, at most -C"
+        " messages; no subscription or group is used; needs pyarrow",
+    )
+    add("--decode", action="store_true", help="with --parquet, values are those of the schema of the topics")
 
 
 def limits(

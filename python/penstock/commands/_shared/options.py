@@ -8,6 +8,8 @@ from penstock.errors import InvalidArgument
 
 _PREFIXES = frozenset({"tubemq"})
 """Protocols whose topics have a prefix in the store of the embedded broker. MQTT has no topics there."""
+FORMS = ("text", "json", "hex")
+"""Forms in which payloads are shown for people."""
 
 
 def pairs(given: list[str], what: str) -> dict[str, str]:
@@ -42,6 +44,11 @@ def protocol_of_topic(name: str) -> str | None:
     return protocol if colon and protocol in _PREFIXES else None
 
 
+def is_web(url: str | None) -> bool:
+    """Whether a URL is one of a web service."""
+    return bool(url) and str(url).startswith(("http:", "https:"))
+
+
 def seconds(text: str) -> float:
     """The value of ``-W``.
 
@@ -54,3 +61,33 @@ def seconds(text: str) -> float:
         return parse.seconds(text) or 0.0
     except ValueError as error:
         raise InvalidArgument(f"-W: {error}") from None
+
+
+def moment(flag: str, text: str) -> int:
+    """A time in milliseconds since 1970: given as such, as ISO 8601 with a zone, or as a duration back.
+
+    Raises:
+        InvalidArgument: the text is something else.
+    """
+    import datetime
+    import time
+
+    from penstock import parse
+
+    # A number alone is a time, and a duration has its unit.
+    if text.isdecimal():
+        return int(text)
+    try:
+        return max(round((time.time() - parse.duration(text.removeprefix("-"))) * 1000), 0)
+    except ValueError:
+        pass
+    try:
+        given = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        given = None
+    if given is None or given.tzinfo is None:
+        raise InvalidArgument(
+            f"{flag} takes a time with its zone, such as 2026-11-21T12:00:00Z, milliseconds since 1970, or a"
+            f" duration back, such as 2h, not {text!r}"
+        )
+    return parse.epoch_ms(given)

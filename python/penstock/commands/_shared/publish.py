@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock import blocking
-from penstock.errors import QueueFull
+from penstock.errors import MemoryLimit, QueueFull
 from penstock.progress import Progress
 
 
@@ -56,9 +56,9 @@ def publish(
 
 
 def _push(producer: Any, message: tuple[Any, ...], fields: dict[str, Any]) -> None:
-    """Sends without waiting for the answer; a full window is flushed first."""
+    """Sends without waiting for the answer; a full window, and full memory, are flushed first."""
     try:
         producer.send_nowait(*message, **fields)
-    except QueueFull:
+    except (QueueFull, MemoryLimit):
         producer.flush()
         producer.send_nowait(*message, **fields)

@@ -25,17 +25,23 @@ class Limits:
 
     def __init__(self, given: argparse.Namespace) -> None:
         self._left = None if given.count is None else max(given.count, 0)
-        self._seconds = None if given.timeout is None else seconds(given.timeout)
+        self.seconds = None if given.timeout is None else seconds(given.timeout)
+        """The time of ``-W``."""
         self._deadline: float | None = None
 
     def start(self) -> None:
         """Starts the clock of ``-W``."""
-        self._deadline = None if self._seconds is None else time.monotonic() + self._seconds
+        self._deadline = None if self.seconds is None else time.monotonic() + self.seconds
 
     @property
     def reached(self) -> bool:
         """Whether ``-C`` messages have been printed."""
         return self._left == 0
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until the time of ``-W`` is over; ``None`` without it."""
+        return None if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
 
     @property
     def expired(self) -> bool:
@@ -49,7 +55,7 @@ class Limits:
 
     def receive(self, consumer: Any, longest: float | None = None) -> Any:
         """The next message, or ``None`` when ``-W`` or ``longest`` seconds ended the wait."""
-        wait = None if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
+        wait = self.left
         if longest is not None:
             wait = longest if wait is None else min(wait, longest)
         try:

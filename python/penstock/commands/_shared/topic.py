@@ -6,11 +6,12 @@ import argparse
 import contextlib
 import json
 from collections.abc import Callable, Generator
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from penstock import protocols
 from penstock.broker import Broker
 
+from .display import figures
 from .options import protocol_of_topic
 
 
@@ -69,17 +70,8 @@ def _act(given: argparse.Namespace, place: Place) -> int:
         if given.json:
             print(json.dumps(stats, default=str))
         else:
-            _show(stats)
+            figures(stats)
     return 0
-
-
-def _show(value: dict[str, Any], indent: str = "") -> None:
-    for name, inner in value.items():
-        if isinstance(inner, dict):
-            print(f"{indent}{name}:")
-            _show(cast("dict[str, Any]", inner), indent + "  ")
-        else:
-            print(f"{indent}{name}: {inner}")
 
 
 @contextlib.contextmanager

@@ -172,7 +172,7 @@ def rr(command: argparse.ArgumentParser) -> None:
         metavar="TOPIC",
         help="topic on which the response comes (default: one of its own)",
     )
-    arguments.source(command, lines=None, stdin=["--stdin-file"], null=["--null-message"])
+    arguments.source(command, lines=None, stdin=["--stdin-file"], null=["--null-message"], frame=False)
     add("-q", "--qos", type=int, choices=(0, 1, 2), help="quality of service, both ways (default: 0)")
     add("-r", "--retain", action="store_true", help="let the broker retain the request")
     add("-W", "--timeout", metavar="SECONDS", help="exit after this time without a response, with status 27")

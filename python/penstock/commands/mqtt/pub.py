@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from penstock.commands._shared import files
 from penstock.commands._shared.inputs import one_topic, payloads
 from penstock.commands._shared.options import scopes
 from penstock.commands._shared.publish import publish
+from penstock.errors import InvalidArgument
 
 from . import arguments
 
@@ -21,6 +23,12 @@ def run(given: argparse.Namespace) -> int:
     if given.retain:
         options["producer"]["retain"] = True
     fields = arguments.properties(given, "publish")
+    if given.frame is not None:
+        if fields:
+            raise InvalidArgument(
+                "-D and --frame exclude each other: a column properties has those of each row"
+            )
+        return files.send(given, topic, {**options["client"], **options["producer"]}, ("properties",))
 
     def to_json(_: Any, reason: Any) -> dict[str, Any]:
         return {"topic": topic, "reason": reason.name, "code": int(reason)}

@@ -8,11 +8,14 @@ import uuid
 from penstock.commands._shared.inputs import one_topic, payloads
 from penstock.commands._shared.options import scopes
 from penstock.commands._shared.subscribe import TIMED_OUT, Limits, printer
-from penstock.errors import InvalidArgument, Unsupported
+from penstock.errors import InvalidArgument, Timeout, Unsupported
 from penstock.mqtt import blocking
 
 from . import arguments
 from .format import compile_format, to_json
+
+_CLOSING = 10.0
+"""Seconds that a broker has at least to answer, when the command ends as well."""
 
 
 def run(given: argparse.Namespace) -> int:
@@ -41,17 +44,26 @@ def run(given: argparse.Namespace) -> int:
     text = given.format if given.format is not None else "%t %p" if given.verbose else "%p"
     show = printer(given, to_json, lambda: compile_format(text), b"" if given.no_newline else b"\n")
     limits = Limits(given)
-    with (
-        blocking.connect(given.url, **client_options) as client,
-        client.consumer(response, **options["consumer"]) as consumer,
-        client.producer(topic, **options["producer"]) as producer,
-    ):
-        limits.start()
-        producer.send(requests[0], response_topic=response, retain=given.retain, **fields)
-        while (message := limits.receive(consumer)) is not None:
-            consumer.ack(message)
-            # What the topic had retained from before is no response.
-            if not message.retain and (correlation is None or message.correlation_data == correlation):
-                show(message)
-                return 0
+    if limits.seconds is not None:
+        # A broker may be gone for good: closing waits for its answers no longer than that, either.
+        client_options.setdefault("operation_timeout", max(limits.seconds, _CLOSING))
+    try:
+        with (
+            blocking.connect(given.url, **client_options) as client,
+            client.consumer(response, **options["consumer"]) as consumer,
+            client.producer(topic, **options["producer"]) as producer,
+        ):
+            limits.start()
+            producer.send_nowait(requests[0], response_topic=response, retain=given.retain, **fields)
+            producer.flush(limits.left)
+            while (message := limits.receive(consumer)) is not None:
+                consumer.ack(message)
+                # What the topic had retained from before is no response.
+                if not message.retain and (correlation is None or message.correlation_data == correlation):
+                    show(message)
+                    return 0
+    except Timeout:
+        # The broker has not answered the request, or not the end of the subscription.
+        if not limits.expired:
+            raise
     return TIMED_OUT

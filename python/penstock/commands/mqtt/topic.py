@@ -19,6 +19,4 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _broker(given: argparse.Namespace) -> contextlib.AbstractContextManager[shared.Place]:
-    if given.admin:
-        raise Unsupported("--admin is for Pulsar: give a pulsar:// URL with it, or none")
     raise Unsupported("MQTT cannot list topics: `penstock sub -t '#'` shows what is published")

@@ -17,11 +17,13 @@ FORMAT_HELP = (
 PUB_EXAMPLES = (
     "penstock pub pulsar://127.0.0.1:6650 orders -m 'a book' -k 42 -p source=till",
     "penstock pub -t orders -l -K : < orders.txt",
+    "penstock pub -t orders --frame orders.parquet --key-column id",
     "penstock pub -u pulsar+ssl://broker.example:6651 -X token=file:till.token -t orders -f order.json",
 )
 SUB_EXAMPLES = (
     "penstock sub pulsar://127.0.0.1:6650 orders -o earliest -e",
     "penstock sub -t orders -s billing -T shared --json",
+    "penstock sub -t orders --parquet orders.parquet -o 2h",
     "penstock sub -t orders -C 1 -W 5s -F '%i %k %s\\n'",
 )
 _PLACES = "URL and topic, in place of -u and -t"
@@ -73,4 +75,5 @@ def sub(command: argparse.ArgumentParser) -> None:
     add("-e", "--exit", action="store_true", help="exit at the current end of the topic")
     arguments.output(command, FORMAT_HELP, "print topic and key before the payload")
     add("--no-ack", action="store_true", help="do not acknowledge the messages")
+    arguments.parquet(command)
     arguments.refuse_mosquitto(command, "Pulsar", sub=True)

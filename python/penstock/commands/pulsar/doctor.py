@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import os
+import time
+from collections.abc import Callable, Iterator
 
 from penstock.commands._shared import doctor
+from penstock.commands._shared.options import is_web
+from penstock.commands._shared.web import Web
+from penstock.errors import Error
 from penstock.pulsar import blocking
 
+from .administration import Administration
+
+KEPT = "penstock-doctor"
+"""The topic that is used where none can be deleted."""
 _PORTS = {"pulsar": 6650, "pulsar+ssl": 6651, "http": 8080, "https": 8443}
 
 
@@ -23,9 +33,36 @@ def _examine(examination: doctor.Examination) -> None:
     if client is None:
         return
     with client:
-        topic = doctor.new_topic()
+        delete = _deletion(examination, client)
+        # One that stays is always the same.
+        topic = doctor.new_topic() if delete else KEPT
         if examination.step("topic", lambda: _create(client, topic)):
             examination.step("round trip", lambda: _round_trip(client, topic))
+            examination.step("clean up", lambda: _clean_up(topic, delete))
+
+
+def _deletion(examination: doctor.Examination, client: blocking.PulsarClient) -> Callable[[str], None] | None:
+    """A function that deletes a topic; ``None`` if there is no way to do it."""
+    if client.broker is not None:
+        return client.broker.delete_topic
+    web = next((url for url in (examination.url, os.environ.get("PENSTOCK_ADMIN_URL")) if is_web(url)), None)
+    if web is None:
+        return None
+    return Administration(Web(web, examination.wanted["client"])).rm
+
+
+def _clean_up(topic: str, delete: Callable[[str], None] | None) -> str:
+    if delete is None:
+        return (
+            f"{topic} stays, unless the broker deletes unused topics: Pulsar's protocol cannot delete it."
+            " With an http:// URL, or one in PENSTOCK_ADMIN_URL, it is deleted"
+        )
+    try:
+        delete(topic)
+    except Error as error:
+        # A client that may publish and read need not be allowed to delete.
+        return f"{topic} stays: {error.code}: {error}"
+    return f"{topic} has been deleted"
 
 
 def _handshake(client: blocking.PulsarClient) -> str:
@@ -39,9 +76,18 @@ def _create(client: blocking.PulsarClient, topic: str) -> str:
 
 
 def _round_trip(client: blocking.PulsarClient, topic: str) -> str:
-    payloads = [b"%d" % number for number in range(doctor.MESSAGES)]
-    with client.reader(topic, position="earliest") as reader, client.producer(topic) as producer:
-        took = doctor.round_trip(
-            payloads, producer.send, lambda: (reader.receive(timeout=10).data for _ in payloads)
-        )
+    mark = f"{time.time_ns():x}"
+    payloads = [f"{mark} {number}".encode() for number in range(doctor.MESSAGES)]
+    with client.reader(topic, position="latest") as reader, client.producer(topic) as producer:
+
+        def received() -> Iterator[bytes]:
+            left = len(payloads)
+            while left:
+                data = reader.receive(timeout=10).data
+                # Another doctor may use the topic, too.
+                if data.startswith(mark.encode()):
+                    left -= 1
+                    yield data
+
+        took = doctor.round_trip(payloads, producer.send, received)
     return f"{len(payloads)} messages sent and read back; send takes {took:.2f} ms (median)"

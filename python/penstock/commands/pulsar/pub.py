@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from penstock.commands._shared import files
 from penstock.commands._shared.inputs import keyed, one_topic
 from penstock.commands._shared.options import pairs, scopes
 from penstock.commands._shared.publish import publish
@@ -16,6 +17,9 @@ def run(given: argparse.Namespace) -> int:
     options = scopes(given.options, "pulsar")
     if given.compression:
         options["producer"]["compression"] = given.compression
+    if given.frame is not None:
+        roles = ("key", "properties", "event_time", "ordering_key")
+        return files.send(given, topic, {**options["client"], **options["producer"]}, roles)
     fields = {"properties": pairs(given.property, "properties") or None, "null_value": given.null}
     return publish(given, topic, options, keyed(given), fields, _to_json)
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from penstock.commands._shared import files
 from penstock.commands._shared import format as formats
 from penstock.commands._shared.options import scopes
 from penstock.commands._shared.subscribe import Limits, printer
+from penstock.errors import InvalidArgument
 from penstock.pulsar import blocking
 
+from .end import End
 from .format import compile_format, to_json
-
-if TYPE_CHECKING:
-    from penstock.pulsar import MessageId
+from .ids import start
 
 _POSITIONS = {"beginning": "earliest", "end": "latest"}
 _IDLE_AT_END = 2.0
@@ -23,6 +24,8 @@ _IDLE_AT_END = 2.0
 def run(given: argparse.Namespace) -> int:
     """Prints messages until the count, the time or the end of the topic is reached."""
     options = scopes(given.options, "pulsar")
+    if given.parquet is not None:
+        return _save(given, options)
     wanted: dict[str, Any] = options["consumer"]
     if given.type:
         wanted["type"] = given.type
@@ -37,7 +40,7 @@ def run(given: argparse.Namespace) -> int:
         else:
             consumer = client.reader(given.topic, **wanted)
         with consumer:
-            end = _End(consumer) if given.exit else None
+            end = End(consumer) if given.exit else None
             while not limits.reached and not (end and end.reached):
                 message = limits.receive(consumer, _IDLE_AT_END if end else None)
                 if message is None:
@@ -51,21 +54,8 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-class _End:
-    """The end of the topic at the time when the command began."""
-
-    def __init__(self, consumer: blocking.PulsarConsumer) -> None:
-        # A negative entry id means that the partition is empty.
-        self._open = {last.partition: last for last in consumer.last_message_ids() if last.entry >= 0}
-
-    @property
-    def reached(self) -> bool:
-        return not self._open
-
-    def seen(self, seen: MessageId) -> None:
-        last = self._open.get(seen.partition)
-        if last is None:
-            return
-        here, there = (seen.ledger, seen.entry), (last.ledger, last.entry)
-        if here > there or (here == there and seen.batch_index >= seen.batch_size - 1):
-            del self._open[seen.partition]
+def _save(given: argparse.Namespace, options: dict[str, dict[str, Any]]) -> int:
+    if given.subscription or given.type:
+        raise InvalidArgument("--parquet reads the topics without a subscription: leave -s and -T out")
+    begin = start("-o", given.position or "earliest")
+    return files.save(given, begin, {**options["client"], **options["consumer"]})

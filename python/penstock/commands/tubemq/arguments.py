@@ -89,6 +89,13 @@ def sub(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not acknowledge, so the group stays where it is; delivers one pack of each partition",
     )
+    command.add_argument(
+        "--parquet",
+        metavar="FILE",
+        help="write what the topics have now into a file, from -o on, the beginning by default, at most -C"
+        " messages; no group is used; needs pyarrow",
+    )
+    command.set_defaults(decode=False)
     arguments.refuse(
         command,
         ["--type"],
@@ -105,7 +112,7 @@ def _refuse_mqtt(command: argparse.ArgumentParser, *, sub: bool) -> None:
 
 def problem(given: argparse.Namespace) -> str | None:
     """Why the command cannot start with these arguments; ``None`` if it can."""
-    if given.command == "sub" and given.topic and not given.subscription:
+    if given.command == "sub" and given.topic and not given.subscription and given.parquet is None:
         return (
             "a consumer group is needed: -s GROUP; brokers keep its offsets, and its members share the topic"
         )

@@ -6,6 +6,7 @@ import argparse
 import datetime
 from typing import Any
 
+from penstock.commands._shared import files
 from penstock.commands._shared.inputs import keyed, one_topic
 from penstock.commands._shared.options import pairs, scopes
 from penstock.commands._shared.publish import publish
@@ -18,6 +19,9 @@ def run(given: argparse.Namespace) -> int:
     """Publishes and waits for all answers."""
     topic = one_topic(given)
     options = scopes(given.options, "tubemq")
+    if given.frame is not None:
+        roles = ("key", "properties", "event_time", "message_type")
+        return files.send(given, topic, {**options["client"], **options["producer"]}, roles)
     fields: dict[str, Any] = {"properties": pairs(given.property, "properties") or None}
     if given.message_type is not None:
         fields["message_type"] = given.message_type

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from penstock.commands._shared import files
 from penstock.commands._shared import format as formats
 from penstock.commands._shared.options import scopes
 from penstock.commands._shared.subscribe import Limits, printer
@@ -12,6 +13,7 @@ from penstock.errors import InvalidArgument
 from penstock.tubemq import Position, blocking
 
 from .format import compile_format, to_json
+from .peek import start
 
 if TYPE_CHECKING:
     from penstock.tubemq import PartitionState, TubeMqMessage
@@ -24,6 +26,8 @@ _LOOK = 0.05
 def run(given: argparse.Namespace) -> int:
     """Prints messages until the count, the time or the end of this member's partitions is reached."""
     options = scopes(given.options, "tubemq")
+    if given.parquet is not None:
+        return _save(given, options)
     wanted: dict[str, Any] = options["consumer"]
     if given.message_type:
         wanted["filters"] = given.message_type
@@ -61,6 +65,13 @@ def run(given: argparse.Namespace) -> int:
                 consumer.ack(message)
             limits.count()
     return 0
+
+
+def _save(given: argparse.Namespace, options: dict[str, dict[str, Any]]) -> int:
+    if given.subscription or given.message_type:
+        raise InvalidArgument("--parquet reads the topics without a group: leave -s and -T out")
+    begin = start(given.topic, given.position or "first")
+    return files.save(given, begin, {**options["client"], **options["consumer"]})
 
 
 def _position(text: str) -> Any:

@@ -24,8 +24,6 @@ def run(given: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _broker(given: argparse.Namespace) -> Generator[shared.Place, None, None]:
-    if given.admin:
-        raise Unsupported(f"--admin is for Pulsar; {_WEB_API}")
     if given.action != "stats":
         # Before connecting, which could fail for another reason.
         _refuse(given)

@@ -1,0 +1,114 @@
+"""Output for people: messages with their payload as text, JSON or hex; figures."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import datetime
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+_WIDTH = 16
+"""Bytes in a line of hex."""
+
+
+def printer(given: argparse.Namespace, to_json: Callable[[Any], dict[str, Any]]) -> Callable[[Any], None]:
+    """A function that prints a message: with ``--json`` as a line of JSON, otherwise for people.
+
+    Args:
+        given: the parsed arguments.
+        to_json: the message as ``--json`` prints it.
+    """
+
+    def show(message: Any) -> None:
+        said = to_json(message)
+        if given.json:
+            print(json.dumps(said), flush=True)
+            return
+        print(_head(said))
+        value = getattr(message, "value", None) if given.form == "json" else None
+        print(payload(given.form, message.data, value), flush=True)
+
+    return show
+
+
+def _head(said: dict[str, Any]) -> str:
+    words = [f"--- {said['id']}", time(said.get("publish_time"))]
+    # Values are quoted: they are a stranger's, and a terminal takes some characters for commands.
+    if said.get("key") is not None:
+        words.append(f"key={said['key']!r}")
+    if said.get("event_time") is not None:
+        words.append(f"event={time(said['event_time'])}")
+    words += [f"{name!r}={value!r}" for name, value in said.get("properties", {}).items()]
+    return "  ".join(word for word in words if word)
+
+
+def time(ms: int | None) -> str:
+    """Milliseconds since 1970 as ISO 8601; as a number if no calendar has the time."""
+    if ms is None:
+        return ""
+    try:
+        moment = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def payload(form: str, data: bytes, value: Any = None) -> str:
+    """A payload as text.
+
+    Args:
+        form: ``text`` shows bytes that are no text as hex, as ``json`` does with what is no JSON, or as text.
+        data: the payload.
+        value: the value that it stands for, if a schema is known.
+    """
+    if form == "json":
+        if value is not None and not isinstance(value, bytes):
+            return json.dumps(value, indent=2, ensure_ascii=False, default=_as_json)
+        try:
+            return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+        except (ValueError, RecursionError):
+            form = "text"
+    if form == "text":
+        try:
+            return "".join(
+                one if one.isprintable() or one in "\n\t" else _escaped(one) for one in data.decode()
+            )
+        except UnicodeDecodeError:
+            pass
+    return "\n".join(_hex_line(at, data[at : at + _WIDTH]) for at in range(0, len(data), _WIDTH))
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _hex_line(at: int, part: bytes) -> str:
+    text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
+    return f"{at:08x}  {part.hex(' '):<{_WIDTH * 3}} {text}"
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value)
+
+
+def figures(value: Any, indent: str = "") -> None:
+    """Prints an object of JSON for people: a line for each value, and what is in it indented."""
+    items: list[tuple[str, Any]] = (
+        list(cast("dict[str, Any]", value).items())
+        if isinstance(value, dict)
+        else [(str(at), one) for at, one in enumerate(cast("list[Any]", value))]
+    )
+    for name, inner in items:
+        if isinstance(inner, dict | list) and inner:
+            print(f"{indent}{name}:")
+            figures(inner, indent + "  ")
+        else:
+            print(f"{indent}{name}: {_plain(cast('Any', inner))}")
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) and value.isprintable() else json.dumps(value)

@@ -1,0 +1,184 @@
+"""Arguments of ``penstock admin``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.commands._shared.arguments import debug, described
+from penstock.commands._shared.options import FORMS
+
+if TYPE_CHECKING:
+    from penstock.commands._shared.arguments import Commands
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+EXAMPLES = {
+    "topic": (
+        "penstock admin topic create orders -p 4",
+        "penstock admin topic internal-stats orders -u https://broker.example:8443 -X token=file:till.token",
+        "penstock admin topic rm orders --force",
+    ),
+    "subscription": (
+        "penstock admin subscription create orders billing --position earliest",
+        "penstock admin subscription reset orders billing --time 2h",
+        "penstock admin subscription peek orders-partition-0 billing -n 3 --json",
+    ),
+    "schema": (
+        "penstock admin schema show orders",
+        "penstock admin schema put orders --type AVRO --definition order.avsc",
+    ),
+    "namespace": ("penstock admin namespace ls public",),
+    "tenant": ("penstock admin tenant ls",),
+    "cluster": ("penstock admin cluster ls -u http://broker.example:8080 --json",),
+}
+Add = Callable[..., object]
+
+
+def admin(command: argparse.ArgumentParser, epilog: str) -> None:
+    """Adds the arguments of ``penstock admin``."""
+    nouns = command.add_subparsers(dest="noun", metavar="NOUN", required=True)
+    for noun, text, verbs_of in (
+        ("topic", "create, inspect and delete topics", _topic),
+        ("subscription", "create, move and delete subscriptions", _subscription),
+        ("schema", "show, add and delete schemas", _schema),
+        ("namespace", "list namespaces", _namespace),
+        ("tenant", "list tenants", _tenant),
+        ("cluster", "list clusters", _cluster),
+    ):
+        under = described(nouns, noun, text, EXAMPLES[noun], epilog)
+        under.set_defaults(noun=noun)
+        verbs = under.add_subparsers(dest="verb", metavar="VERB", required=True)
+        verbs_of(verbs, epilog)
+
+
+def _verb(verbs: Commands, epilog: str, name: str, text: str, *aliases: str) -> Add:
+    """Adds a verb; gives the function that adds its arguments."""
+    verb = described(verbs, name, text, (), epilog, aliases=aliases)
+    verb.set_defaults(verb=name)
+    connection(verb)
+    verb.add_argument("--json", action="store_true", help="print JSON")
+    return verb.add_argument
+
+
+def connection(command: argparse.ArgumentParser) -> None:
+    """``-u``, ``-X`` and ``-d`` for a web service."""
+    # One of another protocol is refused then: the web service of this machine is not meant.
+    default = os.environ.get("PENSTOCK_ADMIN_URL") or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
+    command.add_argument(
+        "-u",
+        "--url",
+        default=default,
+        help=f"URL of the web service (default: PENSTOCK_ADMIN_URL, PENSTOCK_URL or {DEFAULT_URL})",
+    )
+    command.add_argument(
+        "-X",
+        dest="options",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="set an option of a Pulsar client, such as token=file:token.txt or tls_ca=ca.pem; repeatable;"
+        " -X help lists them",
+    )
+    debug(command)
+
+
+def _topic(verbs: Commands, epilog: str) -> None:
+    add = _verb(verbs, epilog, "ls", "list the topics of a namespace", "list")
+    add("namespace", nargs="?", default="public/default", help="namespace (default: public/default)")
+    add("--non-persistent", action="store_true", help="list those that keep no messages")
+    add = _verb(verbs, epilog, "create", "create a topic")
+    add("topic", help="name of the topic")
+    add("-p", "--partitions", type=int, default=0, help="partitions; 0 makes a plain topic (default)")
+    add = _verb(verbs, epilog, "grow", "add partitions to a partitioned topic")
+    add("topic", help="name of the topic")
+    add("-p", "--partitions", type=int, required=True, help="partitions that it has then")
+    add = _verb(verbs, epilog, "rm", "delete a topic and its messages", "delete")
+    add("topic", help="name of the topic")
+    _force(add, "disconnect its producers and consumers; without it, a topic in use is not deleted")
+    for name, text in (
+        ("stats", "show the figures of a topic and of its subscriptions"),
+        ("internal-stats", "show how a topic is stored"),
+        ("terminate", "end a topic for good: it takes no more messages"),
+    ):
+        _verb(verbs, epilog, name, text)("topic", help="name of the topic")
+
+
+def _force(add: Add, text: str) -> None:
+    add("--force", action="store_true", help=text)
+
+
+def _subscription(verbs: Commands, epilog: str) -> None:
+    _verb(verbs, epilog, "ls", "list the subscriptions of a topic", "list")("topic", help="name of the topic")
+
+    def verb(name: str, text: str, *aliases: str) -> Add:
+        add = _verb(verbs, epilog, name, text, *aliases)
+        add("topic", help="name of the topic")
+        add("subscription", help="name of the subscription")
+        return add
+
+    add = verb("create", "create a subscription")
+    add(
+        "--position",
+        default="latest",
+        metavar="WHERE",
+        help="where it begins: earliest, latest (default) or a message id",
+    )
+    add = verb("rm", "delete a subscription", "delete")
+    _force(add, "disconnect its consumers; without it, a subscription in use is not deleted")
+    add = verb("skip", "skip the next messages of a subscription; a batch counts as one")
+    add("-n", "--count", type=int, required=True, metavar="N", help="messages or batches to skip")
+    verb("clear", "skip all messages of a subscription")
+    add = verb("reset", "move a subscription to another position")
+    where: Add = add
+    where("--position", metavar="WHERE", help="earliest, latest, or the id of the message that is next")
+    where("--after", metavar="ID", help="the id of the message behind which it goes on")
+    where(
+        "--time",
+        metavar="WHEN",
+        help="a time: ISO 8601 with a zone, milliseconds since 1970, or a duration back such as 2h",
+    )
+    add = _verb(verbs, epilog, "expire", "skip the messages of a subscription that are older")
+    add("topic", help="name of the topic")
+    add("subscription", nargs="?", help="name of the subscription (default: all)")
+    add("--older-than", required=True, metavar="DURATION", help="age, such as 30m or 2d")
+    add = verb("peek", "show messages that a subscription has not acknowledged, without consuming them")
+    add("-n", "--count", type=int, default=1, metavar="N", help="messages or batches of each partition")
+    add("--as", dest="form", choices=FORMS, default="text", help="how to show payloads")
+
+
+def _schema(verbs: Commands, epilog: str) -> None:
+    def verb(name: str, text: str, *aliases: str) -> Add:
+        add = _verb(verbs, epilog, name, text, *aliases)
+        add("topic", help="name of the topic")
+        return add
+
+    verb("ls", "list all versions of the schema of a topic", "list")
+    add = verb("show", "show the schema of a topic")
+    add("--version", type=int, dest="schema_version", metavar="N", help="version (default: the newest)")
+    add = verb("put", "add a schema to a topic")
+    add("--type", required=True, metavar="TYPE", help="type, such as AVRO, JSON or STRING")
+    add("--definition", metavar="FILE", help="file with the definition; types that need none have none")
+    add(
+        "-p",
+        "--property",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a property of the schema; repeatable",
+    )
+    verb("rm", "delete all versions of the schema of a topic", "delete")
+
+
+def _namespace(verbs: Commands, epilog: str) -> None:
+    add = _verb(verbs, epilog, "ls", "list the namespaces of a tenant", "list")
+    add("tenant", nargs="?", default="public", help="tenant (default: public)")
+
+
+def _tenant(verbs: Commands, epilog: str) -> None:
+    _verb(verbs, epilog, "ls", "list the tenants", "list")
+
+
+def _cluster(verbs: Commands, epilog: str) -> None:
+    _verb(verbs, epilog, "ls", "list the clusters", "list")

@@ -1,0 +1,354 @@
+"""``penstock subscriptions``, ``peek`` and ``replay`` with the embedded broker and with a real Pulsar."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock import blocking, errors
+from penstock.commands.pulsar import replay as replaying
+from penstock.commands.pulsar.end import End
+
+from support.commands import Commands
+from support.pulsar.harness import PulsarService
+
+
+@pytest.fixture
+def command(service: PulsarService) -> Commands:
+    return Commands(service.url)
+
+
+def send(service: PulsarService, topic: str, *payloads: bytes, **options: Any) -> list[str]:
+    with blocking.connect(service.url) as client, client.producer(topic, **options) as producer:
+        return [str(id) for id in producer.send_many(list(payloads))]
+
+
+def read(service: PulsarService, topic: str, **options: Any) -> list[Any]:
+    found: list[Any] = []
+    with (
+        blocking.connect(service.url) as client,
+        client.reader(topic, position="earliest", **options) as reader,
+    ):
+        while reader.has_message_available():
+            found.append(reader.receive(timeout=10))
+    return found
+
+
+def subscriptions_of(service: PulsarService, topic: str) -> list[str]:
+    return Commands(service.admin, "admin").json("subscription", "ls", topic)
+
+
+# ---- subscriptions
+
+
+def test_subscriptions_with_their_backlogs(service: PulsarService) -> None:
+    listed = Commands(service.admin, "subscriptions")
+    plain, parts = service.topic(), service.topic(partitions=3)
+    with blocking.connect(service.url) as client:
+        with client.consumer(plain, "one"), client.consumer(parts, "two", type="shared"):
+            send(service, plain, b"1", b"2", batching=False)
+            send(service, parts, b"1", b"2", b"3", b"4", batching=False)
+            found = {row["topic"]: row for row in listed.json(plain, parts)}
+    assert found[plain] | {"unacknowledged": 0} == {
+        "topic": plain,
+        "subscription": "one",
+        "type": "Exclusive",
+        "backlog": 2,
+        "unacknowledged": 0,
+        "consumers": 1,
+    }
+    row = found[parts]
+    assert (row["subscription"], row["type"], row["backlog"]) == ("two", "Shared", 4)
+    every = {row["topic"] for row in listed.json()}
+    # One name for all partitions.
+    assert {plain, parts} <= every
+    assert not any("-partition-" in topic for topic in every)
+    text = listed(plain)
+    assert text.splitlines()[0].split() == [
+        *("topic", "subscription", "type", "backlog", "unacknowledged", "consumers")
+    ]
+    assert "topic_not_found" in listed.refused(service.topic())
+    assert "use the web service" in Commands(service.url, "subscriptions").refused(plain)
+
+
+# ---- peek
+
+
+def test_messages_are_looked_at_and_stay(command: Commands, service: PulsarService) -> None:
+    topic = service.topic()
+    with (
+        blocking.connect(service.url) as client,
+        client.consumer(topic, "s", position="earliest") as consumer,
+    ):
+        send(service, topic, *(b"%d" % number for number in range(5)), batching=False)
+        shown = command.lines("peek", topic)
+        assert [line["payload"] for line in shown] == list("01234")
+        assert [line["payload"] for line in command.lines("peek", topic, "-n", "2")] == ["0", "1"]
+        # With the message of the id, and the id with colons or as `sub` prints it.
+        for id in (shown[3]["id"], shown[3]["id"].strip("()").replace(",", ":")):
+            assert [line["payload"] for line in command.lines("peek", topic, "-o", id)] == ["3", "4"]
+        at = str(shown[2]["publish_time"])
+        assert command.lines("peek", topic, "-o", at)[-1]["payload"] == "4"
+        assert len(command.lines("peek", topic, "-o", "1h")) == 5
+        assert command.lines("peek", topic, "-o", "2099-01-01T00:00:00Z") == []
+        assert command.lines("peek", topic, "-o", "latest") == []
+        assert subscriptions_of(service, topic) == ["s"]
+        assert consumer.receive(timeout=10).data == b"0"
+    # Received, but not acknowledged.
+    shown = Commands(service.admin).lines("peek", topic, "-s", "s", "-n", "3")
+    assert [line["payload"] for line in shown] == ["0", "1", "2"]
+    assert "exclude each other" in Commands(service.admin).refused("peek", topic, "-s", "s", "-o", "1h")
+    assert "use the web service" in command.refused("peek", topic, "-s", "s")
+
+
+def test_messages_of_all_partitions_are_looked_at(command: Commands, service: PulsarService) -> None:
+    topic = service.topic(partitions=3)
+    # One of the partitions is empty.
+    send(service, f"{topic}-partition-0", b"a", b"b")
+    send(service, f"{topic}-partition-2", b"c", batching=False)
+    shown = command.lines("peek", topic)
+    assert sorted(line["payload"] for line in shown) == ["a", "b", "c"]
+
+
+def test_values_of_records_are_shown_as_json(command: Commands, service: PulsarService) -> None:
+    @dataclass
+    class Order:
+        name: str
+        size: int
+
+    from penstock.pulsar import Schema
+
+    topic = service.topic()
+    with blocking.connect(service.url) as client:
+        with client.producer(topic, schema=Schema.avro(Order)) as producer:
+            producer.send(Order("a", 3))
+    assert '{\n  "name": "a",\n  "size": 3\n}\n' in command("peek", topic, "--as", "json")
+    assert "\n\\x02a\\x06\n" in command("peek", topic)
+
+
+@pytest.mark.parametrize("where", ["nonsense", "12:x", "2026-01-01T00:00:00", "(1,2)"])
+def test_a_bad_position_is_refused(command: Commands, service: PulsarService, where: str) -> None:
+    assert "penstock: invalid_argument" in command.refused("peek", service.topic(), "-o", where)
+    assert "penstock: invalid_argument" in command.refused("replay", "a", "b", "--from", where)
+
+
+# ---- replay
+
+
+def test_all_of_a_message_is_replayed(command: Commands, service: PulsarService) -> None:
+    source, target = service.topic(), service.topic()
+    with blocking.connect(service.url) as client:
+        with client.producer(source) as producer:
+            producer.send(
+                b"one", "k", ordering_key=b"\0o", properties={"a": "b"}, event_time=1_700_000_000_000
+            )
+            producer.send(b"\xff", "ü")
+            producer.send(b"", "k", null_value=True)
+            producer.send(b"")
+            frame = pa.table({"value": [b"row"], "key": pa.array([b"\xff\0"], pa.binary())})
+            producer.send_frame(frame, value="value", key="key")
+    said = command.json("replay", source, target)
+    assert (said["messages"], said["complete"]) == (5, True)
+
+    def fields(message: Any) -> tuple[Any, ...]:
+        return (
+            *(message.data, message.key, message.key_bytes, message.ordering_key),
+            *(message.properties, message.event_time, message.is_null),
+        )
+
+    before, after = read(service, source), read(service, target)
+    assert [fields(message) for message in after] == [fields(message) for message in before]
+    assert fields(after[0])[0] == b"one"
+    assert after[4].key_bytes == b"\xff\0"
+    assert subscriptions_of(service, source) == []
+
+
+def test_schemas_are_replayed_version_by_version(command: Commands, service: PulsarService) -> None:
+    from penstock.pulsar import Schema
+
+    source, target = service.topic(), service.topic()
+    field: dict[str, Any] = {"name": "a", "type": "int"}
+    record: dict[str, Any] = {"type": "record", "name": "R", "fields": [field]}
+    more = {**record, "fields": [field, {"name": "b", "type": "int", "default": 7}]}
+    with blocking.connect(service.url) as client:
+        for definition, value in ((record, {"a": 1}), (more, {"a": 2, "b": 3}), (record, {"a": 4})):
+            with client.producer(source, schema=Schema.avro(definition)) as producer:
+                producer.send(value)
+        with client.producer(source, schema=Schema.avro(record)) as producer:
+            producer.send(None, null_value=True)
+    command("replay", source, target, "-q")
+    *found, tombstone = read(service, target, schema="auto")
+    assert [message.value for message in found] == [{"a": 1}, {"a": 2, "b": 3}, {"a": 4}]
+    assert tombstone.is_null
+    plain = service.topic()
+    command("replay", source, plain, "-q", "--no-schema")
+    assert [message.schema_version for message in read(service, plain)] == [None] * 4
+
+
+def test_a_part_is_replayed(command: Commands, service: PulsarService) -> None:
+    source = service.topic()
+    send(service, source, *(b"%d" % number for number in range(3)), batching=False)
+    time.sleep(0.05)
+    between = str(int(time.time() * 1000))
+    time.sleep(0.05)
+    ids = send(service, source, *(b"%d" % number for number in range(3, 6)), batching=False)
+
+    def replayed(*words: str) -> list[bytes]:
+        target = service.topic()
+        command("replay", source, target, "-q", *words)
+        return [message.data for message in read(service, target)]
+
+    assert replayed("--from", between) == [b"3", b"4", b"5"]
+    assert replayed("--until", between) == [b"0", b"1", b"2"]
+    assert replayed("--from", ids[1]) == [b"4", b"5"]
+    assert replayed("--after", ids[1].strip("()").replace(",", ":")) == [b"5"]
+    assert replayed("-n", "2") == [b"0", b"1"]
+    assert replayed("--from", between, "-n", "1") == [b"3"]
+    assert replayed("--from", "latest") == []
+    assert replayed("--from", "2099-01-01T00:00:00Z") == []
+
+
+def test_a_replay_that_stopped_goes_on_where_it_was(command: Commands, service: PulsarService) -> None:
+    source, target = service.topic(partitions=3), service.topic(partitions=2)
+    with blocking.connect(service.url) as client, client.producer(source) as producer:
+        for number in range(40):
+            producer.send_nowait(b"%d" % number, f"k{number % 7}")
+        producer.flush()
+    _, told = command.run("replay", source, target, "-n", "15", "--until", "2099-01-01T00:00:00Z")
+    assert f" -u {service.url} --after " in told
+    assert told.endswith(" --until 4070908800000\n")
+    for _ in range(9):
+        *_, line = told.splitlines()
+        if not line.startswith("to go on: penstock "):
+            break
+        words = line.removeprefix("to go on: penstock ").split()
+        _, told = command.run(*words, "-n", "10")
+    assert "messages replayed" in told
+    by_key: dict[str, list[int]] = {}
+    for message in read(service, target):
+        by_key.setdefault(message.key, []).append(int(message.data))
+    # Each once, and those of a key in their order.
+    assert by_key == {f"k{key}": list(range(key, 40, 7)) for key in range(7)}
+
+
+def test_an_interrupted_replay_tells_how_to_go_on(
+    command: Commands, service: PulsarService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = service.topic(), service.topic()
+    send(service, source, *(b"%d" % number for number in range(30)), batching=False)
+    seen = End.seen
+
+    def interrupted(self: End, id: Any) -> None:
+        seen(self, id)
+        if id.entry == 12:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(End, "seen", interrupted)
+    _, told = command.run("replay", source, target, status=130)
+    monkeypatch.undo()
+    assert "12 messages replayed" in told
+    words = told.splitlines()[-1].removeprefix("to go on: penstock ").split()
+    command.run(*words)
+    assert [int(message.data) for message in read(service, target)] == list(range(30))
+
+
+def test_a_failed_replay_tells_how_to_go_on(
+    command: Commands, service: PulsarService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = service.topic(), service.topic()
+    send(service, source, *(b"%d" % number for number in range(10)), batching=False)
+    monkeypatch.setattr(replaying, "_CONFIRMED_EVERY", 4)
+    service_terminated = replaying._Replay._flush
+
+    def flush(self: Any, limit: float | None = None) -> None:
+        if self.count == 4:
+            raise errors.Disconnected("gone")
+        service_terminated(self, limit)
+
+    monkeypatch.setattr(replaying._Replay, "_flush", flush)
+    _, told = command.run("replay", source, target, status=1)
+    monkeypatch.undo()
+    assert "4 messages replayed" in told
+    (line,) = [line for line in told.splitlines() if line.startswith("to go on: ")]
+    monkeypatch.setattr(replaying, "_CONFIRMED_EVERY", 4)
+    monkeypatch.setattr(replaying._Replay, "_flush", flush)
+    words = ("-X", "token=secret", "--rate", "9999", "--no-schema")
+    _, told = command.run("replay", source, service.topic(), *words, status=1)
+    assert "to go on, with the same options of clients: " in told
+    assert "--rate 9999 --no-schema" in told
+    assert "secret" not in told
+    monkeypatch.undo()
+    command.run(*line.removeprefix("to go on: penstock ").split())
+    # What had no receipt is sent again.
+    assert [int(message.data) for message in read(service, target)] == [*range(8), *range(4, 10)]
+
+
+def test_large_messages_are_replayed_with_little_memory(command: Commands, service: PulsarService) -> None:
+    source, target = service.topic(), service.topic()
+    send(service, source, *(b"%d" % number * 100_000 for number in range(10)), batching=False)
+    command("replay", source, target, "-q", "-X", "memory_limit=250kB")
+    assert [message.data[:1] for message in read(service, target)] == [b"%d" % number for number in range(10)]
+
+
+def test_a_rate_is_kept(command: Commands, service: PulsarService) -> None:
+    source, target = service.topic(), service.topic()
+    send(service, source, *(b"%d" % number for number in range(11)))
+    started = time.monotonic()
+    command("replay", source, target, "--rate", "10", "-q")
+    assert 1 <= time.monotonic() - started < 30
+    assert len(read(service, target)) == 11
+
+
+def test_wrong_replays_are_refused(command: Commands, service: PulsarService) -> None:
+    topic = service.topic()
+    assert "are the same topic" in command.refused("replay", topic, topic)
+    assert "are the same topic" in command.refused("replay", topic, topic.rpartition("/")[2])
+    assert "-n is 1 or more" in command.refused("replay", topic, "other", "-n", "0")
+    assert "--rate is a number" in command.refused("replay", topic, "other", "--rate", "-1")
+    assert "is not a message id" in command.refused("replay", topic, "other", "--after", "1:2,x")
+    for url, said in (("mqtt://127.0.0.1", "MQTT keeps no"), ("tubemq://127.0.0.1", "topics of Pulsar")):
+        assert said in Commands(url).refused("replay", "a", "b")
+
+
+def test_a_replay_to_another_broker(embedded: Any, tmp_path: Any) -> None:
+    import penstock
+
+    source = embedded.topic()
+    send(embedded, source, b"1", b"2")
+    with penstock.Broker() as other:
+        said = Commands(embedded.url).json("replay", source, source, "--to", other.url)
+        assert said["messages"] == 2
+        assert Commands(other.url).lines("peek", source)[1]["payload"] == "2"
+
+
+# ---- doctor
+
+
+def test_doctor_deletes_its_topic(service: PulsarService, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = Commands(service.admin, "admin", "topic", "ls")
+    before = topics()
+    monkeypatch.setenv("PENSTOCK_ADMIN_URL", service.admin)
+    for url in (service.admin, service.url):
+        found = Commands(url).json("doctor", url)["findings"][-1]
+        assert (found["step"], found["ok"]) == ("clean up", True)
+        assert found["detail"].endswith("has been deleted")
+    assert topics() == before
+
+
+# ---- top
+
+
+def test_top_shows_the_backlog_of_a_topic(service: PulsarService) -> None:
+    topic = service.topic(partitions=2)
+    with blocking.connect(service.url) as client, client.consumer(topic, "s"):
+        send(service, topic, b"1", b"2", b"3", batching=False)
+        found = Commands(service.admin).json("top", "--once", "-i", "100ms")
+    (row,) = [one for one in found["topics"] if one["topic"] == topic]
+    (subscription,) = row["subscriptions"]
+    assert (subscription["subscription"], subscription["backlog"]) == ("s", 3)
+    assert found["protocols"][0]["protocol"] == "pulsar"
+    assert found["broker"]["version"].startswith("pulsar 4" if service.is_real else "penstock ")

@@ -1,0 +1,43 @@
+"""The command line, run in this process, which is faster than one of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from typing import Any
+
+from penstock import cli
+
+
+class Commands:
+    """Commands with one URL.
+
+    Args:
+        url: given to each command with ``-u``.
+        words: words before those of each call.
+    """
+
+    def __init__(self, url: str, *words: str) -> None:
+        self.url = url
+        self.words = words
+
+    def run(self, *words: str, status: int = 0) -> tuple[str, str]:
+        """The output of a command, and its errors."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            ended = cli.main([*self.words, *words, "-u", self.url])
+        assert ended == status, (words, ended, out.getvalue(), err.getvalue())
+        return out.getvalue(), err.getvalue()
+
+    def __call__(self, *words: str) -> str:
+        return self.run(*words)[0]
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self(*words, "--json"))
+
+    def lines(self, *words: str) -> list[Any]:
+        return [json.loads(line) for line in self(*words, "--json").splitlines()]
+
+    def refused(self, *words: str) -> str:
+        return self.run(*words, status=1)[1]
