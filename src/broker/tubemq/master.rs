@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::Broker;
 use super::balance::{Event, Group, GroupSpec, Mode, Place};
 use super::partition::{BROKER, Refusal};
+use crate::broker::permissions::Access;
 use crate::checksum::crc32;
 use crate::tubemq::command::Response;
 use crate::tubemq::topic::{Partition, SubscribeInfo, check_group};
@@ -60,6 +61,7 @@ impl Broker {
         &mut self,
         client: &str,
         topics: &[String],
+        access: Access,
         info: Option<&pb::MasterCertificateInfo>,
     ) -> Result<Arc<str>, Refusal> {
         let user = self.authenticate_client(client, info)?;
@@ -72,6 +74,7 @@ impl Broker {
         if topics.len() > MAX_CLIENT_TOPICS {
             return Err((Code::BadRequest, format!("a client can have at most {MAX_CLIENT_TOPICS} topics")));
         }
+        topics.iter().try_for_each(|topic| self.check_topic(&user, access, topic))?;
         Ok(user)
     }
 
@@ -101,7 +104,12 @@ impl Broker {
     pub(super) fn producer_register(&mut self, request: pb::RegisterRequestP2m) -> Response {
         let mut response =
             pb::RegisterResponseM2p { broker_check_sum: self.broker_check_sum(), ..Default::default() };
-        match self.check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref()) {
+        match self.check_client(
+            &request.client_id,
+            &request.topic_list,
+            Access::Write,
+            request.auth_info.as_ref(),
+        ) {
             Ok(user) => {
                 request.topic_list.iter().for_each(|topic| self.ensure_topic(topic));
                 response.authorized_info = Some(self.visit(&request.client_id, &user));
@@ -122,7 +130,7 @@ impl Broker {
             pb::HeartResponseM2p { broker_check_sum: self.broker_check_sum(), ..Default::default() };
         let deadline = self.deadline();
         let known = self
-            .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
+            .check_client(&request.client_id, &request.topic_list, Access::Write, request.auth_info.as_ref())
             .and_then(|user| match self.producers.get_mut(&request.client_id) {
                 Some(expires) => {
                     *expires = deadline;
@@ -244,7 +252,7 @@ impl Broker {
         let held = places(&request.subscribe_info);
         let spec = GroupSpec::new(Mode::Server, request.topic_list.clone(), &request.topic_condition, -1);
         let joined = self
-            .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
+            .check_client(&request.client_id, &request.topic_list, Access::Read, request.auth_info.as_ref())
             .and_then(|user| match request.require_bound {
                 Some(true) => {
                     let text =
@@ -285,6 +293,7 @@ impl Broker {
         let deadline = self.deadline();
         let user = self.authenticate_client(client, request.auth_info.as_ref());
         let known = user.and_then(|user| {
+            self.check_group(&user, client, name)?;
             let unknown = || (Code::NoNode, format!("client {client} is not registered: register it first"));
             let group = self.groups.get_mut(name.as_str()).ok_or_else(unknown)?;
             if !group.beat(client, report, deadline) {
@@ -326,7 +335,7 @@ impl Broker {
         Response::ConsumerClose(pb::CloseResponseM2c { success, err_code, err_msg })
     }
 
-    fn leave(&mut self, client: &str, name: &str) {
+    pub(super) fn leave(&mut self, client: &str, name: &str) {
         let Some(group) = self.groups.get_mut(name) else { return };
         if !group.leave(client) {
             return;
@@ -359,7 +368,7 @@ impl Broker {
             request.source_count,
         );
         let joined = self
-            .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
+            .check_client(&request.client_id, &request.topic_list, Access::Read, request.auth_info.as_ref())
             .and_then(|user| {
                 let (sources, node) = (request.source_count, request.node_id);
                 if sources > 0 && !(0..sources).contains(&node) {
@@ -387,6 +396,7 @@ impl Broker {
         let deadline = self.deadline();
         let user = self.authenticate_client(&request.client_id, request.auth_info.as_ref());
         let known = user.and_then(|user| {
+            self.check_group(&user, &request.client_id, &request.group_name)?;
             let group = self.groups.get_mut(request.group_name.as_str());
             if group.is_some_and(|group| group.beat(&request.client_id, None, deadline)) {
                 return Ok(user);
