@@ -7,7 +7,6 @@ use std::time::Instant;
 use super::Broker;
 use super::balance::{Event, Group, GroupSpec, Mode, Place};
 use super::partition::{BROKER, Refusal};
-use crate::broker::permissions::Access;
 use crate::checksum::crc32;
 use crate::tubemq::command::Response;
 use crate::tubemq::topic::{Partition, SubscribeInfo, check_group};
@@ -61,7 +60,6 @@ impl Broker {
         &mut self,
         client: &str,
         topics: &[String],
-        access: Access,
         info: Option<&pb::MasterCertificateInfo>,
     ) -> Result<Arc<str>, Refusal> {
         let user = self.authenticate_client(client, info)?;
@@ -74,7 +72,6 @@ impl Broker {
         if topics.len() > MAX_CLIENT_TOPICS {
             return Err((Code::BadRequest, format!("a client can have at most {MAX_CLIENT_TOPICS} topics")));
         }
-        topics.iter().try_for_each(|topic| self.check_topic(&user, access, topic))?;
         Ok(user)
     }
 
@@ -104,14 +101,10 @@ impl Broker {
     pub(super) fn producer_register(&mut self, request: pb::RegisterRequestP2m) -> Response {
         let mut response =
             pb::RegisterResponseM2p { broker_check_sum: self.broker_check_sum(), ..Default::default() };
-        match self.check_client(
-            &request.client_id,
-            &request.topic_list,
-            Access::Write,
-            request.auth_info.as_ref(),
-        ) {
+        match self.check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref()) {
             Ok(user) => {
-                request.topic_list.iter().for_each(|topic| self.ensure_topic(topic));
+                let topics = self.writable(&user, request.topic_list);
+                topics.iter().for_each(|topic| self.ensure_topic(topic));
                 response.authorized_info = Some(self.visit(&request.client_id, &user));
                 self.producers.insert(request.client_id, self.deadline());
                 response.success = true;
@@ -130,7 +123,7 @@ impl Broker {
             pb::HeartResponseM2p { broker_check_sum: self.broker_check_sum(), ..Default::default() };
         let deadline = self.deadline();
         let known = self
-            .check_client(&request.client_id, &request.topic_list, Access::Write, request.auth_info.as_ref())
+            .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
             .and_then(|user| match self.producers.get_mut(&request.client_id) {
                 Some(expires) => {
                     *expires = deadline;
@@ -143,12 +136,12 @@ impl Broker {
             });
         match known {
             Ok(user) => {
-                request.topic_list.iter().for_each(|topic| self.ensure_topic(topic));
+                let topics = self.writable(&user, request.topic_list);
+                topics.iter().for_each(|topic| self.ensure_topic(topic));
                 response.success = true;
                 response.err_code = Code::Success as i32;
                 response.err_msg = "OK!".into();
-                response.topic_infos =
-                    request.topic_list.iter().filter_map(|topic| self.producer_text(topic)).collect();
+                response.topic_infos = topics.iter().filter_map(|topic| self.producer_text(topic)).collect();
                 if request.broker_check_sum != response.broker_check_sum {
                     response.broker_infos = vec![self.broker_text()];
                 }
@@ -252,7 +245,8 @@ impl Broker {
         let held = places(&request.subscribe_info);
         let spec = GroupSpec::new(Mode::Server, request.topic_list.clone(), &request.topic_condition, -1);
         let joined = self
-            .check_client(&request.client_id, &request.topic_list, Access::Read, request.auth_info.as_ref())
+            .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
+            .and_then(|user| self.check_topics(user, &request.topic_list))
             .and_then(|user| match request.require_bound {
                 Some(true) => {
                     let text =
@@ -368,7 +362,8 @@ impl Broker {
             request.source_count,
         );
         let joined = self
-            .check_client(&request.client_id, &request.topic_list, Access::Read, request.auth_info.as_ref())
+            .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
+            .and_then(|user| self.check_topics(user, &request.topic_list))
             .and_then(|user| {
                 let (sources, node) = (request.source_count, request.node_id);
                 if sources > 0 && !(0..sources).contains(&node) {

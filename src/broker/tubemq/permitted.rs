@@ -1,5 +1,6 @@
-//! Permissions of clients: the master decides for each registration and heartbeat of a producer, the broker
-//! for each message, whose decision the connection remembers, and for each partition that a consumer takes.
+//! Permissions of clients. The master names producers the topics that they may send to, and takes consumers for topics that they
+//! may read; the broker decides for each message, and the connection remembers that, and for each partition that a consumer
+//! takes. A producer with other topics, too, is registered: they would be of no use to it otherwise.
 
 use std::sync::Arc;
 
@@ -29,6 +30,17 @@ impl Broker {
         }
         self.counters.denied += 1;
         Err(refusal(access, topic))
+    }
+
+    /// [`Self::check_topic`] for all topics of a consumer.
+    pub(super) fn check_topics(&mut self, user: Arc<str>, topics: &[String]) -> Result<Arc<str>, Refusal> {
+        topics.iter().try_for_each(|topic| self.check_topic(&user, Access::Read, topic))?;
+        Ok(user)
+    }
+
+    /// The topics that a producer may send to, of those that it names.
+    pub(super) fn writable(&mut self, user: &str, topics: Vec<String>) -> Vec<String> {
+        topics.into_iter().filter(|topic| self.check_topic(user, Access::Write, topic).is_ok()).collect()
     }
 
     /// [`Self::check_topic`] for the topics of a group. A member that may not read all of them any more leaves it.
