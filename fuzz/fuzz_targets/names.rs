@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use penstock::broker::mqtt::tree::{MAX_LEVELS, Tree, fits};
+use penstock::broker::tree::{MAX_LEVELS, Tree, fits};
 use penstock::mqtt::topic::{self, Filter};
 use penstock::net::url::ServiceUrl;
 use penstock::pulsar::topic::TopicName;

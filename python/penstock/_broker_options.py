@@ -50,6 +50,15 @@ class BrokerOptions(TypedDict, total=False):
             secret=True,
         ),
     ]
+    acl_file: Annotated[
+        str | os.PathLike[str],
+        Option(
+            parse.path,
+            None,
+            "File of permissions, in the format of Mosquitto's `acl_file`: what no rule of it allows is"
+            " refused, with every protocol.",
+        ),
+    ]
     allow_insecure_bind: Annotated[
         bool, Option(_flag, False, "Allows an address other than loopback without TLS and tokens.")
     ]

@@ -1221,6 +1221,12 @@ class Broker:
         Raises:
             InvalidArgument: a file that cannot be read, or has a line that is no user.
         """
+    def reload_permissions(self) -> int | None:
+        """Reads the file of permissions again, and returns the number of its rules; ``None`` without a file.
+
+        Raises:
+            InvalidArgument: a file that cannot be read, or has a line that is no rule.
+        """
     def status(self) -> dict[str, Any]:
         """Figures of the broker: URLs, connections, topics, bytes."""
     def create_topic(self, name: str, partitions: int) -> None: ...

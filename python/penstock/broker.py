@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from . import options as _options
 from . import parse
 from ._broker_options import BrokerOptions
-from .errors import Closed, InvalidArgument, Timeout
+from .errors import Closed, InvalidArgument, NotAllowed, Timeout
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
@@ -130,8 +130,9 @@ class Broker:
         at the moment and tries again, or ``None``) and ``failure`` (the error
         after which the store accepts nothing, or ``None``) describe the whole broker. The figures
         ``connections``, ``connections_refused``, ``sessions``, ``topics``, ``subscriptions``, ``producers``,
-        ``consumers``, ``retained``, ``messages_in``, ``messages_out``, ``messages_dropped``, ``bytes_in`` and
-        ``bytes_out`` are sums over all protocols.
+        ``consumers``, ``retained``, ``messages_in``, ``messages_out``, ``messages_dropped``, ``denied``
+        (requests that the permissions do not allow), ``bytes_in`` and ``bytes_out`` are sums over all
+        protocols.
 
         The key ``pulsar``, and ``mqtt`` and ``tubemq`` if they are enabled, has a dict with the same figures
         of that protocol. A figure that a protocol does not have is 0: sessions and retained messages are
@@ -154,6 +155,20 @@ class Broker:
                 protocols stay.
         """
         return dict(self._running().reload_users())
+
+    def reload_permissions(self) -> int:
+        """Reads `acl_file` again, and returns the number of its rules. No connection ends: producers and
+        consumers do that may not be there any more, and MQTT clients do not get what they may not read any
+        more. ``penstock broker`` does this at SIGHUP.
+
+        Raises:
+            NotAllowed: the broker was started without `acl_file`.
+            InvalidArgument: the file cannot be read, or a line of it is no rule. The former rules stay.
+        """
+        rules = self._running().reload_permissions()
+        if rules is None:
+            raise NotAllowed("the broker was started without acl_file")
+        return rules
 
     def create_topic(self, name: str, partitions: int = 0) -> None:
         """Creates a topic: a plain one, or one with ``partitions``. A name that begins with ``tubemq:`` names

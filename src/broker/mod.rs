@@ -5,7 +5,7 @@
 //! * [`pulsar`], [`mqtt`], [`tubemq`]: the protocols, sans-IO
 //! * [`log`](mod@log): entries and cursors, which Pulsar and TubeMQ share
 //! * [`store`]: the tables in SQLite, all SQL of the broker
-//! * [`auth`](mod@auth): tokens; [`options`]; [`stats`]
+//! * [`auth`](mod@auth): tokens; [`permissions`]: who may use which topics; [`tree`]: filters by their levels; [`options`]; [`stats`]
 //! * [`http`]: health, metrics, and the requests that protocols answer
 //! * `server`: the thread and the table of protocols; `service`: a protocol before it runs; `runner`: a
 //!   protocol and its tasks; `registry`: all that run; `listener`: sockets; `admission`: limits on connections
@@ -33,6 +33,7 @@ mod listener;
 pub mod log;
 pub mod mqtt;
 pub mod options;
+pub mod permissions;
 pub mod protocol;
 pub mod pulsar;
 mod registry;
@@ -43,6 +44,7 @@ mod service;
 pub mod simulation;
 pub mod stats;
 pub mod store;
+pub mod tree;
 pub mod tubemq;
 
 pub use mqtt::options::{FullQueue, MqttOptions, SlowSubscriber};
@@ -162,6 +164,12 @@ impl Broker {
     /// gone or has another password end.
     pub fn set_users(&self, protocol: &'static str, file: &str) -> Result<usize> {
         self.ask(|answer| Request::SetUsers(protocol, file.to_owned(), answer))?
+    }
+
+    /// Replaces the permissions by those of a file, and gives the number of rules. No connection ends: producers and
+    /// consumers do that may not be there any more, and what was queued is not delivered to who may not read it any more.
+    pub fn set_permissions(&self, file: &str) -> Result<usize> {
+        self.ask(|answer| Request::SetPermissions(file.to_owned(), answer))?
     }
 
     /// Figures of the whole broker.

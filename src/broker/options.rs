@@ -56,6 +56,8 @@ pub struct Options {
     pub tls: Option<(Vec<u8>, Vec<u8>)>,
     /// Secret of HS256 tokens. When set, clients of Pulsar and MQTT must present a token.
     pub token_key: Option<Vec<u8>>,
+    /// Rules in the format of Mosquitto's `acl_file`. When set, clients may do what a rule allows, and nothing else.
+    pub acl: Option<String>,
     /// Allows other machines to connect without TLS and authentication.
     pub allow_insecure_bind: bool,
     /// Allows other machines to connect without credentials to a protocol, though another protocol asks for them.
@@ -88,6 +90,7 @@ impl Default for Options {
             durability: Durability::Fsync,
             tls: None,
             token_key: None,
+            acl: None,
             allow_insecure_bind: false,
             allow_anonymous: false,
             max_store: None,

@@ -14,11 +14,13 @@
 //! An answer that must not be sent before a change is on disk waits in one queue with the number of that change
 //! (`commits`). The store reports in order, so answers leave in order.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
 use crate::broker::http::message::{Answer, Request};
+use crate::broker::permissions::Permissions;
 use crate::broker::stats::{ProtocolStats, TopicStats};
 use crate::broker::store::Op;
 use crate::error::{Error, ErrorKind, Result};
@@ -73,6 +75,9 @@ pub trait Protocol {
     fn set_users(&mut self, _now: Instant, _file: &str) -> Result<usize> {
         Err(Error::new(ErrorKind::Unsupported, "the protocol has no users"))
     }
+
+    /// Replaces the permissions. What clients do at the moment and may not do any more ends, but no connection does.
+    fn set_permissions(&mut self, now: Instant, permissions: Arc<Permissions>);
 
     /// The next connection that has output or may be read from again.
     fn poll_wake(&mut self) -> Option<u64>;

@@ -1,7 +1,10 @@
 //! The protocols that run, and the questions that concern all of them.
 
+use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use crate::broker::permissions::Permissions;
 use crate::broker::protocol::Topics;
 use crate::broker::runner::Runner;
 use crate::broker::stats::{ProtocolStats, Stats, TopicStats};
@@ -22,6 +25,8 @@ pub(super) struct Registry {
     pub(super) usage: StoreUsage,
     /// Limit on those bytes.
     pub(super) max_store: u64,
+    /// Rules about topics, which every protocol has, too.
+    pub(super) permissions: RefCell<Option<Arc<Permissions>>>,
 }
 
 impl Registry {
@@ -53,6 +58,19 @@ impl Registry {
         let found = self.protocols.iter().find(|protocol| protocol.name == name);
         let disabled = || Err(Error::new(ErrorKind::NotAllowed, format!("{name} has no port")));
         found.map_or_else(disabled, |found| found.runner.call(|protocol, now| protocol.set_users(now, file)))
+    }
+
+    /// Replaces the permissions, and gives the number of rules.
+    pub(super) fn set_permissions(&self, file: &str) -> Result<usize> {
+        if self.permissions.borrow().is_none() {
+            return Err(Error::new(ErrorKind::NotAllowed, "the broker was started without acl_file"));
+        }
+        let permissions = Arc::new(Permissions::parse(file)?);
+        for Running { runner, .. } in &self.protocols {
+            runner.call(|protocol, now| protocol.set_permissions(now, permissions.clone()));
+        }
+        *self.permissions.borrow_mut() = Some(permissions.clone());
+        Ok(permissions.len())
     }
 
     /// Figures of all protocols.

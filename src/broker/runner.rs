@@ -249,12 +249,14 @@ async fn sleep_until(at: Option<Instant>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use bytes::BytesMut;
 
     use super::*;
     use crate::broker::admission::ConnectionLimits;
+    use crate::broker::permissions::Permissions;
     use crate::broker::stats::ProtocolStats;
     use crate::broker::store::Op;
     use crate::error::Error;
@@ -299,6 +301,8 @@ mod tests {
         fn poll_op(&mut self) -> Option<Op> {
             None
         }
+
+        fn set_permissions(&mut self, _: Instant, _: Arc<Permissions>) {}
 
         fn poll_wake(&mut self) -> Option<u64> {
             None

@@ -1,6 +1,6 @@
 //! The broker's thread: opens the store, listens, runs every protocol and answers administration.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use crate::broker::http::server::Http;
 use crate::broker::listener::{Port, Transport, accept, acceptor, is_public};
 use crate::broker::log::TopicIds;
 use crate::broker::options::{Durability, Options, Urls};
+use crate::broker::permissions::Permissions;
 use crate::broker::protocol::{Clock, Protocol, Topics};
 use crate::broker::registry::{Registry, Running, no_owner};
 use crate::broker::runner::{OnWritten, Runner};
@@ -59,6 +60,7 @@ pub(super) enum Request {
     TopicStats(String, mpsc::SyncSender<Result<TopicStats>>),
     Stats(mpsc::SyncSender<Stats>),
     SetUsers(&'static str, String, mpsc::SyncSender<Result<usize>>),
+    SetPermissions(String, mpsc::SyncSender<Result<usize>>),
 }
 
 /// Runs the broker until the channel of requests closes.
@@ -124,6 +126,7 @@ impl Server {
     async fn start(options: &Options) -> Result<(Self, Urls)> {
         let tls = options.tls.as_ref().map(|(certificate, key)| acceptor(certificate, key)).transpose()?;
         let tokens = options.token_key.as_deref().map(TokenKey::new).transpose()?.map(Arc::new);
+        let permissions = options.acl.as_deref().map(Permissions::parse).transpose()?.map(Arc::new);
         let (bound, http_port, urls) =
             bind(options, tls.is_some() && tokens.is_some(), tls.is_some()).await?;
         let database = open_database(options)?;
@@ -132,7 +135,14 @@ impl Server {
         let clock = Clock::new(clock::now(), wall_ms()).after_run(run_before);
         let max_store = options.max_store.unwrap_or(if database.is_some() { 10 << 30 } else { 1 << 30 });
         let disk = database.as_ref().and(options.data.clone()).map(|path| Rc::new(Disk::new(path)));
-        let common = Common { usage: &usage, max_store, clock, urls: &urls, tokens: tokens.as_ref() };
+        let common = Common {
+            usage: &usage,
+            max_store,
+            clock,
+            urls: &urls,
+            tokens: tokens.as_ref(),
+            permissions: permissions.as_ref(),
+        };
         let opened = open(bound, database.as_ref(), &common)?;
 
         let (mut listening, mut reporting) = (JoinSet::new(), JoinSet::new());
@@ -156,7 +166,8 @@ impl Server {
             Running { name, topic_prefix, runner }
         };
         let protocols = opened.into_iter().zip(queues).map(run).collect();
-        let registry = Rc::new(Registry { protocols, usage, max_store });
+        let registry =
+            Rc::new(Registry { protocols, usage, max_store, permissions: RefCell::new(permissions) });
         if let Some(port) = http_port {
             if let Some(disk) = &disk {
                 listening.spawn_local(disk.clone().watch());
@@ -222,6 +233,9 @@ impl Server {
             Request::Topics(answer) => drop(answer.send(self.registry.topics())),
             Request::SetUsers(name, file, answer) => {
                 let _ = answer.send(self.registry.set_users(name, &file));
+            }
+            Request::SetPermissions(file, answer) => {
+                let _ = answer.send(self.registry.set_permissions(&file));
             }
             Request::TopicStats(name, answer) => drop(answer.send(self.registry.topic_stats(&name))),
             Request::Stats(answer) => drop(answer.send(self.registry.stats())),
@@ -306,11 +320,12 @@ struct Common<'a> {
     clock: Clock,
     urls: &'a Urls,
     tokens: Option<&'a Arc<TokenKey>>,
+    permissions: Option<&'a Arc<Permissions>>,
 }
 
 /// Opens every protocol on the store.
 fn open(bound: Vec<Bound>, database: Option<&Database>, common: &Common<'_>) -> Result<Vec<Opened>> {
-    let &Common { usage, max_store, clock, urls, tokens } = common;
+    let &Common { usage, max_store, clock, urls, tokens, permissions } = common;
     let topic_ids = TopicIds::new(match database {
         Some(database) => database.next_topic()?,
         // Message ids of an earlier run must not mean anything in this one.
@@ -329,6 +344,7 @@ fn open(bound: Vec<Bound>, database: Option<&Database>, common: &Common<'_>) -> 
             max_store,
             seed: random::bits(),
             tokens,
+            permissions,
         })?;
         Ok(Opened { name, topic_prefix, protocol, ports })
     };

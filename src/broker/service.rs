@@ -7,6 +7,7 @@ use std::time::Instant;
 use crate::broker::auth::TokenKey;
 use crate::broker::log::{Source, TopicIds};
 use crate::broker::options::Urls;
+use crate::broker::permissions::Permissions;
 use crate::broker::protocol::{Clock, Protocol};
 use crate::broker::store::{Database, StoreUsage};
 use crate::error::Result;
@@ -62,6 +63,8 @@ pub(super) struct Context<'a> {
     pub(super) seed: u64,
     /// Signs the tokens of clients.
     pub(super) tokens: Option<&'a Arc<TokenKey>>,
+    /// Rules about topics.
+    pub(super) permissions: Option<&'a Arc<Permissions>>,
 }
 
 impl Context<'_> {

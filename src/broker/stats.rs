@@ -28,6 +28,9 @@ pub struct ProtocolStats {
     /// Messages that a subscriber did not get. MQTT: its queue was full, its connection too slow or the message expired.
     /// Pulsar: no consumer of a subscription to a non-persistent topic could take them.
     pub messages_dropped: u64,
+    /// Requests that the permissions do not allow. MQTT: publications, wills and subscriptions. Pulsar and TubeMQ: producers,
+    /// consumers and other requests about a topic, over HTTP, too.
+    pub denied: u64,
     /// Bytes received: of messages (Pulsar, TubeMQ) or of all packets (MQTT).
     pub bytes_in: u64,
     /// Bytes sent, counted like [`Self::bytes_in`].
@@ -56,6 +59,7 @@ impl ProtocolStats {
         self.messages_in += other.messages_in;
         self.messages_out += other.messages_out;
         self.messages_dropped += other.messages_dropped;
+        self.denied += other.denied;
         self.bytes_in += other.bytes_in;
         self.bytes_out += other.bytes_out;
         if self.failure.is_none() {
@@ -83,6 +87,7 @@ pub(super) struct Traffic {
     pub(super) messages_in: u64,
     pub(super) messages_out: u64,
     pub(super) messages_dropped: u64,
+    pub(super) denied: u64,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
 }

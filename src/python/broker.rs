@@ -9,6 +9,9 @@ use crate::python::convert::{Fields, py_result, seconds};
 use crate::python::runtime::Native;
 use crate::sync::{Mutex, Rank};
 
+/// Option that names the file of permissions.
+const ACL_FILE: &str = "acl_file";
+
 /// Reads a whole store, and gives the number of its entries and a line for everything that is damaged.
 #[pyfunction]
 pub(super) fn check_store(py: Python<'_>, path: std::path::PathBuf) -> PyResult<(u64, Vec<String>)> {
@@ -30,6 +33,7 @@ pub(super) struct Broker {
     urls: native::Urls,
     /// Files of users by the name of their protocol, of those that have a port.
     user_files: Vec<(&'static str, &'static str, String)>,
+    acl_file: Option<String>,
 }
 
 impl Broker {
@@ -61,11 +65,12 @@ impl Broker {
             }
             user_files.extend(fields.text(option)?.filter(|_| served).map(|path| (protocol, option, path)));
         }
+        let acl_file = fields.text(ACL_FILE)?;
         let options = broker_options(options)?;
         let started = py.detach(|| native::Broker::start(options));
         let broker = py_result(py, started)?;
         let urls = broker.urls().clone();
-        Ok(Self { native: Native::new(Mutex::new(Rank::Broker, broker)), urls, user_files })
+        Ok(Self { native: Native::new(Mutex::new(Rank::Broker, broker)), urls, user_files, acl_file })
     }
 
     #[getter]
@@ -106,6 +111,13 @@ impl Broker {
             counts.push((*protocol, self.ask(py, |broker| broker.set_users(protocol, &text))?));
         }
         Ok(counts)
+    }
+
+    /// Reads the file of permissions again, and gives the number of its rules; `None` without a file.
+    fn reload_permissions(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        let Some(path) = &self.acl_file else { return Ok(None) };
+        let text = py_result(py, read_text(ACL_FILE, path))?;
+        self.ask(py, |broker| broker.set_permissions(&text)).map(Some)
     }
 
     fn stop(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
@@ -209,6 +221,7 @@ fn set_figures(to: &Bound<'_, PyDict>, stats: &native::ProtocolStats) -> PyResul
     to.set_item("messages_in", stats.messages_in)?;
     to.set_item("messages_out", stats.messages_out)?;
     to.set_item("messages_dropped", stats.messages_dropped)?;
+    to.set_item("denied", stats.denied)?;
     to.set_item("bytes_in", stats.bytes_in)?;
     to.set_item("bytes_out", stats.bytes_out)
 }
@@ -232,6 +245,7 @@ fn broker_options(options: &Bound<'_, PyDict>) -> PyResult<native::Options> {
         }
     };
     to.token_key = fields.bytes("token_key")?;
+    to.acl = file(&fields, ACL_FILE)?;
     fields.flag("allow_insecure_bind", &mut to.allow_insecure_bind)?;
     fields.flag("allow_anonymous", &mut to.allow_anonymous)?;
     if let Some(bytes) = fields.raw("max_store")? {

@@ -26,7 +26,7 @@ _SIGNALS = tuple(one for one in (signal.SIGINT, signal.SIGTERM, _RELOAD) if one 
 
 def run(given: argparse.Namespace) -> int:
     """Runs the broker until SIGINT, SIGTERM or the failure of its store, or checks the store. At SIGHUP it
-    reads the files of users again."""
+    reads the files of users and of permissions again."""
     if given.backup is not None:
         return _backup(given)
     if given.check:
@@ -56,7 +56,7 @@ def run(given: argparse.Namespace) -> int:
         failures: list[str] = []
         threading.Thread(target=_watch, args=(broker, failures), daemon=True).start()
         while signal.sigwait(_SIGNALS) == _RELOAD:
-            _reload(broker)
+            _reload(broker, permissions=given.acl_file is not None)
         if failures:
             _tell(f"{failures[0]}: the broker ends, start it again")
             return FAILED
@@ -94,7 +94,7 @@ def _watch(broker: Broker, failures: list[str]) -> None:
         time.sleep(0.5)
 
 
-def _reload(broker: Broker) -> None:
+def _reload(broker: Broker, *, permissions: bool) -> None:
     try:
         counts = broker.reload_users()
     except Error as error:
@@ -103,6 +103,12 @@ def _reload(broker: Broker) -> None:
         read = ", ".join(f"{count} of {protocol}" for protocol, count in counts.items())
         text = f"SIGHUP: users read again: {read}" if read else "SIGHUP: there are no files of users to read"
     _tell(text)
+    if permissions:
+        try:
+            text = f"SIGHUP: permissions read again: {broker.reload_permissions()} rules"
+        except Error as error:
+            text = f"SIGHUP: {error}: the former permissions stay"
+        _tell(text)
 
 
 def _check_secrets(given: argparse.Namespace) -> None:

@@ -145,6 +145,11 @@ def broker(command: argparse.ArgumentParser) -> None:
     add("--tls-key", metavar="FILE", help="private key of the certificate (PEM)")
     add("--token-key", metavar="KEY", help="HS256 key that signs tokens: file:PATH or env:NAME")
     add(
+        "--acl-file",
+        metavar="FILE",
+        help="permissions, in the format of Mosquitto's acl_file; SIGHUP reads it again",
+    )
+    add(
         "--allow-insecure-bind",
         action="store_true",
         help="allow addresses other than loopback without TLS and tokens",

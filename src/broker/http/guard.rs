@@ -46,8 +46,13 @@ impl Guard {
         Self { tokens, hosts: hosts.into_iter().flatten().filter_map(name).collect() }
     }
 
-    /// The refusal of a request, if it is refused.
-    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap, wall_ms: u64) -> Result<(), Box<Answer>> {
+    /// The user of a request, if there are tokens, or its refusal.
+    pub(super) fn check(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+        wall_ms: u64,
+    ) -> Result<Option<String>, Box<Answer>> {
         let refused = |status, why: &str| Err(Box::new(Answer::error(status, why)));
         let Ok(host) = host(uri, headers) else {
             return refused(StatusCode::BAD_REQUEST, "the request names no host, or several");
@@ -62,16 +67,15 @@ impl Guard {
                  its options host and advertised_url",
             ),
             Some(tokens) if !health::is_open(uri.path()) => {
-                let valid = token(headers).is_some_and(|token| tokens.verify(token, wall_ms).is_ok());
+                let claims = token(headers).and_then(|token| tokens.verify(token, wall_ms).ok());
                 // The reason is not sent: it would help an attacker.
                 let refusal = || Answer::error(StatusCode::UNAUTHORIZED, "a valid token is required");
-                if valid {
-                    Ok(())
-                } else {
-                    Err(Box::new(refusal().with_header("WWW-Authenticate", "Bearer")))
+                match claims {
+                    Some(claims) => Ok(Some(claims.subject)),
+                    None => Err(Box::new(refusal().with_header("WWW-Authenticate", "Bearer"))),
                 }
             }
-            _ => Ok(()),
+            _ => Ok(None),
         }
     }
 

@@ -20,6 +20,8 @@ pub struct Request {
     pub query: Vec<(String, String)>,
     /// Body.
     pub body: Bytes,
+    /// Subject of its token, if the broker asks for tokens.
+    pub user: Option<String>,
 }
 
 impl Request {
@@ -49,7 +51,7 @@ impl Request {
                 _ => return refused(StatusCode::BAD_REQUEST, "the query of the request is malformed"),
             }
         }
-        Ok(Self { method, path: parts, query: pairs, body: Bytes::new() })
+        Ok(Self { method, path: parts, query: pairs, body: Bytes::new(), user: None })
     }
 
     /// Value of a name in the query.

@@ -126,7 +126,7 @@ const GAUGE: &str = "gauge";
 /// A figure of each protocol.
 type Figure = (&'static str, &'static str, &'static str, fn(&ProtocolStats) -> u64);
 
-const FIGURES: [Figure; 13] = [
+const FIGURES: [Figure; 14] = [
     ("penstock_broker_connections", GAUGE, "Clients that are connected.", |s| s.connections as u64),
     (
         "penstock_broker_connections_refused_total",
@@ -154,6 +154,9 @@ const FIGURES: [Figure; 13] = [
         "Messages that a subscriber did not get because it was too slow or they expired.",
         |s| s.messages_dropped,
     ),
+    ("penstock_broker_denied_requests_total", COUNTER, "Requests that the permissions do not allow.", |s| {
+        s.denied
+    }),
     (
         "penstock_broker_received_bytes_total",
         COUNTER,

@@ -39,6 +39,7 @@ use super::metrics::{self, HttpStats, Topics};
 use crate::broker::admission::Admission;
 use crate::broker::listener::{HANDSHAKE, Port};
 use crate::broker::options::Durability;
+use crate::broker::permissions::{Access, Client, Domain};
 use crate::broker::registry::Registry;
 use crate::clock::{self, wall_ms};
 use crate::net::socket::Socket;
@@ -63,6 +64,9 @@ const LAST_REQUEST: Duration = Duration::from_secs(60);
 /// Limit on the bytes of all answers that are being written, in units that a semaphore can count.
 const ANSWERS: usize = 64 << 20;
 const UNIT: usize = 1 << 10;
+
+/// The topic that stands for the metrics in permissions.
+const FIGURES: &str = "$SYS/metrics";
 
 /// The listener of HTTP.
 pub(in crate::broker) struct Http {
@@ -138,8 +142,8 @@ impl Http {
     /// Reads a request that may be answered.
     async fn read(&self, received: Received<Incoming>) -> Result<Request, Box<Answer>> {
         let (head, body) = received.into_parts();
-        self.guard.check(&head.uri, &head.headers, wall_ms())?;
-        let mut request = Request::new(head.method, &head.uri)?;
+        let user = self.guard.check(&head.uri, &head.headers, wall_ms())?;
+        let mut request = Request { user, ..Request::new(head.method, &head.uri)? };
         let refused =
             |status, why: &str| Box::new(Answer::error(status, why).with_header("Connection", "close"));
         // What is claimed to be too large is not waited for.
@@ -164,6 +168,11 @@ impl Http {
             ["healthz" | "readyz" | "metrics"] if !reads => Answer::wrong_method(),
             ["healthz"] => health::alive(),
             ["readyz"] => self.state(|state| state.ready()),
+            ["metrics"] if !self.may_read_figures(request.user.as_deref()) => {
+                let text =
+                    format!("no permission to read the figures: topic read {FIGURES} in acl_file allows it");
+                Answer::error(StatusCode::FORBIDDEN, &text)
+            }
             ["metrics"] => self.metrics().await,
             _ => {
                 for protocol in &self.registry.protocols {
@@ -174,6 +183,13 @@ impl Http {
                 Answer::not_found()
             }
         }
+    }
+
+    /// Whether a user may read the metrics: as those of MQTT, by the topics below `$SYS`.
+    fn may_read_figures(&self, user: Option<&str>) -> bool {
+        let client = Client { user, id: None };
+        let rules = self.registry.permissions.borrow();
+        rules.as_ref().is_none_or(|rules| rules.permits(Domain::Mqtt, client, Access::Read, FIGURES))
     }
 
     fn state<T>(&self, look: impl FnOnce(&State<'_>) -> T) -> T {
@@ -355,7 +371,12 @@ mod tests {
 
     #[test]
     fn answers_that_are_being_written_have_a_limit_together() {
-        let registry = Registry { protocols: Vec::new(), usage: StoreUsage::default(), max_store: 1 };
+        let registry = Registry {
+            protocols: Vec::new(),
+            usage: StoreUsage::default(),
+            max_store: 1,
+            permissions: RefCell::default(),
+        };
         let admission = Admission::new(ConnectionLimits::new(1, 1), Rc::default());
         let guard = Guard::new(None, []);
         let http = Http::new(Rc::new(registry), guard, admission, None, Durability::Memory);

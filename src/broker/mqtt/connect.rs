@@ -12,9 +12,11 @@ use super::message::Queued;
 use super::replay::{REPLAYING, Replay};
 use super::routes::Subscription;
 use super::session::{Flight, Owner, Session, Will};
-use super::{Action, Broker, Due, Passwords, routes, tree};
+use super::{Action, Broker, Due, Passwords, RESERVED, routes};
+use crate::broker::permissions::{Access, Client};
 use crate::broker::protocol::Work;
 use crate::broker::store::mqtt::{self as store, Op};
+use crate::broker::tree;
 use crate::error::{Error, ErrorKind};
 use crate::mqtt::packet::{ConnAck, Connect, Disconnect, PacketId, Publish, SubscribeOptions};
 use crate::mqtt::topic::Filter;
@@ -146,13 +148,19 @@ impl Broker {
     /// Opens the session of a client whose credentials are good. `user` is given if the broker asks for credentials.
     fn open(&mut self, id: u64, mut connect: Connect, user: Option<Owner>) -> Result<(), Violation> {
         let version = connect.version;
-        if let Some((reason, text)) = self.reason_to_refuse(&connect) {
-            return self.refuse(id, reason, text);
-        }
         let mut answer = ConnAck::new(Reason::Success);
-        if connect.client_id.is_empty() {
+        let nameless = connect.client_id.is_empty();
+        if nameless && (version == Version::V3_1 || !connect.clean_start && version != Version::V5) {
+            let text = "a persistent session needs a client identifier";
+            return self.refuse(id, Reason::ClientIdentifierNotValid, text);
+        }
+        if nameless {
             connect.client_id = self.new_client_id();
             answer.properties.push(Property::AssignedClientIdentifier(connect.client_id.clone()));
+        }
+        if let Some((reason, text)) = self.reason_to_refuse(&connect, user.as_ref()) {
+            self.counters.denied += u64::from(reason == Reason::NotAuthorized);
+            return self.refuse(id, reason, text);
         }
         let wanted = match version {
             Version::V5 => connect.properties.session_expiry_interval().copied().unwrap_or(0),
@@ -193,6 +201,13 @@ impl Broker {
         if let Some(session) = self.sessions.get_mut(&number)
             && user.is_some()
         {
+            let name = |owner: &Option<Owner>| owner.as_ref().map(|owner| owner.name.clone());
+            if self.settings.permissions.is_some() && name(&session.owner) != name(&user) {
+                session.uncheck();
+                if !session.subscriptions.is_empty() {
+                    self.routes.forget();
+                }
+            }
             session.owner = user;
         }
         self.attach(id, number, &connect, expiry);
@@ -235,20 +250,18 @@ impl Broker {
     }
 
     /// The reason why a client is refused, if there is one.
-    fn reason_to_refuse(&self, connect: &Connect) -> Option<(Reason, &'static str)> {
+    fn reason_to_refuse(&self, connect: &Connect, user: Option<&Owner>) -> Option<(Reason, &'static str)> {
         let no = |reason, text| Some((reason, text));
-        let nameless = connect.client_id.is_empty();
-        if nameless
-            && (connect.version == Version::V3_1 || !connect.clean_start && connect.version != Version::V5)
-        {
-            return no(Reason::ClientIdentifierNotValid, "a persistent session needs a client identifier");
-        }
         if let Some(will) = &connect.will {
             if !tree::fits(&will.topic) {
                 return no(Reason::TopicNameInvalid, "the will's topic has more than 200 levels");
             }
             if will.topic.starts_with("$SYS") {
-                return no(Reason::NotAuthorized, "topics below $SYS are reserved for the broker");
+                return no(Reason::NotAuthorized, RESERVED);
+            }
+            let client = Client { user: user.map(|user| &*user.name), id: Some(&connect.client_id) };
+            if !self.settings.permit(client, Access::Write, &will.topic) {
+                return no(Reason::NotAuthorized, "no permission to publish to the will's topic");
             }
         }
         if self.commits.failure().is_some() {
@@ -468,6 +481,12 @@ impl Broker {
                 self.wall_ms() + at.saturating_duration_since(self.now).as_millis() as u64
             });
             self.write_session(number, Some(ends_ms));
+        }
+        if !self.may_write(number, &will.publish.topic) {
+            // The rules have changed since CONNECT.
+            self.counters.denied += 1;
+            self.counters.dropped += 1;
+            return;
         }
         // There is no publisher to be told that the queue is full.
         if self.refusal().is_none() || will.publish.qos == QoS::AtMostOnce && !will.publish.retain {

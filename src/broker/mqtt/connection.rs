@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use bytestring::ByteString;
 
 use super::message::{Form, Message};
+use crate::broker::permissions::Decisions;
 use crate::broker::protocol::Clock;
 use crate::mqtt::packet::{Ack, Disconnect, Publish, SubAck, UnsubAck};
 use crate::mqtt::{Packet, Properties, Property, Reason, Version, Violation};
@@ -88,6 +89,8 @@ pub(super) struct Connection {
     pub(super) stalled: bool,
     /// Bytes of QoS 0 in `transmit`.
     pub(super) unsent: usize,
+    /// Topics that the client may publish to.
+    pub(super) decisions: Decisions,
     aliases_in: HashMap<u16, ByteString>,
     aliases_out: HashMap<ByteString, u16>,
     alias_limit: u16,
@@ -120,6 +123,7 @@ impl Connection {
             pacing_until: None,
             stalled: false,
             unsent: 0,
+            decisions: Decisions::default(),
             aliases_in: HashMap::default(),
             aliases_out: HashMap::default(),
             alias_limit: 0,

@@ -22,6 +22,8 @@ pub(super) struct Counters {
     pub(super) published: u64,
     pub(super) delivered: u64,
     pub(super) dropped: u64,
+    /// Requests that the permissions do not allow.
+    pub(super) denied: u64,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
 }
@@ -39,6 +41,7 @@ impl Counters {
             published: 0,
             delivered: 0,
             dropped: 0,
+            denied: 0,
             bytes_in: 0,
             bytes_out: 0,
         }

@@ -172,7 +172,12 @@ impl Broker {
         let wall_ms = self.wall_ms();
         let Some(session) = self.sessions.get_mut(&number) else { return false };
         let Some(item) = session.queue.pop_front() else { return false };
-        let gone = item.message.as_ref().is_none_or(|message| message.expired(wall_ms));
+        let unchecked = item.position <= session.unchecked;
+        let gone = item
+            .message
+            .as_ref()
+            .is_none_or(|message| message.expired(wall_ms) || unchecked && !self.may_read(number, message));
+        let Some(session) = self.sessions.get_mut(&number) else { return false };
         if gone {
             self.counters.dropped += 1;
             self.finish(number, &item);

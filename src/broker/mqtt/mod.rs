@@ -5,9 +5,9 @@
 //! * `subscribe`: SUBSCRIBE and UNSUBSCRIBE; `replay`, `replaying`: retained messages for new subscriptions
 //! * `deliver`: from a session's queue through its window, and the client's acknowledgements
 //! * `connection`: state of one connection; `session`: state that outlives it
-//! * `routes`, [`tree`]: the subscriptions that match a topic; `retained`: the retained messages that match a filter
+//! * `routes`: the subscriptions that match a topic; `retained`: the retained messages that match a filter
 //! * `message`: a message and its form in the store
-//! * `passwords`: users; `logins`: clients that wait for the verification of their password; `status`, `counters`: `$SYS`; [`options`]; `service`: for the server
+//! * `passwords`: users; `permitted`: what they may do; `logins`: clients that wait for the verification of their password; `status`, `counters`: `$SYS`; [`options`]; `service`: for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order, and `protocol` is this one's side of it.
 //!
@@ -44,6 +44,7 @@ mod logins;
 mod message;
 pub mod options;
 mod passwords;
+mod permitted;
 mod protocol;
 mod publish;
 mod replay;
@@ -54,7 +55,6 @@ pub(super) mod service;
 mod session;
 mod status;
 mod subscribe;
-pub mod tree;
 
 use connection::{Connection, FIRST_PACKET, State};
 use counters::Counters;
@@ -91,6 +91,8 @@ const OWN_STEPS: usize = 5000;
 /// Steps beyond these that all connections together may take before the others get a turn: a few milliseconds. A
 /// connection whose messages need more waits with the rest of its input.
 const SHARED_STEPS: usize = 100_000;
+/// Refusal of messages below `$SYS`.
+const RESERVED: &str = "topics below $SYS are reserved for the broker";
 /// Interval of housekeeping.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
@@ -230,6 +232,10 @@ impl Broker {
         }
         for session in found.sessions {
             broker.restore(session);
+        }
+        if broker.settings.permissions.is_some() {
+            // The rules may have been others when their queues were filled.
+            broker.sessions.values_mut().for_each(Session::uncheck);
         }
         broker.pump();
         broker

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::passwords::Passwords;
 use crate::broker::auth::TokenKey;
+use crate::broker::permissions::Permissions;
 use crate::broker::protocol::Clock;
 use crate::broker::store::StoreUsage;
 use crate::error::{Error, ErrorKind, Result};
@@ -157,4 +158,6 @@ pub struct Settings {
     pub passwords: Option<Passwords>,
     /// Tokens that are accepted as the password, with any user name.
     pub tokens: Option<Arc<TokenKey>>,
+    /// Rules about topics. Without rules everything is allowed.
+    pub permissions: Option<Arc<Permissions>>,
 }

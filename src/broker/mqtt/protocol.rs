@@ -1,6 +1,9 @@
 //! The broker as it is driven: input and output of connections, reports of the store, and timers.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::broker::permissions::Permissions;
 
 impl Protocol for Broker {
     fn connect(&mut self, now: Instant, address: &str) -> u64 {
@@ -133,6 +136,12 @@ impl Protocol for Broker {
     fn poll_op(&mut self) -> Option<StoreOp> {
         self.close_batch();
         self.commits.poll_op()
+    }
+
+    fn set_permissions(&mut self, now: Instant, permissions: Arc<Permissions>) {
+        self.now = now;
+        self.change_permissions(permissions);
+        self.pump();
     }
 
     fn poll_wake(&mut self) -> Option<u64> {

@@ -5,9 +5,10 @@ use std::rc::Rc;
 use super::message::{Message, Queued};
 use super::options::{FullQueue, SlowSubscriber};
 use super::routes::{DeliveryOptions, Route};
-use super::{Action, Broker, Due, GRACE, PACE, TOTAL_OUTPUT, routes, tree};
+use super::{Action, Broker, Due, GRACE, PACE, RESERVED, TOTAL_OUTPUT, routes};
 use crate::broker::log::Source;
 use crate::broker::store::mqtt::{Op, QueueRow};
+use crate::broker::tree;
 use crate::mqtt::packet::{Ack, PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Reason, Version, Violation};
 
@@ -34,10 +35,9 @@ impl Broker {
         number: u64,
         mut publish: Publish,
     ) -> Result<(), Violation> {
-        let limits = &self.settings.limits;
         let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
         self.counters.published += 1;
-        connection.resolve(&mut publish, limits.topic_alias_maximum)?;
+        connection.resolve(&mut publish, self.settings.limits.topic_alias_maximum)?;
         if publish.topic.len() > tree::MAX_LEVELS && !tree::fits(&publish.topic) {
             return Err(Violation {
                 reason: Reason::TopicNameInvalid,
@@ -45,10 +45,12 @@ impl Broker {
             });
         }
         let own = publish.topic.starts_with("$SYS");
-        let routed = !routes::is_deep(&publish.topic) || self.routes.find(&publish.topic).complete;
+        let denied = own || !self.may_publish(id, number, &publish.topic);
+        self.counters.denied += u64::from(denied);
+        let routed = denied || !routes::is_deep(&publish.topic) || self.route(&publish.topic).complete;
         let Some(packet_id) = publish.packet_id else {
             let retained = publish.retain && self.refusal().is_some();
-            if own || retained || !routed {
+            if denied || retained || !routed {
                 self.counters.dropped += 1;
             } else if publish.retain {
                 self.distribute(publish, Some(number));
@@ -58,6 +60,8 @@ impl Broker {
             return Ok(());
         };
 
+        let limits = &self.settings.limits;
+        let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
         let (qos, version) = (publish.qos, connection.version);
         let repeated = qos == QoS::ExactlyOnce
             && self.sessions.get(&number).is_some_and(|session| session.received.contains(&packet_id));
@@ -75,8 +79,14 @@ impl Broker {
         let mut behind = None;
         if repeated {
             // Sent again because our PUBREC was lost: acknowledge it again without a second delivery.
-        } else if own {
-            ack.reason = if version == Version::V5 { Reason::NotAuthorized } else { Reason::Success };
+        } else if denied {
+            // MQTT 3.x cannot refuse a PUBLISH, and a client would send it again and again.
+            self.counters.dropped += u64::from(version != Version::V5);
+            if version == Version::V5 {
+                ack.reason = Reason::NotAuthorized;
+                let text = if own { RESERVED } else { "no permission to publish to this topic" };
+                ack.properties.push(Property::ReasonString(text.into()));
+            }
         } else if let Some((reason, text)) = self.refusal().or_else(|| (!routed).then(too_many_filters)) {
             if version != Version::V5 {
                 // MQTT 3.x cannot refuse a PUBLISH: the client keeps its message and sends it again.
@@ -155,7 +165,7 @@ impl Broker {
     /// Sends a QoS 0 message without RETAIN to the connected subscribers. Returns the connection of a slow one.
     pub(super) fn scatter(&mut self, publish: &Publish, from: Option<u64>) -> Option<u64> {
         let mut slow = None;
-        let route = self.routes.find(&publish.topic);
+        let route = self.route(&publish.topic);
         for target in &route.targets {
             let delivery =
                 if from == Some(target.session) { target.own.as_ref() } else { Some(&target.delivery) };
@@ -165,7 +175,10 @@ impl Broker {
         }
         for group in &route.groups {
             let sessions = &self.sessions;
-            let connected = |number| sessions.get(&number)?.connection.map(|_| 1);
+            let connected = |number| {
+                let connection = sessions.get(&number)?.connection;
+                connection.filter(|_| !route.barred.contains(&number)).map(|_| 1)
+            };
             if let Some((number, delivery)) = self.routes.pick(*group, connected) {
                 slow = self.forward(publish, number, &delivery).or(slow);
             }
@@ -223,7 +236,7 @@ impl Broker {
     /// Routes a message to its subscribers and to the retained slot of its topic.
     pub(super) fn distribute(&mut self, publish: Publish, from: Option<u64>) -> Outcome {
         let message = Rc::new(Message::new(publish, self.wall_ms()));
-        let route = self.routes.find(message.topic());
+        let route = self.route(message.topic());
         // Of the messages of clients, the others were refused before. A will has no publisher to be told.
         self.counters.dropped += u64::from(!route.complete);
         let mut to = Distribution { from, sequence: None, items: Vec::new(), outcome: Outcome::default() };
@@ -246,18 +259,23 @@ impl Broker {
             }
         }
         for group in &route.groups {
-            if let Some((number, delivery)) = self.pick_member(*group, message) {
+            if let Some((number, delivery)) = self.pick_member(*group, route, message) {
                 self.assign(message, number, &delivery, Some(*group), to);
             }
         }
     }
 
     /// The member of a shared subscription that is to get a message.
-    fn pick_member(&mut self, group: u64, message: &Message) -> Option<(u64, DeliveryOptions)> {
+    fn pick_member(
+        &mut self,
+        group: u64,
+        route: &Route,
+        message: &Message,
+    ) -> Option<(u64, DeliveryOptions)> {
         let (sessions, limits) = (&self.sessions, &self.settings.limits);
         let (qos, weight) = (message.publish.qos, message.weight());
         let rank = |number| {
-            let session = sessions.get(&number)?;
+            let session = sessions.get(&number).filter(|_| !route.barred.contains(&number))?;
             let connected = session.connection.is_some();
             if qos == QoS::AtMostOnce {
                 return connected.then_some(1);
@@ -282,7 +300,8 @@ impl Broker {
             self.counters.dropped += 1;
             return;
         };
-        let picked = self.pick_member(group, &message).filter(|_| !message.expired(self.wall_ms()));
+        let route = self.route(message.topic());
+        let picked = self.pick_member(group, &route, &message).filter(|_| !message.expired(self.wall_ms()));
         let Some((number, delivery)) = picked else {
             self.counters.dropped += 1;
             return;

@@ -116,23 +116,29 @@ impl Broker {
                         Next::Paused => return Step::Pause,
                         Next::End => {
                             let filter = replay.filter.clone();
-                            let values = self.status_messages(&filter).into();
+                            let mut values = self.status_messages(&filter);
+                            values.retain(|message| self.may_read(number, message));
                             if filter.starts_with("$SYS") {
                                 // The figures are counted over all sessions.
                                 self.replay_steps = self.replay_steps.saturating_sub(self.sessions.len() / 8);
                             }
                             let session = self.sessions.get_mut(&number);
                             if let Some(replay) = session.and_then(|s| s.replays.get_mut(&serial)) {
-                                replay.place = Place::Status(values);
+                                replay.place = Place::Status(values.into());
                             }
                         }
                         Next::Found(slot) => {
-                            let wanted = slot.stamp <= replay.stamp && !slot.message.expired(wall_ms);
+                            let current = slot.stamp <= replay.stamp && !slot.message.expired(wall_ms);
                             let qos = slot.message.publish.qos.min(replay.qos);
+                            let wanted = current && self.may_read(number, &slot.message);
+                            let session = self.sessions.get_mut(&number);
+                            let Some(replay) = session.and_then(|s| s.replays.get_mut(&serial)) else {
+                                return Step::Wait;
+                            };
                             if wanted && full && qos != QoS::AtMostOnce {
                                 return Step::Wait;
                             }
-                            *place = Bound::Excluded(slot.message.topic().to_string());
+                            replay.place = Place::Retained(Bound::Excluded(slot.message.topic().to_string()));
                             if wanted {
                                 return Step::Send(slot.message, slot.sequence, qos);
                             }

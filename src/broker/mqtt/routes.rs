@@ -4,12 +4,12 @@
 //! A session with overlapping subscriptions gets one copy with the highest QoS and all subscription identifiers.
 //! A shared subscription gives each message to one of its members in turn, to a connected one if possible.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bytestring::ByteString;
 
-use crate::broker::mqtt::tree::Tree;
+use crate::broker::tree::Tree;
 use crate::mqtt::QoS;
 use crate::mqtt::packet::SubscribeOptions;
 use crate::mqtt::topic::Filter;
@@ -22,6 +22,8 @@ const CACHED_BYTES: usize = 4 << 20;
 /// be, so that it takes a topic of [`DEEP`] levels, and filters in every combination, to get there.
 const MATCH_STEPS: usize = 50_000;
 const DEEP: usize = 15;
+/// Steps that a decision about a subscriber counts for.
+const DECISION_STEPS: usize = 25;
 const _: () = assert!(1 << DEEP < MATCH_STEPS, "fewer levels never take all steps");
 
 /// Whether [`MATCH_STEPS`] may not be enough for the topic.
@@ -69,6 +71,8 @@ pub(super) struct Route {
     pub(super) targets: Vec<Target>,
     /// Shared subscriptions by number.
     pub(super) groups: Vec<u64>,
+    /// Members of shared subscriptions that may not read the topic.
+    pub(super) barred: BTreeSet<u64>,
     /// Whether these are all: [`MATCH_STEPS`] were enough.
     pub(super) complete: bool,
     /// Sessions that are looked at for each message: subscribers, and members of shared subscriptions.
@@ -168,13 +172,14 @@ impl Routes {
         removed
     }
 
-    /// The subscribers of `topic`.
-    pub(super) fn find(&mut self, topic: &str) -> Rc<Route> {
+    /// The subscribers of `topic`, of those that `may_read` it. What that says has to stay the same until
+    /// [`Self::forget`].
+    pub(super) fn find(&mut self, topic: &str, may_read: Option<&dyn Fn(u64) -> bool>) -> Rc<Route> {
         if let Some(route) = self.cache.get(topic) {
             self.spent += route.reach;
             return route.clone();
         }
-        let (route, steps) = self.compute(topic);
+        let (route, steps) = self.compute(topic, may_read);
         self.spent += steps + route.reach;
         let route = Rc::new(route);
         if self.cache.len() >= CACHED || self.cache_bytes >= CACHED_BYTES {
@@ -192,24 +197,33 @@ impl Routes {
     }
 
     /// Searches for the subscribers of `topic`, and counts the steps.
-    fn compute(&self, topic: &str) -> (Route, usize) {
+    fn compute(&self, topic: &str, may_read: Option<&dyn Fn(u64) -> bool>) -> (Route, usize) {
         let mut found: BTreeMap<u64, Vec<Subscription>> = BTreeMap::new();
         let mut groups = Vec::new();
-        let mut steps = MATCH_STEPS;
-        let complete = self.tree.matching(topic, &mut steps, &mut |leaf| {
+        let mut left = MATCH_STEPS;
+        let complete = self.tree.matching(topic, &mut left, &mut |leaf| {
             for (session, subscription) in &leaf.sessions {
                 found.entry(*session).or_default().push(*subscription);
             }
             groups.extend(leaf.groups.values().copied());
         });
+        let members = |group| self.groups.get(group).map_or(&[][..], |group| &group.members[..]);
+        let mut steps = MATCH_STEPS - left;
+        let mut barred = BTreeSet::new();
+        if let Some(may_read) = may_read {
+            let shared: BTreeSet<u64> =
+                groups.iter().flat_map(members).map(|(session, _)| *session).collect();
+            steps += (found.len() + shared.len()) * DECISION_STEPS;
+            found.retain(|session, _| may_read(*session));
+            barred = shared.into_iter().filter(|session| !may_read(*session)).collect();
+        }
         let targets = found.into_iter().filter_map(|(session, subscriptions)| {
             let own = merge(subscriptions.iter().filter(|s| !s.options.no_local));
             Some(Target { session, delivery: merge(subscriptions.iter())?, own })
         });
         let targets: Vec<Target> = targets.collect();
-        let members = |group| self.groups.get(group).map_or(0, |group| group.members.len());
-        let reach = targets.len() + groups.iter().map(members).sum::<usize>();
-        (Route { targets, groups, complete, reach }, MATCH_STEPS - steps)
+        let reach = targets.len() + groups.iter().map(|group| members(group).len()).sum::<usize>();
+        (Route { targets, groups, barred, complete, reach }, steps)
     }
 
     /// The next member of a shared subscription, of those that `rank` gives a number: the highest comes first,
@@ -235,7 +249,8 @@ impl Routes {
         Some((session, merge(std::iter::once(&subscription))?))
     }
 
-    fn forget(&mut self) {
+    /// Forgets which subscribers topics have.
+    pub(super) fn forget(&mut self) {
         self.cache.clear();
         self.cache_bytes = 0;
     }
@@ -272,15 +287,15 @@ mod tests {
         assert!(routes.insert(1, &filter("a/#"), subscription(QoS::AtMostOnce, 1, false)));
         assert!(routes.insert(1, &filter("a/+"), subscription(QoS::ExactlyOnce, 2, true)));
         assert!(!routes.insert(1, &filter("a/+"), subscription(QoS::AtLeastOnce, 3, true)));
-        let route = routes.find("a/b");
+        let route = routes.find("a/b", None);
         assert_eq!(route.targets.len(), 1);
         let target = &route.targets[0];
         assert_eq!((target.delivery.qos, target.delivery.ids.len()), (QoS::AtLeastOnce, 2));
         assert_eq!(target.own.as_ref().unwrap().qos, QoS::AtMostOnce, "the other one is not for its own");
         assert!(routes.remove(1, &filter("a/#")) && !routes.remove(1, &filter("a/#")));
-        assert_eq!(routes.find("a/b").targets[0].own, None);
+        assert_eq!(routes.find("a/b", None).targets[0].own, None);
         assert!(routes.remove(1, &filter("a/+")));
-        assert!(routes.find("a/b").targets.is_empty() && routes.tree.is_empty() && routes.count == 0);
+        assert!(routes.find("a/b", None).targets.is_empty() && routes.tree.is_empty() && routes.count == 0);
     }
 
     #[test]
@@ -289,7 +304,7 @@ mod tests {
         for session in 1..=3 {
             routes.insert(session, &filter("$share/g/a"), subscription(QoS::AtLeastOnce, 1, false));
         }
-        let group = routes.find("a").groups[0];
+        let group = routes.find("a", None).groups[0];
         let mut turn =
             |rank: &dyn Fn(u64) -> Option<u8>| routes.pick(group, rank).map(|(session, _)| session);
         assert_eq!([(); 4].map(|()| turn(&|_| Some(1))), [1, 2, 3, 1].map(Some));
@@ -299,6 +314,21 @@ mod tests {
         for session in 1..=3 {
             assert!(routes.remove(session, &filter("$share/g/a")));
         }
-        assert!(routes.find("a").groups.is_empty() && routes.groups.is_empty());
+        assert!(routes.find("a", None).groups.is_empty() && routes.groups.is_empty());
+    }
+
+    #[test]
+    fn only_those_who_may_read_a_topic_are_its_subscribers() {
+        let mut routes = Routes::default();
+        for session in 1..=3 {
+            routes.insert(session, &filter("a"), subscription(QoS::AtLeastOnce, 1, false));
+            routes.insert(session, &filter("$share/g/a"), subscription(QoS::AtLeastOnce, 1, false));
+        }
+        let route = routes.find("a", Some(&|session| session != 2));
+        assert_eq!(route.targets.iter().map(|target| target.session).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(route.barred, BTreeSet::from([2]));
+        assert_eq!(routes.find("a", Some(&|_| false)).targets.len(), 2, "decided once");
+        routes.forget();
+        assert_eq!(routes.find("a", Some(&|_| false)).targets.len(), 0);
     }
 }

@@ -70,6 +70,7 @@ impl Service for Mqtt {
             seed: context.seed,
             passwords: self.passwords,
             tokens: context.tokens.cloned(),
+            permissions: context.permissions.cloned(),
         };
         Ok(Box::new(Broker::new(settings, found, context.source()?, context.now)))
     }

@@ -110,6 +110,9 @@ pub(super) struct Session {
     pub(super) resent: usize,
     next_packet_id: u16,
     next_position: u64,
+    /// The queue up to this position was filled by other rules than those of now: what may not be read is taken out when its
+    /// turn comes.
+    pub(super) unchecked: u64,
     /// Packet identifiers of received QoS 2 messages between PUBLISH and PUBREL.
     pub(super) received: BTreeSet<PacketId>,
     /// Throttled publishers: connections whose acknowledgements wait until this session has caught up.
@@ -147,6 +150,7 @@ impl Session {
             resent: 0,
             next_packet_id: 0,
             next_position: 0,
+            unchecked: 0,
             received: BTreeSet::new(),
             throttled: BTreeSet::new(),
             progress: (0, 0),
@@ -210,6 +214,11 @@ impl Session {
     /// Marks positions up to this one as used.
     pub(super) fn set_position(&mut self, last: u64) {
         self.next_position = self.next_position.max(last);
+    }
+
+    /// Notes that the rules have changed for what is queued.
+    pub(super) fn uncheck(&mut self) {
+        self.unchecked = self.next_position;
     }
 
     /// Whether a message of `weight` would exceed the limits.

@@ -5,8 +5,9 @@ use bytestring::ByteString;
 use super::connect::stored_name;
 use super::replay::REPLAYING;
 use super::routes::Subscription;
-use super::{Action, Broker, routes, tree};
+use super::{Action, Broker, routes};
 use crate::broker::store::mqtt::Op;
+use crate::broker::tree;
 use crate::mqtt::packet::{RetainHandling, SubAck, Subscribe, SubscribeOptions, UnsubAck, Unsubscribe};
 use crate::mqtt::topic::Filter;
 use crate::mqtt::{Packet, Properties, Reason, Version, Violation};
@@ -14,6 +15,9 @@ use crate::random::HashMap;
 
 /// Part of `max_subscription_bytes` that one session may use, as a divisor.
 const SESSION_SHARE: usize = 16;
+/// Rules that are compared with the filters of one SUBSCRIBE. Beyond it, filters are granted below which nothing may be read;
+/// they get nothing.
+const DECISION_STEPS: usize = 20_000;
 
 impl Broker {
     pub(super) fn handle_subscribe(
@@ -47,10 +51,15 @@ impl Broker {
                 None => return Err(Violation::malformed("invalid topic filter")),
             }
         }
-        let granted: Vec<_> = distinct
-            .iter()
-            .map(|(filter, options)| self.subscribe(number, filter, options, identifier))
-            .collect();
+        let mut steps = DECISION_STEPS;
+        let mut grant = |(filter, options): &(Filter, Vec<SubscribeOptions>)| {
+            if !self.may_subscribe(number, filter.pattern(), &mut steps) {
+                self.counters.denied += 1;
+                return Err(Reason::NotAuthorized);
+            }
+            self.subscribe(number, filter, options, identifier)
+        };
+        let granted: Vec<_> = distinct.iter().map(&mut grant).collect();
         let reason = |place: Option<(usize, SubscribeOptions)>| match place {
             Some((place, options)) => {
                 granted[place].map_or_else(|why| why, |()| Reason::granted(options.qos))

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::connection::Reader;
 use super::names::Name;
+use super::permitted::Operation;
 use super::produce::PER_SESSION;
 use super::{Action, Broker};
 use crate::broker::log::Log;
@@ -58,6 +59,7 @@ impl Broker {
             return Err(Error::new(ErrorKind::NotAllowed, text));
         }
         let name = Name::parse(&command.topic)?;
+        self.check_connection(id, Operation::Consume, &name)?;
         if !name.is_persistent() && command.read_compacted() {
             let text = "readCompacted only valid on persistent topics";
             return Err(Error::new(ErrorKind::NotAllowed, text));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::connection::Reader;
 use super::names::Name;
+use super::permitted::Operation;
 use super::{Broker, DOMAIN, server_error};
 use crate::broker::pulsar::topic::is_stored;
 use crate::broker::store::{MAX_PARTITIONS, Op};
@@ -39,7 +40,9 @@ impl Broker {
     }
 
     fn partitions(&mut self, id: u64, command: &pb::CommandPartitionedTopicMetadata) {
-        let result = self.try_partitions(&command.topic, command.metadata_auto_creation_enabled());
+        let result = self
+            .check_lookup(id, &command.topic)
+            .and_then(|_| self.try_partitions(&command.topic, command.metadata_auto_creation_enabled()));
         use pb::command_partitioned_topic_metadata_response::LookupType;
         let mut response = pb::CommandPartitionedTopicMetadataResponse {
             request_id: command.request_id,
@@ -55,6 +58,13 @@ impl Broker {
             }
         }
         self.reply_written(id, Command::PartitionedMetadataResponse(response));
+    }
+
+    /// The name of a topic that a connection may ask about.
+    fn check_lookup(&mut self, id: u64, topic: &str) -> Result<Name> {
+        let name = Name::parse(topic)?;
+        self.check_connection(id, Operation::LookUp, &name)?;
+        Ok(name)
     }
 
     pub(super) fn try_partitions(&mut self, topic: &str, create: bool) -> Result<u32> {
@@ -249,7 +259,7 @@ impl Broker {
         use pb::command_lookup_topic_response::LookupType;
         let mut response =
             pb::CommandLookupTopicResponse { request_id: command.request_id, ..Default::default() };
-        match Name::parse(&command.topic) {
+        match self.check_lookup(id, &command.topic) {
             Ok(_) => {
                 let url = self.settings.url.clone();
                 if url.starts_with("pulsar+ssl:") {
@@ -280,16 +290,17 @@ impl Broker {
             Mode::All => &["persistent", "non-persistent"],
         };
         let mut topics: Vec<String> = Vec::new();
+        let mut seen = 0;
         for domain in domains {
             let prefix = format!("{domain}://{}/", command.namespace);
-            topics.extend(
-                self.names.keys().filter(|name| name.starts_with(&prefix)).map(|name| name.to_string()),
-            );
+            let inside = self.names.keys().filter(|name| name.starts_with(&prefix)).inspect(|_| seen += 1);
+            topics.extend(inside.filter(|name| self.may_see(id, name)).map(|name| name.to_string()));
         }
         let joined = topics.join(",");
+        let decided = self.work_of_decisions(seen);
         if let Some(connection) = self.connections.get_mut(&id) {
             // The search went through every name there is, even if the client knows the list and gets none.
-            connection.work += joined.len() + 64 * self.names.len();
+            connection.work += joined.len() + 64 * self.names.len() + decided;
         }
         let hash = crc32c(0, joined.as_bytes());
         let hash = format!("{:08x}", hash.swap_bytes());
@@ -306,6 +317,7 @@ impl Broker {
 
     fn create_schema(&mut self, id: u64, command: &pb::CommandGetOrCreateSchema) {
         let result = Name::parse(&command.topic).and_then(|name| {
+            self.check_connection(id, Operation::Produce, &name)?;
             let parent = name.parent();
             if !self.names.contains_key(&name.full) && !self.parents.contains_key(&parent) {
                 // As by the real broker: a schema does not create its topic.
@@ -332,7 +344,8 @@ impl Broker {
     fn get_schema(&mut self, id: u64, command: &pb::CommandGetSchema) {
         let mut response =
             pb::CommandGetSchemaResponse { request_id: command.request_id, ..Default::default() };
-        match self.find_schema(command) {
+        let found = self.check_lookup(id, &command.topic).and_then(|_| self.find_schema(command));
+        match found {
             Ok((schema, version)) => {
                 response.schema = Some(schema);
                 response.schema_version = Some(version);

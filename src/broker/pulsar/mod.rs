@@ -5,7 +5,7 @@
 //! * [`topic`]: a topic and its producers; [`subscription`]: consumers and dispatch; [`key_ranges`]: hash ranges of
 //!   Key_Shared; `names`: topic names and the metadata of an entry
 //! * `non_persistent`: topics that store nothing; `watch`, `watchers`: clients that are told of topics
-//! * `web`: lookups and administration over HTTP
+//! * `permitted`: permissions of clients; `web`: lookups and administration over HTTP
 //! * `dispatcher`: deliveries to connections; `status`: figures; [`options`]; `service`: for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
@@ -19,6 +19,7 @@ use bytes::{Bytes, BytesMut};
 use crate::broker::commits::Commits;
 use crate::broker::http::message::{Answer, Request};
 use crate::broker::log::{self, Log, Source, TopicIds};
+use crate::broker::permissions::Permissions;
 use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
 use crate::broker::pulsar::subscription::{ConsumerKey, Kind, PEEKS, Reading, Subscription};
 use crate::broker::pulsar::topic::{NonPersistent, Topic, is_stored};
@@ -41,6 +42,7 @@ mod lookup;
 mod names;
 mod non_persistent;
 pub mod options;
+mod permitted;
 mod produce;
 mod schemas;
 pub(super) mod service;
@@ -597,6 +599,12 @@ impl Protocol for Broker {
         self.commits.poll_op()
     }
 
+    fn set_permissions(&mut self, now: Instant, permissions: Arc<Permissions>) {
+        self.now = now;
+        self.change_permissions(permissions);
+        self.pump();
+    }
+
     fn poll_wake(&mut self) -> Option<u64> {
         self.wakes.pop_front()
     }
@@ -738,6 +746,7 @@ fn server_error(kind: ErrorKind) -> pb::ServerError {
         ErrorKind::InvalidTopic => S::InvalidTopicName,
         ErrorKind::IncompatibleSchema => S::IncompatibleSchema,
         ErrorKind::NotAllowed => S::NotAllowedError,
+        ErrorKind::Authorization => S::AuthorizationError,
         _ => S::UnknownError,
     }
 }

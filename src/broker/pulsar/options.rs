@@ -1,9 +1,11 @@
 //! Pulsar's options, and the settings of its broker.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::session::SessionConfig;
 use crate::broker::log::TopicIds;
+use crate::broker::permissions::Permissions;
 use crate::broker::protocol::Clock;
 use crate::broker::store::StoreUsage;
 use crate::pulsar::frame::DEFAULT_MAX_MESSAGE_SIZE;
@@ -139,4 +141,6 @@ pub struct Settings {
     pub namespaces: Vec<String>,
     /// Numbers for new topics, shared with the other protocols.
     pub topic_ids: TopicIds,
+    /// Rules about topics. Without rules everything is allowed.
+    pub permissions: Option<Arc<Permissions>>,
 }

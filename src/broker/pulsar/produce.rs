@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::connection::Writer;
 use super::names::{Facts, Name};
+use super::permitted::Operation;
 use super::{Action, Broker, error_command, server_error};
 use crate::broker::log::cursor::MAX_BATCH;
 use crate::broker::log::{BATCH, CHUNK, Entry, weight};
@@ -59,6 +60,10 @@ impl Broker {
             return Err(error);
         }
         let name = Name::parse(&command.topic)?;
+        self.check_connection(id, Operation::Produce, &name)?;
+        if command.initial_subscription_name.as_ref().is_some_and(|name| !name.is_empty()) {
+            self.check_connection(id, Operation::Consume, &name)?;
+        }
         if name.is_persistent() && self.over_quota() {
             return Err(quota(self.settings.max_store));
         }

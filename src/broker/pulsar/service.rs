@@ -73,6 +73,7 @@ impl Service for Pulsar {
             max_topics: self.max_topics,
             namespaces: options.namespaces,
             topic_ids: context.topic_ids.clone(),
+            permissions: context.permissions.cloned(),
         };
         Ok(Box::new(Broker::new(settings, found, context.source()?, context.now)))
     }

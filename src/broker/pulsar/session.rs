@@ -104,6 +104,11 @@ impl Session {
         !matches!(self.state, State::Start)
     }
 
+    /// The subject of the client's token, if the broker asks for tokens.
+    pub fn user(&self) -> Option<&str> {
+        self.claims.as_ref().map(|claims| &*claims.subject)
+    }
+
     /// Version string of the client.
     pub fn client(&self) -> &str {
         &self.client

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Broker;
 use super::watchers::{PROGRAM, cut, strings, subject};
+use crate::broker::permissions::Decisions;
 use crate::broker::protocol::OUTPUT_LIMIT;
 use crate::machine::Machine as _;
 use crate::pulsar::command::Command;
@@ -24,15 +25,18 @@ impl Broker {
                 let inside = self.names.range(Arc::clone(&prefix)..).map(|(name, _)| name);
                 let inside: Vec<_> = inside.take_while(|name| name.starts_with(&*prefix)).collect();
                 let seen = inside.len();
-                Ok((strings(inside.into_iter().filter(|name| regex.is_match(subject(name)))), seen))
+                let matching: Vec<_> =
+                    inside.into_iter().filter(|name| regex.is_match(subject(name))).cloned().collect();
+                Ok((strings(matching.iter().filter(|name| self.may_see(id, name))), seen))
             }
         };
+        let decided = self.work_of_decisions(answer.as_ref().map_or(0, |(_, seen)| *seen));
         if let Some(connection) = self.connections.get_mut(&id) {
             let seen = answer
                 .as_ref()
                 .map_or(0, |(names, seen)| names.iter().map(String::len).sum::<usize>() + 64 * seen);
             // Compiling costs as much as many names.
-            connection.work += seen + PROGRAM;
+            connection.work += seen + PROGRAM + decided;
         }
         match answer {
             Err(error) => self.reply_error(id, command.request_id, &error),
@@ -107,7 +111,19 @@ impl Broker {
                 updates.extend(cut(*id, new, deleted, &hash).into_iter().map(|update| (*session, update)));
             }
         }
-        for (session, update) in updates {
+        let mut decisions: BTreeMap<u64, Decisions> = BTreeMap::new();
+        for (session, mut update) in updates {
+            if self.settings.permissions.is_some() {
+                let of_session = decisions.entry(session).or_default();
+                let mut sees = |name: &String| of_session.recall(name, || self.may_see(session, name));
+                update.new_topics.retain(&mut sees);
+                update.deleted_topics.retain(&mut sees);
+                // The hash is that of a list of which the client may see a part.
+                update.topics_hash.clear();
+                if update.new_topics.is_empty() && update.deleted_topics.is_empty() {
+                    continue;
+                }
+            }
             self.reply_written(session, Command::WatchTopicUpdate(update));
         }
     }

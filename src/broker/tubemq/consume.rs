@@ -15,6 +15,7 @@ use super::partition::{Lease, OFFSET_UNIT, Position, Refusal, held, offset_of};
 use super::produce::message_id;
 use super::{Broker, CallId};
 use crate::broker::log::Entry;
+use crate::broker::permissions::Access;
 use crate::tubemq::command::Response;
 use crate::tubemq::consumer::NO_OFFSET;
 use crate::tubemq::message::{HAS_ATTRIBUTES, TYPE};
@@ -80,6 +81,7 @@ impl Broker {
             );
             return Err((Code::BadRequest, text));
         }
+        self.check_topic(&user, Access::Read, &request.topic_name)?;
         let id = self.known_partition(&request.topic_name, request.partition_id)?;
         let group: Arc<str> = request.group_name.as_str().into();
         let expires = self.now + self.settings.client_timeout;

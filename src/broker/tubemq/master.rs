@@ -103,7 +103,8 @@ impl Broker {
             pb::RegisterResponseM2p { broker_check_sum: self.broker_check_sum(), ..Default::default() };
         match self.check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref()) {
             Ok(user) => {
-                request.topic_list.iter().for_each(|topic| self.ensure_topic(topic));
+                let topics = self.writable(&user, request.topic_list);
+                topics.iter().for_each(|topic| self.ensure_topic(topic));
                 response.authorized_info = Some(self.visit(&request.client_id, &user));
                 self.producers.insert(request.client_id, self.deadline());
                 response.success = true;
@@ -135,12 +136,12 @@ impl Broker {
             });
         match known {
             Ok(user) => {
-                request.topic_list.iter().for_each(|topic| self.ensure_topic(topic));
+                let topics = self.writable(&user, request.topic_list);
+                topics.iter().for_each(|topic| self.ensure_topic(topic));
                 response.success = true;
                 response.err_code = Code::Success as i32;
                 response.err_msg = "OK!".into();
-                response.topic_infos =
-                    request.topic_list.iter().filter_map(|topic| self.producer_text(topic)).collect();
+                response.topic_infos = topics.iter().filter_map(|topic| self.producer_text(topic)).collect();
                 if request.broker_check_sum != response.broker_check_sum {
                     response.broker_infos = vec![self.broker_text()];
                 }
@@ -245,6 +246,7 @@ impl Broker {
         let spec = GroupSpec::new(Mode::Server, request.topic_list.clone(), &request.topic_condition, -1);
         let joined = self
             .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
+            .and_then(|user| self.check_topics(user, &request.topic_list))
             .and_then(|user| match request.require_bound {
                 Some(true) => {
                     let text =
@@ -285,6 +287,7 @@ impl Broker {
         let deadline = self.deadline();
         let user = self.authenticate_client(client, request.auth_info.as_ref());
         let known = user.and_then(|user| {
+            self.check_group(&user, client, name)?;
             let unknown = || (Code::NoNode, format!("client {client} is not registered: register it first"));
             let group = self.groups.get_mut(name.as_str()).ok_or_else(unknown)?;
             if !group.beat(client, report, deadline) {
@@ -326,7 +329,7 @@ impl Broker {
         Response::ConsumerClose(pb::CloseResponseM2c { success, err_code, err_msg })
     }
 
-    fn leave(&mut self, client: &str, name: &str) {
+    pub(super) fn leave(&mut self, client: &str, name: &str) {
         let Some(group) = self.groups.get_mut(name) else { return };
         if !group.leave(client) {
             return;
@@ -360,6 +363,7 @@ impl Broker {
         );
         let joined = self
             .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
+            .and_then(|user| self.check_topics(user, &request.topic_list))
             .and_then(|user| {
                 let (sources, node) = (request.source_count, request.node_id);
                 if sources > 0 && !(0..sources).contains(&node) {
@@ -387,6 +391,7 @@ impl Broker {
         let deadline = self.deadline();
         let user = self.authenticate_client(&request.client_id, request.auth_info.as_ref());
         let known = user.and_then(|user| {
+            self.check_group(&user, &request.client_id, &request.group_name)?;
             let group = self.groups.get_mut(request.group_name.as_str());
             if group.is_some_and(|group| group.beat(&request.client_id, None, deadline)) {
                 return Ok(user);

@@ -5,7 +5,7 @@
 //! * `produce`: messages from producers
 //! * `consume`: registered partitions, and messages to consumers
 //! * `topics`, `partition`: topics and their partitions
-//! * `users`: passwords; `visits`: what stands for them at the broker; `status`: figures; [`options`]; `service`: for the server
+//! * `users`: passwords; `permitted`: what users may do; `visits`: what stands for them at the broker; `status`: figures; [`options`]; `service`: for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
 //!
@@ -23,6 +23,7 @@ use bytes::BytesMut;
 
 use crate::broker::commits::Commits;
 use crate::broker::log::{CACHE_BYTES, Source};
+use crate::broker::permissions::{Decisions, Permissions};
 use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
 use crate::broker::stats::{ProtocolStats, TopicStats, Traffic};
 use crate::broker::store::{Found, Op};
@@ -40,6 +41,7 @@ mod consume;
 mod master;
 pub mod options;
 mod partition;
+mod permitted;
 mod produce;
 pub(super) mod service;
 mod status;
@@ -118,6 +120,8 @@ struct Connection {
     /// The last valid visit token of a call on this connection. If there are users, messages and offsets are for
     /// connections whose token is still valid.
     visit: Option<i64>,
+    /// Topics that its user may send to, and that user.
+    decisions: (Arc<str>, Decisions),
 }
 
 impl Connection {
@@ -487,6 +491,7 @@ impl Protocol for Broker {
             behind: false,
             work: 0,
             visit: None,
+            decisions: (self.visits.anyone(), Decisions::default()),
         };
         self.connections.insert(id, connection);
         id
@@ -601,6 +606,11 @@ impl Protocol for Broker {
         self.visits.keep(|user| users.agree(old, user));
         *old = users;
         Ok(count)
+    }
+
+    fn set_permissions(&mut self, now: Instant, permissions: Arc<Permissions>) {
+        self.now = now;
+        self.change_permissions(permissions);
     }
 
     fn poll_op(&mut self) -> Option<Op> {

@@ -1,9 +1,11 @@
 //! TubeMQ's options, and the settings of its broker.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::users::Users;
 use crate::broker::log::TopicIds;
+use crate::broker::permissions::Permissions;
 use crate::broker::protocol::Clock;
 use crate::broker::store::StoreUsage;
 
@@ -89,4 +91,6 @@ pub struct Settings {
     pub users: Option<Users>,
     /// Numbers for new topics, shared with the other protocols.
     pub topic_ids: TopicIds,
+    /// Rules about topics. Without rules everything is allowed.
+    pub permissions: Option<Arc<Permissions>>,
 }

@@ -42,6 +42,7 @@ impl Broker {
     ) -> Result<(u64, u64, u64), Box<Response>> {
         let refuse = |code, text: &str| Err(Box::new(refused(code, text)));
         self.check_visit(call_id, request.auth_info.as_ref())
+            .and_then(|user| self.check_send(call_id, &user, &request.topic_name))
             .map_err(|(code, text)| Box::new(refused(code, text)))?;
         if let Some(error) = self.commits.failure() {
             return refuse(Code::ServiceUnavailable, error.message());

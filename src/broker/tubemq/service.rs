@@ -84,6 +84,7 @@ impl Service for TubeMq {
             seed: context.seed,
             users: self.users,
             topic_ids: context.topic_ids.clone(),
+            permissions: context.permissions.cloned(),
         };
         Ok(Box::new(Broker::new(settings, found, context.source()?, context.now)))
     }

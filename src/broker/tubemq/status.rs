@@ -16,6 +16,7 @@ impl Broker {
             consumers: self.groups.values().map(|group| group.members()).sum(),
             messages_in: self.counters.messages_in,
             messages_out: self.counters.messages_out,
+            denied: self.counters.denied,
             bytes_in: self.counters.bytes_in,
             bytes_out: self.counters.bytes_out,
             failure: self.commits.failure().map(ToString::to_string),

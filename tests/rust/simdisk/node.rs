@@ -105,6 +105,7 @@ impl Node {
             max_topics: 100,
             namespaces: vec!["*".into()],
             topic_ids: topic_ids.clone(),
+            permissions: None,
         };
         let pulsar =
             pulsar::Broker::new(settings, store::load(db, "pulsar", clock.run_ms(now))?, source()?, now);
@@ -117,6 +118,7 @@ impl Node {
             seed: 7,
             passwords: None,
             tokens: None,
+            permissions: None,
         };
         let mqtt = mqtt::Broker::new(settings, store::mqtt::load(db, &topic_ids)?, source()?, now);
         let settings = tubemq::Settings {
@@ -135,6 +137,7 @@ impl Node {
             seed: 7,
             users: None,
             topic_ids,
+            permissions: None,
         };
         let tubemq =
             tubemq::Broker::new(settings, store::load(db, "tubemq", clock.run_ms(now))?, source()?, now);

@@ -130,6 +130,12 @@ impl Bench {
 
     /// Kills the process after `written` of the pending changes reached the disk, and starts it again.
     pub fn kill(&mut self, written: usize) {
+        self.kill_with(written, |_| {});
+    }
+
+    /// Like [`Self::kill`], but it starts with other settings.
+    pub fn kill_with(&mut self, written: usize, change: impl FnOnce(&mut Settings)) {
+        change(&mut self.settings);
         while let Some(op) = self.broker.poll_op() {
             self.ops.push_back(op);
         }

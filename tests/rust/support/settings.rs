@@ -33,6 +33,7 @@ pub fn pulsar(now: Instant) -> pulsar::options::Settings {
         max_topics: 100,
         namespaces: vec!["public/default".into()],
         topic_ids: TopicIds::new(7),
+        permissions: None,
     }
 }
 
@@ -47,6 +48,7 @@ pub fn mqtt(now: Instant) -> mqtt::Settings {
         seed: 7,
         passwords: None,
         tokens: None,
+        permissions: None,
     }
 }
 
@@ -68,5 +70,6 @@ pub fn tubemq(now: Instant) -> tubemq::Settings {
         seed: 7,
         users: None,
         topic_ids: TopicIds::new(1),
+        permissions: None,
     }
 }

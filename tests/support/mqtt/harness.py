@@ -15,6 +15,8 @@ from support.scripts import ScriptedServer, facts_of, free_port, run_script
 from support.service import EmbeddedListener, Service
 
 USERS = {"ann": "secret", "bob": "hunter2"}
+FORBIDDEN = "pattern deny forbidden/#\npattern readwrite #\n"
+"""Rules for brokers with users, in the format of Mosquitto's ``acl_file``."""
 
 
 class MqttService(Service):
@@ -42,11 +44,21 @@ class MqttService(Service):
 
 
 class _Scripted(ScriptedServer, MqttService):
-    """A broker with optional TLS and users. ``extra`` is appended to its configuration."""
+    """A broker with optional TLS and users, who may do what ``acl`` says. ``extra`` is appended to its
+    configuration."""
 
     stop_timeout = 60
 
-    def __init__(self, *, tls: bool = False, users: bool = False, extra: str = "", **variables: str) -> None:
+    def __init__(
+        self,
+        *,
+        tls: bool = False,
+        users: bool = False,
+        acl: str = FORBIDDEN,
+        extra: str = "",
+        **variables: str,
+    ) -> None:
+        self._acl = acl
         self.data = self.folder()
         self.certificates = Certificates() if tls else None
         own = {"PORT": str(free_port()), "WS_PORT": str(free_port())} | variables
@@ -91,7 +103,7 @@ class Mosquitto(_Scripted):
     name = "mosquitto"
 
     def _access(self) -> dict[str, str]:
-        return {"ACL": self._file("acl", "pattern deny forbidden/#\npattern readwrite #\n")}
+        return {"ACL": self._file("acl", self._acl)}
 
     @classmethod
     def program(cls, name: str) -> str:
@@ -118,8 +130,10 @@ class EmbeddedMqtt(EmbeddedListener, MqttService):
 
     port_options = ("mqtt_port", "mqtt_ws_port")
 
-    def __init__(self, *, users: bool = False, tls: bool = False, **options: Any) -> None:
-        self._with_users = users
+    def __init__(
+        self, *, users: bool = False, tls: bool = False, acl: str = FORBIDDEN, **options: Any
+    ) -> None:
+        self._with_users, self._acl = users, acl
         self.certificates = Certificates() if tls else None
         super().__init__(**options)
 
@@ -129,6 +143,9 @@ class EmbeddedMqtt(EmbeddedListener, MqttService):
             passwords.write_text("".join(hashed(name, password) for name, password in USERS.items()))
             passwords.chmod(0o600)
             options["mqtt_password_file"] = str(passwords)
+            rules = self.folder / "acl"
+            rules.write_text(self._acl)
+            options["acl_file"] = str(rules)
         if self.certificates:
             options["tls_cert"] = str(self.certificates.server_crt)
             options["tls_key"] = str(self.certificates.server_key)

@@ -124,7 +124,9 @@ impl Broker {
                 return Err(Refusal::new(StatusCode::BAD_REQUEST, text));
             }
         };
+        let user = request.user.as_deref();
         let topics = domains.iter().flat_map(|domain| self.names_in(domain, namespace));
+        let topics = topics.filter(|topic| self.may_list(user, topic));
         Ok(Answer::json(&json!(topics.collect::<Vec<_>>())))
     }
 

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::Broker;
 use super::names::Name;
+use super::permitted::Operation;
 use super::subscription::PEEKS;
 use crate::broker::http::message::{Answer, Request};
 use crate::error::{Error, ErrorKind};
@@ -53,6 +54,7 @@ impl From<Error> for Refusal {
             }
             ErrorKind::InvalidArgument => StatusCode::CONFLICT,
             ErrorKind::IncompatibleSchema => StatusCode::CONFLICT,
+            ErrorKind::Authorization => StatusCode::FORBIDDEN,
             ErrorKind::NotAllowed | ErrorKind::Unsupported => StatusCode::METHOD_NOT_ALLOWED,
             ErrorKind::TooManyRequests | ErrorKind::QuotaExceeded => StatusCode::TOO_MANY_REQUESTS,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
@@ -109,6 +111,7 @@ impl Broker {
             }
         }
         let reads = method == Method::GET;
+        self.check_request(reads, path, request.user.as_deref())?;
         match path {
             ["lookup", "v2", "topic", domain, tenant, namespace, topic] if is_domain(domain) && reads => {
                 self.look_up(&name(domain, tenant, namespace, topic)?)
@@ -142,6 +145,40 @@ impl Broker {
                 self.schemas(method, &name("persistent", tenant, namespace, topic)?, rest, request)
             }
             _ => Ok(Answer::not_found()),
+        }
+    }
+
+    /// Refuses what the permissions do not allow: who may use a topic may ask about it as clients do, and everything else is
+    /// for superusers.
+    fn check_request(&mut self, reads: bool, path: &[&str], user: Option<&str>) -> Result<(), Refusal> {
+        if self.settings.permissions.as_ref().is_none_or(|rules| rules.is_superuser(user)) {
+            return Ok(());
+        }
+        match path {
+            ["lookup", "v2", "topic", domain, tenant, namespace, topic]
+            | ["admin", "v2", domain, tenant, namespace, topic, "partitions"]
+                if is_domain(domain) && reads =>
+            {
+                Ok(self.check_permission(
+                    user,
+                    Operation::LookUp,
+                    &name(domain, tenant, namespace, topic)?,
+                )?)
+            }
+            ["admin", "v2", "schemas", tenant, namespace, topic, "schema", ..] if reads => Ok(self
+                .check_permission(user, Operation::LookUp, &name("persistent", tenant, namespace, topic)?)?),
+            // The list has what its reader may see.
+            ["admin", "v2", "namespaces", _, _, "topics"] | ["admin", "v2", "brokers", "health"] if reads => {
+                Ok(())
+            }
+            _ => {
+                self.counters.denied += 1;
+                let user = user.map_or("without a user".to_owned(), |user| format!("{user:?}"));
+                let text = format!(
+                    "the client {user} may not administer the broker: superuser in acl_file allows it"
+                );
+                Err(Refusal::new(StatusCode::FORBIDDEN, text))
+            }
         }
     }
 

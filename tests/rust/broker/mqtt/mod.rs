@@ -8,6 +8,7 @@ use crate::support::mqtt::*;
 
 mod connect;
 mod cost;
+mod permissions;
 mod qos;
 mod refusals;
 mod replay;

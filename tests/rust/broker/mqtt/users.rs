@@ -14,11 +14,11 @@ use penstock::sqlite::{Outcome, Report};
 
 use crate::support::mqtt::{Bench, Q1, encode, lasting};
 
-const ANN: &str = "ann:$7$101$c2FsdCBvZiBtaW5l$Pw8uF2rUH/4NEJxgxUDud1Hhd93GnJvWwTsEyXBUzdoPamQT99\
+pub(super) const ANN: &str = "ann:$7$101$c2FsdCBvZiBtaW5l$Pw8uF2rUH/4NEJxgxUDud1Hhd93GnJvWwTsEyXBUzdoPamQT99\
     +oF1t6l8jgBLjIfSAf/fQfAB2OtQIvAa+7fw==";
 const ANN_CHANGED: &str = "ann:$7$101$c2FsdCBvZiBtaW5l$7PQtWE1EewNpLcQuwqHa766HYXUoim+bScN0VGP8kgqTkvcHGs\
     uqvDjIpnW6YONsh739i+W+cSWQu0WaUGnyOg==";
-const BOB: &str = "bob:$7$101$c2FsdCBvZiBtaW5l$IxFtSto1mFZ8UulU/umPK2tEeLqwQAtfu5DzYIH9P16GR09KMF\
+pub(super) const BOB: &str = "bob:$7$101$c2FsdCBvZiBtaW5l$IxFtSto1mFZ8UulU/umPK2tEeLqwQAtfu5DzYIH9P16GR09KMF\
     HYt6sNYDalqMN7J6j1FZ2a+vWPq9gZTSbhnA==";
 
 fn bench(file: &str) -> Bench {

@@ -23,6 +23,7 @@ mod dispatch;
 mod life;
 mod non_persistent;
 mod output;
+mod permissions;
 mod producers;
 mod replay;
 mod subscriptions;

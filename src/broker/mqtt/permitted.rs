@@ -1,0 +1,79 @@
+//! Permissions of clients. Publications are decided for the connection, and remembered there; reads for
+//! the routes, which hold only subscribers that may read their topic, and for each retained message. What was queued before
+//! the rules changed is looked at when its turn comes.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::Broker;
+use super::message::Message;
+use super::options::Settings;
+use super::routes::Route;
+use super::session::Session;
+use crate::broker::permissions::{Access, Client, Domain, Permissions};
+
+impl Settings {
+    /// Whether the rules, if there are some, allow it.
+    pub(super) fn permit(&self, client: Client<'_>, access: Access, topic: &str) -> bool {
+        self.permissions.as_ref().is_none_or(|rules| rules.permits(Domain::Mqtt, client, access, topic))
+    }
+
+    /// The client of a session, as the rules see it: an owner from times when the broker had users counts only if it has.
+    fn client<'s>(&self, session: &'s Session) -> Client<'s> {
+        let verified = self.passwords.is_some() || self.tokens.is_some();
+        let user = session.owner.as_ref().filter(|_| verified).map(|owner| &*owner.name);
+        Client { user, id: Some(&session.client_id) }
+    }
+
+    fn permit_session(&self, session: Option<&Session>, access: Access, topic: &str) -> bool {
+        self.permissions.is_none()
+            || session.is_some_and(|session| self.permit(self.client(session), access, topic))
+    }
+}
+
+impl Broker {
+    /// Replaces the permissions.
+    pub(super) fn change_permissions(&mut self, permissions: Arc<Permissions>) {
+        self.settings.permissions = Some(permissions);
+        self.routes.forget();
+        self.connections.values_mut().for_each(|connection| connection.decisions.forget());
+        self.sessions.values_mut().for_each(Session::uncheck);
+    }
+
+    /// Whether the client of a session may publish to the topic.
+    pub(super) fn may_write(&self, number: u64, topic: &str) -> bool {
+        self.settings.permit_session(self.sessions.get(&number), Access::Write, topic)
+    }
+
+    /// [`Self::may_write`] of the session's connection, which remembers the answer.
+    pub(super) fn may_publish(&mut self, id: u64, number: u64, topic: &str) -> bool {
+        let (settings, session) = (&self.settings, self.sessions.get(&number));
+        if settings.permissions.is_none() {
+            return true;
+        }
+        let decide = || settings.permit_session(session, Access::Write, topic);
+        self.connections.get_mut(&id).is_some_and(|connection| connection.decisions.recall(topic, decide))
+    }
+
+    /// Whether the client of a session may read a message that was found for it.
+    pub(super) fn may_read(&self, number: u64, message: &Message) -> bool {
+        self.settings.permit_session(self.sessions.get(&number), Access::Read, message.topic())
+    }
+
+    /// Whether a filter may be subscribed to: unless it is certain that nothing below it may be read. Each rule that is
+    /// looked at costs one of `steps`.
+    pub(super) fn may_subscribe(&self, number: u64, filter: &str, steps: &mut usize) -> bool {
+        let (Some(rules), Some(session)) = (&self.settings.permissions, self.sessions.get(&number)) else {
+            return true;
+        };
+        rules.permits_some(Domain::Mqtt, self.settings.client(session), Access::Read, filter, steps)
+    }
+
+    /// The subscribers of a topic that may read it.
+    pub(super) fn route(&mut self, topic: &str) -> Rc<Route> {
+        let (settings, sessions) = (&self.settings, &self.sessions);
+        let may_read = |number| settings.permit_session(sessions.get(&number), Access::Read, topic);
+        let may_read: Option<&dyn Fn(u64) -> bool> = settings.permissions.as_ref().map(|_| &may_read as _);
+        self.routes.find(topic, may_read)
+    }
+}

@@ -1,0 +1,232 @@
+//! Permissions: which user may read and write which topics, in the three protocols.
+//!
+//! * `file`: rules from the text of a file; `matching`: comparisons of filters
+//! * [`Decisions`]: decisions about the topics that a connection used lately
+//!
+//! A topic is decided as Mosquitto does it: the rules of the user come first, those of everybody second, and in each of
+//! the two a `deny` that matches outweighs all others. What no rule allows is refused. A superuser may do everything.
+//!
+//! The rules of a user are found through a tree of levels, so their number hardly matters; those that have the name of
+//! the client in them are compared one by one. A connection remembers decisions, routes of MQTT hold only the
+//! subscribers that may read their topic, and Pulsar decides once for each producer and consumer. New rules replace the
+//! old ones as a whole: each protocol forgets its decisions then.
+
+use crate::broker::tree::Tree;
+use crate::error::Result;
+use crate::random::HashMap;
+
+mod decisions;
+mod file;
+mod matching;
+
+pub use decisions::Decisions;
+
+/// Levels of rules that are compared with one topic. The rules are those of the operator, so they are not meant to use
+/// this up; a topic for which they do is refused.
+const MATCH_STEPS: usize = 1 << 20;
+
+/// The protocol that a topic belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Domain {
+    /// MQTT: topic names as clients send them.
+    Mqtt,
+    /// Pulsar: full names, without the index of a partition.
+    Pulsar,
+    /// TubeMQ: topic names, which have one level.
+    TubeMq,
+}
+
+/// Number of [`Domain`]s.
+const DOMAINS: usize = 3;
+
+/// Use of a topic by a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Receives its messages.
+    Read,
+    /// Publishes messages.
+    Write,
+}
+
+/// The client that asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Client<'a> {
+    /// Its user, if the broker has verified one.
+    pub user: Option<&'a str>,
+    /// Its client identifier, if the protocol has them.
+    pub id: Option<&'a str>,
+}
+
+/// Statement about a topic: that of one rule, or of all that match.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Grant {
+    read: bool,
+    write: bool,
+    deny: bool,
+}
+
+impl Grant {
+    fn add(&mut self, other: Self) {
+        self.read |= other.read;
+        self.write |= other.write;
+        self.deny |= other.deny;
+    }
+
+    fn allows(self, access: Access) -> bool {
+        match access {
+            Access::Read => self.read,
+            Access::Write => self.write,
+        }
+    }
+
+    /// The decision, if there is one.
+    fn decision(self, access: Access) -> Option<bool> {
+        if self.deny { Some(false) } else { self.allows(access).then_some(true) }
+    }
+}
+
+/// Rules without names of clients in them.
+#[derive(Debug, Default)]
+struct Rules {
+    tree: Tree<Grant>,
+    /// The same rules, for comparisons with filters.
+    list: Vec<(Box<str>, Grant)>,
+}
+
+impl Rules {
+    fn add(&mut self, filter: &str, grant: Grant) {
+        self.tree.entry(filter).add(grant);
+        self.list.push((filter.into(), grant));
+    }
+
+    fn find(&self, topic: &str) -> Grant {
+        let mut found = Grant::default();
+        let mut steps = MATCH_STEPS;
+        let complete = self.tree.matching(topic, &mut steps, &mut |grant| found.add(*grant));
+        found.deny |= !complete;
+        found
+    }
+}
+
+/// Rules of one user, or of clients without one.
+#[derive(Debug, Default)]
+struct UserRules {
+    superuser: bool,
+    rules: [Rules; DOMAINS],
+}
+
+/// Rules of everybody.
+#[derive(Debug, Default)]
+struct Patterns {
+    rules: Rules,
+    /// Rules with `%u` or `%c`.
+    named: Vec<(Box<str>, Grant)>,
+}
+
+/// The rules of a file, as the [module](self) describes.
+#[derive(Debug, Default)]
+pub struct Permissions {
+    anonymous: UserRules,
+    users: HashMap<Box<str>, UserRules>,
+    patterns: [Patterns; DOMAINS],
+    /// Number of rules.
+    len: usize,
+}
+
+impl Permissions {
+    /// Reads rules in the format of Mosquitto's `acl_file`. An error names the line.
+    pub fn parse(text: &str) -> Result<Self> {
+        file::parse(text)
+    }
+
+    /// Number of rules.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no rule, so that nothing is allowed.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn of_user(&self, user: Option<&str>) -> Option<&UserRules> {
+        match user {
+            None => Some(&self.anonymous),
+            Some(user) => self.users.get(user),
+        }
+    }
+
+    /// Whether the user may do everything, administration included.
+    pub fn is_superuser(&self, user: Option<&str>) -> bool {
+        self.of_user(user).is_some_and(|rules| rules.superuser)
+    }
+
+    /// Whether the client may use the topic in this way.
+    pub fn permits(&self, domain: Domain, client: Client<'_>, access: Access, topic: &str) -> bool {
+        if let Some(own) = self.of_user(client.user) {
+            if own.superuser {
+                return true;
+            }
+            if let Some(decision) = own.rules[domain as usize].find(topic).decision(access) {
+                return decision;
+            }
+        }
+        let patterns = &self.patterns[domain as usize];
+        let mut found = patterns.rules.find(topic);
+        for (pattern, grant) in &patterns.named {
+            match matching::matches_named(pattern, client, topic) {
+                Some(true) => found.add(*grant),
+                Some(false) => {}
+                // Its name could make it match topics of another client.
+                None => return false,
+            }
+        }
+        found.decision(access).unwrap_or(false)
+    }
+
+    /// Whether the client may use some topic below `filter` in this way, as far as it can be seen: `false` is certain,
+    /// `true` is not. Each rule that is looked at costs one of `steps`; without any left, the answer is `true`.
+    pub fn permits_some(
+        &self,
+        domain: Domain,
+        client: Client<'_>,
+        access: Access,
+        filter: &str,
+        steps: &mut usize,
+    ) -> bool {
+        let own = self.of_user(client.user);
+        if own.is_some_and(|own| own.superuser) {
+            return true;
+        }
+        let patterns = &self.patterns[domain as usize];
+        let own = own.map(|own| &own.rules[domain as usize]);
+        let rules = own.map_or(0, |own| own.list.len()) + patterns.rules.list.len() + patterns.named.len();
+        let Some(left) = steps.checked_sub(rules) else { return true };
+        *steps = left;
+        let denied = |rules: &[(Box<str>, Grant)]| {
+            rules.iter().any(|(rule, grant)| grant.deny && matching::covers(rule, filter))
+        };
+        let some = |rules: &[(Box<str>, Grant)]| {
+            rules.iter().any(|(rule, grant)| grant.allows(access) && matching::overlap(rule, filter))
+        };
+        if let Some(own) = own {
+            if denied(&own.list) {
+                return false;
+            }
+            if some(&own.list) {
+                return true;
+            }
+        }
+        if denied(&patterns.rules.list) {
+            return false;
+        }
+        some(&patterns.rules.list)
+            || patterns.named.iter().any(|(pattern, grant)| {
+                let rule = matching::with_names(pattern, client);
+                grant.allows(access) && rule.is_some_and(|rule| matching::overlap(&rule, filter))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Rules as Mosquitto takes them, and what the names of other protocols add.
+
+use super::*;
+
+const RULES: &str = "\
+# of clients without a user
+topic read news/#
+topic read $SYS/#
+
+user ann
+topic readwrite home/#
+topic deny home/safe
+topic write with space/x
+topic read persistent://public/default/orders
+topic write tubemq:orders
+
+user root
+superuser
+user ann
+topic read later
+
+pattern write devices/%c/state
+pattern read inbox/%u
+pattern read shared/+
+pattern deny shared/closed
+pattern read persistent://public/%u/#
+";
+
+fn ask(rules: &str, user: Option<&str>, access: Access, topic: &str) -> bool {
+    let permissions = Permissions::parse(rules).unwrap();
+    let (domain, topic) = match topic.split_once("://") {
+        _ if topic.starts_with("tubemq:") => (Domain::TubeMq, &topic["tubemq:".len()..]),
+        Some(_) => (Domain::Pulsar, topic),
+        None => (Domain::Mqtt, topic),
+    };
+    permissions.permits(domain, Client { user, id: Some("d7") }, access, topic)
+}
+
+#[test]
+fn what_no_rule_allows_is_refused() {
+    use Access::{Read, Write};
+    for (user, access, topic, allowed) in [
+        (None, Read, "news/today", true),
+        (None, Read, "news", true),
+        (None, Write, "news/today", false),
+        (None, Read, "home/x", false),
+        (None, Read, "$SYS/broker/uptime", true),
+        (Some("ann"), Read, "$SYS/broker/uptime", false),
+        (Some("ann"), Read, "news/today", false),
+        (Some("ann"), Write, "home/x", true),
+        (Some("ann"), Read, "home/safe", false),
+        (Some("ann"), Write, "home/safe", false),
+        (Some("ann"), Write, "with space/x", true),
+        (Some("ann"), Read, "later", true),
+        (Some("ann"), Read, "persistent://public/default/orders", true),
+        (Some("ann"), Write, "persistent://public/default/orders", false),
+        (Some("ann"), Read, "non-persistent://public/default/orders", false),
+        (Some("ann"), Read, "persistent://public/ann/x", true),
+        (Some("bob"), Read, "persistent://public/ann/x", false),
+        (Some("ann"), Write, "tubemq:orders", true),
+        (Some("ann"), Read, "tubemq:orders", false),
+        (Some("ann"), Write, "devices/d7/state", true),
+        (None, Write, "devices/d7/state", true),
+        (None, Write, "devices/d8/state", false),
+        (Some("ann"), Read, "inbox/ann", true),
+        (None, Read, "inbox/", false),
+        (Some("bob"), Read, "shared/open", true),
+        (Some("bob"), Read, "shared/closed", false),
+        (Some("root"), Write, "anything", true),
+        (Some("root"), Write, "persistent://a/b/c", true),
+        (Some("stranger"), Read, "news/today", false),
+    ] {
+        assert_eq!(ask(RULES, user, access, topic), allowed, "{user:?} {access:?} {topic}");
+    }
+}
+
+#[test]
+fn a_rule_of_the_user_comes_before_those_of_everybody() {
+    let rules = "user ann\ntopic read a/b\npattern deny a/#\n";
+    assert!(ask(rules, Some("ann"), Access::Read, "a/b"));
+    assert!(!ask(rules, Some("ann"), Access::Read, "a/c"));
+}
+
+#[test]
+fn wildcards_for_one_protocol_are_not_for_another() {
+    let rules = "topic readwrite #\n";
+    for (topic, allowed) in [("a/b", true), ("persistent://public/default/x", false), ("tubemq:x", false)] {
+        assert_eq!(ask(rules, None, Access::Write, topic), allowed, "{topic}");
+    }
+    assert!(ask("topic tubemq:#\n", None, Access::Read, "tubemq:x"));
+    assert!(ask("topic persistent://#\n", None, Access::Read, "persistent://public/default/x"));
+}
+
+#[test]
+fn a_client_whose_name_is_a_wildcard_gets_nothing_from_patterns() {
+    let permissions = Permissions::parse("pattern read dev/%u/#\npattern read all\n").unwrap();
+    let permits = |user, topic| {
+        let client = Client { user: Some(user), id: None };
+        permissions.permits(Domain::Mqtt, client, Access::Read, topic)
+    };
+    assert!(permits("ann", "dev/ann/x") && permits("ann", "all"));
+    for name in ["+", "#", "ann/x"] {
+        assert!(!permits(name, "dev/ann/x") && !permits(name, "all"), "{name}");
+    }
+}
+
+#[test]
+fn a_file_without_rules_allows_nothing() {
+    assert!(Permissions::parse("# nothing\n\n").unwrap().is_empty());
+    assert!(!ask("", None, Access::Read, "a"));
+}
+
+#[test]
+fn a_filter_is_refused_if_nothing_below_it_may_be_read() {
+    let permissions = Permissions::parse(RULES).unwrap();
+    let some = |user, filter, mut steps| {
+        let client = Client { user, id: Some("d7") };
+        permissions.permits_some(Domain::Mqtt, client, Access::Read, filter, &mut steps)
+    };
+    for (user, filter, allowed) in [
+        (None, "#", true),
+        (None, "+/today", true),
+        (None, "$SYS/broker/+", true),
+        (None, "home/#", false),
+        (None, "devices/d7/state", false),
+        (Some("ann"), "home/safe", false),
+        (Some("ann"), "home/+", true),
+        (Some("ann"), "inbox/+", true),
+        (Some("ann"), "inbox/bob", false),
+        (Some("bob"), "shared/closed", false),
+        (Some("bob"), "home/#", false),
+        (Some("root"), "home/#", true),
+    ] {
+        assert_eq!(some(user, filter, 100), allowed, "{user:?} {filter}");
+    }
+    assert!(some(None, "home/#", 0), "without time to look, the messages decide");
+}
+
+#[test]
+fn a_mistake_is_named_with_its_line() {
+    for (line, why) in [
+        ("topic reed a", "\"reed\" is not one of read, write, readwrite, deny"),
+        ("topic", "the topic is missing"),
+        ("topic read", "the topic is missing"),
+        ("user", "a name is missing"),
+        ("superuser ann", "\"ann\" behind superuser"),
+        ("usr ann", "\"usr\" is not one of user, topic, pattern, superuser"),
+        ("topic read a/#/b", "# must be a whole level"),
+        ("topic read $share/g/a", "name the topics of the shared subscription: \"a\""),
+        ("topic read tubemq:a/b", "not the name of a TubeMQ topic"),
+        ("topic read persistent://a/b/c/d", "persistent://tenant/namespace/topic"),
+        ("pattern read persistent://public/%c/#", "use %u"),
+    ] {
+        let error = Permissions::parse(&format!("# first\ntopic a\n{line}\n")).unwrap_err();
+        let text = error.message();
+        assert!(text.starts_with("acl_file, line 3: ") && text.contains(why), "{line}: {text}");
+    }
+}

@@ -1,0 +1,143 @@
+//! Permissions of clients. A producer or consumer is decided once, when it is created, and again when the
+//! rules change: then those end that may not be there any more. Their clients try again and are told why.
+
+use std::sync::Arc;
+
+use super::Broker;
+use super::connection::Reader;
+use super::names::Name;
+use super::subscription::ConsumerKey;
+use super::topic::ProducerKey;
+use crate::broker::permissions::{Access, Client, Domain, Permissions};
+use crate::error::{Error, ErrorKind, Result};
+use crate::pulsar::command::Command;
+use crate::pulsar::{NO_REQUEST, pb};
+
+/// Request of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Produce,
+    Consume,
+    /// Ask about a topic: for those who may produce or consume.
+    LookUp,
+}
+
+impl Operation {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Produce => "produce",
+            Self::Consume => "consume",
+            Self::LookUp => "look up",
+        }
+    }
+}
+
+impl Broker {
+    /// The user of a connection.
+    pub(super) fn user_of(&self, id: u64) -> Option<&str> {
+        self.connections.get(&id)?.session.user()
+    }
+
+    /// Whether the rules, if there are some, allow a user the operation. The rules of a partition are those of its topic.
+    pub(super) fn may(&self, user: Option<&str>, operation: Operation, topic: &str) -> bool {
+        let Some(rules) = &self.settings.permissions else { return true };
+        let client = Client { user, id: None };
+        let may = |access| rules.permits(Domain::Pulsar, client, access, topic);
+        match operation {
+            Operation::Produce => may(Access::Write),
+            Operation::Consume => may(Access::Read),
+            Operation::LookUp => may(Access::Read) || may(Access::Write),
+        }
+    }
+
+    /// Refuses what the rules do not allow, and counts it.
+    pub(super) fn check_permission(
+        &mut self,
+        user: Option<&str>,
+        operation: Operation,
+        name: &Name,
+    ) -> Result<()> {
+        if self.may(user, operation, &name.parent()) {
+            return Ok(());
+        }
+        self.counters.denied += 1;
+        let (operation, topic) = (operation.name(), name.parent());
+        let text = format!("Client is not authorized to {operation} on topic {topic}");
+        Err(Error::new(ErrorKind::Authorization, text))
+    }
+
+    /// [`Self::check_permission`] of a connection.
+    pub(super) fn check_connection(&mut self, id: u64, operation: Operation, name: &Name) -> Result<()> {
+        if self.settings.permissions.is_none() {
+            return Ok(());
+        }
+        let user = self.user_of(id).map(str::to_owned);
+        self.check_permission(user.as_deref(), operation, name)
+    }
+
+    /// Whether a connection may know that a topic exists.
+    pub(super) fn may_see(&self, id: u64, topic: &str) -> bool {
+        self.may_list(self.user_of(id), topic)
+    }
+
+    /// Whether a user may know that a topic exists.
+    pub(super) fn may_list(&self, user: Option<&str>, topic: &str) -> bool {
+        if self.settings.permissions.is_none() {
+            return true;
+        }
+        let parent = Name::parse(topic).map(|name| name.parent());
+        parent.is_ok_and(|parent| self.may(user, Operation::LookUp, &parent))
+    }
+
+    /// Cost of [`Self::may_see`] for so many topics, in bytes that would take as long.
+    pub(super) fn work_of_decisions(&self, topics: usize) -> usize {
+        self.settings.permissions.as_ref().map_or(0, |_| topics * 1024)
+    }
+
+    /// Replaces the permissions, and ends producers and consumers that may not be there any more.
+    pub(super) fn change_permissions(&mut self, permissions: Arc<Permissions>) {
+        self.settings.permissions = Some(permissions);
+        let (mut writers, mut readers) = (Vec::new(), Vec::new());
+        for (id, connection) in &self.connections {
+            let user = connection.session.user();
+            let may = |topic: u64, operation| {
+                let topic = self.topics.get(&topic).and_then(|topic| Name::parse(&topic.name).ok());
+                topic.is_none_or(|name| self.may(user, operation, &name.parent()))
+            };
+            let denied =
+                connection.producers.iter().filter(|(_, writer)| !may(writer.topic, Operation::Produce));
+            writers.extend(denied.map(|(producer, _)| ProducerKey { session: *id, id: *producer }));
+            let denied =
+                connection.consumers.iter().filter(|(_, reader)| !may(reader.topic, Operation::Consume));
+            let key = |consumer: &u64| ConsumerKey { session: *id, id: *consumer };
+            readers.extend(denied.map(|(consumer, reader)| (key(consumer), reader.clone())));
+        }
+        writers.into_iter().for_each(|key| self.end_producer(key));
+        readers.into_iter().for_each(|(key, reader)| self.end_consumer(key, &reader));
+    }
+
+    fn end_producer(&mut self, key: ProducerKey) {
+        let Some(connection) = self.connections.get_mut(&key.session) else { return };
+        let Some(writer) = connection.producers.get(&key.id) else { return };
+        let (topic, request) = (writer.topic, writer.request);
+        if writer.ready {
+            self.fence(key);
+        } else {
+            // It waits for its turn.
+            connection.producers.remove(&key.id);
+            let error = Error::new(ErrorKind::Authorization, "Client is not authorized to produce any more");
+            self.reply_error(key.session, request, &error);
+        }
+        self.remove_producer(topic, key.session, key.id);
+    }
+
+    fn end_consumer(&mut self, key: ConsumerKey, reader: &Reader) {
+        let Some(connection) = self.connections.get_mut(&key.session) else { return };
+        connection.consumers.remove(&key.id);
+        let close =
+            pb::CommandCloseConsumer { consumer_id: key.id, request_id: NO_REQUEST, ..Default::default() };
+        self.reply(key.session, &Command::CloseConsumer(close));
+        self.detach(reader, key);
+        self.flush_cursor(reader.topic, &reader.subscription);
+    }
+}
