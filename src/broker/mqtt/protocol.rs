@@ -1,6 +1,7 @@
 //! The broker as it is driven: input and output of connections, reports of the store, and timers.
 
 use super::*;
+use crate::broker::protocol::Entry;
 
 impl Protocol for Broker {
     fn connect(&mut self, now: Instant, address: &str) -> u64 {
@@ -9,6 +10,12 @@ impl Protocol for Broker {
         self.connections.insert(id, Connection::new(now, logins::payer(address)));
         self.counters.sockets += 1;
         id
+    }
+
+    fn enter(&mut self, id: u64, entry: Entry) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.entry = entry;
+        }
     }
 
     fn disconnect(&mut self, now: Instant, id: u64) {
