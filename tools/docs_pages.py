@@ -131,7 +131,9 @@ def option_tables() -> Iterator[Table]:
     for row in protocols.PROTOCOLS.values():
         for scope, reference in row.keywords.items():
             yield _table(row.title, scope, _load(reference))
-    yield _table("Embedded broker", "", importlib.import_module("penstock.broker").BrokerOptions)
+    broker = importlib.import_module("penstock.broker")
+    yield _table("Embedded broker", "", broker.BrokerOptions)
+    yield _table("Listeners of the embedded broker", "", broker.ListenerOptions)
 
 
 def _load(reference: str) -> Any:

@@ -1,12 +1,15 @@
 """Options of the embedded broker; public as :class:`penstock.broker.BrokerOptions`."""
 
 import os
+from collections.abc import Sequence
 from typing import Annotated, Literal, TypedDict, get_args
 
-from . import parse
+from . import _listeners, parse
+from ._listeners import ListenerOptions
 from .options import Duration, Option, Pem, Secret, Size, documented
 
 _flag, _text = parse.boolean, parse.text
+_port = _listeners.port
 
 
 SchemaCompatibility = Literal[
@@ -29,7 +32,24 @@ class BrokerOptions(TypedDict, total=False):
         Option(parse.path, None, "Folder of the store. Without it the broker keeps everything in memory."),
     ]
     host: Annotated[str, Option(_text, "127.0.0.1", "Address to listen on.")]
-    port: Annotated[int, Option(parse.whole(0, 65535), 0, "Port for Pulsar; 0 takes any free one.")]
+    port: Annotated[
+        int | Literal["off"],
+        Option(
+            _port,
+            None,
+            "Port for Pulsar; 0 takes any free one, and `off` speaks no Pulsar. Default: 0, or `off` with"
+            " `listeners`.",
+        ),
+    ]
+    listeners: Annotated[
+        Sequence[ListenerOptions],
+        Option(
+            _listeners.listeners,
+            None,
+            "More listeners, each a mapping of [its options](#listeners-of-the-embedded-broker): its address,"
+            " its certificate, and whom it admits.",
+        ),
+    ]
     durability: Annotated[
         Literal["fsync", "os", "memory"],
         Option(
@@ -41,6 +61,15 @@ class BrokerOptions(TypedDict, total=False):
     ]
     tls_cert: Annotated[Pem, Option(parse.pem, None, "Certificate chain. Makes the broker speak TLS.")]
     tls_key: Annotated[Pem, Option(parse.pem, None, "Private key of the certificate.", secret=True)]
+    tls_client_ca: Annotated[
+        Pem,
+        Option(
+            parse.pem,
+            None,
+            "Authorities of the clients' certificates. Makes the broker require one of each client; the"
+            " common name in it is the user.",
+        ),
+    ]
     token_key: Annotated[
         Secret | bytes,
         Option(
@@ -59,16 +88,14 @@ class BrokerOptions(TypedDict, total=False):
             " refused, with every protocol.",
         ),
     ]
-    allow_insecure_bind: Annotated[
-        bool, Option(_flag, False, "Allows an address other than loopback without TLS and tokens.")
-    ]
     allow_anonymous: Annotated[
         bool,
         Option(
             _flag,
             False,
-            "Allows other machines to connect without credentials to one protocol though another has users."
-            " Without it the broker does not start then.",
+            "Admits clients without credentials, also from other machines. Clients that show some are"
+            " checked. Without it the broker does not listen for other machines unless they need"
+            " credentials.",
         ),
     ]
     advertised_url: Annotated[
@@ -123,27 +150,25 @@ class BrokerOptions(TypedDict, total=False):
         ),
     ]
     http_port: Annotated[
-        int,
+        int | Literal["off"],
         Option(
-            parse.whole(0, 65535),
+            _port,
             None,
             "Port for HTTP, or HTTPS with a certificate: health checks, metrics, and Pulsar's lookups and"
             " administration; 0 takes any free one. Without it the broker does not speak HTTP.",
         ),
     ]
     mqtt_port: Annotated[
-        int,
+        int | Literal["off"],
         Option(
-            parse.whole(0, 65535),
+            _port,
             None,
             "Port for MQTT; 0 takes any free one. Without it the broker does not speak MQTT.",
         ),
     ]
     mqtt_ws_port: Annotated[
-        int,
-        Option(
-            parse.whole(0, 65535), None, "Port for MQTT over WebSocket, path /mqtt; 0 takes any free one."
-        ),
+        int | Literal["off"],
+        Option(_port, None, "Port for MQTT over WebSocket, path /mqtt; 0 takes any free one."),
     ]
     mqtt_password_file: Annotated[
         str | os.PathLike[str],
@@ -232,9 +257,9 @@ class BrokerOptions(TypedDict, total=False):
         ),
     ]
     tubemq_port: Annotated[
-        int,
+        int | Literal["off"],
         Option(
-            parse.whole(0, 65535),
+            _port,
             None,
             "Port for TubeMQ; 0 takes any free one. Without it the broker does not speak TubeMQ.",
         ),

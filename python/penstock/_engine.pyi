@@ -1194,15 +1194,8 @@ class ArrowBatch:
 class Broker:
     """The embedded broker."""
     @property
-    def url(self) -> str: ...
-    @property
-    def mqtt_url(self) -> str | None: ...
-    @property
-    def mqtt_ws_url(self) -> str | None: ...
-    @property
-    def tubemq_url(self) -> str | None: ...
-    @property
-    def http_url(self) -> str | None: ...
+    def listening(self) -> list[tuple[str, str, bool]]:
+        """Name and URL of each listener, and whether other machines send to it in the clear."""
     @staticmethod
     def start(options: Mapping[str, Any]) -> Broker:
         """Starts it.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import warnings
 import weakref
@@ -11,9 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from . import _config, _listeners, parse
 from . import options as _options
-from . import parse
 from ._broker_options import BrokerOptions
+from ._listeners import ListenerOptions
 from .errors import Closed, InvalidArgument, NotAllowed, Timeout
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from . import _engine
     from ._typing import Duration
 
-__all__ = ["OPTIONS", "Broker", "BrokerOptions"]
+__all__ = ["OPTIONS", "Broker", "BrokerOptions", "ListenerOptions"]
 
 OPTIONS = _options.Table(BrokerOptions, "The broker")
 """The options of :class:`Broker`."""
@@ -41,12 +43,13 @@ def running_with(folder: str) -> list[Broker]:
 
 
 class Broker:
-    """A broker in this process. It speaks Pulsar, and also MQTT and TubeMQ when a port for them is given.
-    Clients can connect when the call returns. The broker ends with :meth:`stop`, or at the end of its
-    ``with`` or ``async with`` block.
+    """A broker in this process. It speaks Pulsar, and also MQTT and TubeMQ when a port for them is given, or
+    what ``listeners`` say. Clients can connect when the call returns. The broker ends with :meth:`stop`, or
+    at the end of its ``with`` or ``async with`` block.
 
     Without ``data``, everything is kept in memory. With ``data``, a message is acknowledged once it is on
-    disk (``durability="fsync"``). Options: :class:`penstock.broker.BrokerOptions`.
+    disk (``durability="fsync"``). Options: :class:`penstock.broker.BrokerOptions`. ``config`` is a file of
+    options in TOML; keywords win over it.
 
     >>> import penstock
     >>> with penstock.Broker(mqtt_port=0) as broker:
@@ -54,63 +57,72 @@ class Broker:
     (True, True)
 
     Raises:
-        InvalidArgument: an unknown option, or a public address without TLS and tokens.
+        InvalidArgument: an unknown option, or a listener that would let other machines in without
+            credentials.
         IoError: the port is taken, or the folder is in use or not writable.
     """
 
     _native: _engine.Broker | None = None
 
-    def __init__(self, **options: Unpack[BrokerOptions]) -> None:
-        values = _options.resolve(OPTIONS, options)
+    def __init__(
+        self, config: str | os.PathLike[str] | None = None, **options: Unpack[BrokerOptions]
+    ) -> None:
+        file = _config.read(config, OPTIONS) if config is not None else {}
+        values = _options.resolve(OPTIONS, options, file)
         values.setdefault("durability", "fsync" if "data" in values else "memory")
         from ._native import start_broker
 
-        self._native = start_broker(values)
+        self._native = start_broker(_listeners.complete(values))
         self._folder = Path(values["data"]).resolve() if "data" in values else None
-        self._url = self._native.url
-        self._mqtt_url, self._mqtt_ws_url = self._native.mqtt_url, self._native.mqtt_ws_url
-        self._tubemq_url, self._http_url = self._native.tubemq_url, self._native.http_url
+        self._listening = self._native.listening
         with _starting:
             _started.add(self)
 
+    def _url_of(self, name: str) -> str | None:
+        return next((url for of, url, _ in self._listening if of == name), None)
+
     @property
     def url(self) -> str:
-        """The URL for Pulsar clients."""
-        return self._url
+        """The URL for Pulsar clients; with ``port="off"`` that of the first listener."""
+        return self._url_of("pulsar") or self._listening[0][1]
 
     @property
     def mqtt_url(self) -> str | None:
-        """The URL for MQTT clients; ``None`` without ``mqtt_port``."""
-        return self._mqtt_url
+        """The URL for MQTT clients; ``None`` without such a listener."""
+        return self._url_of("mqtt")
 
     @property
     def mqtt_ws_url(self) -> str | None:
-        """The URL for MQTT clients over WebSocket; ``None`` without ``mqtt_ws_port``."""
-        return self._mqtt_ws_url
+        """The URL for MQTT clients over WebSocket; ``None`` without such a listener."""
+        return self._url_of("mqtt_ws")
 
     @property
     def tubemq_url(self) -> str | None:
-        """The URL of TubeMQ's master; ``None`` without ``tubemq_port``."""
-        return self._tubemq_url
+        """The URL of TubeMQ's master; ``None`` without a listener for TubeMQ."""
+        return self._url_of("tubemq")
 
     @property
     def http_url(self) -> str | None:
         """The URL for HTTP: ``/healthz``, ``/readyz``, ``/metrics``, and Pulsar's lookups and administration;
-        ``None`` without ``http_port``."""
-        return self._http_url
+        ``None`` without a listener for HTTP."""
+        return self._url_of("http")
 
     @property
     def urls(self) -> dict[str, str]:
-        """The URLs of everything that the broker listens on, by ``"pulsar"``, ``"mqtt"``, ``"mqtt_ws"``,
-        ``"tubemq"`` and ``"http"``."""
-        urls = {
-            "pulsar": self._url,
-            "mqtt": self._mqtt_url,
-            "mqtt_ws": self._mqtt_ws_url,
-            "tubemq": self._tubemq_url,
-            "http": self._http_url,
-        }
-        return {name: url for name, url in urls.items() if url is not None}
+        """The URL of everything that the broker listens on, by ``"pulsar"``, ``"mqtt"``, ``"mqtt_ws"``,
+        ``"tubemq"`` and ``"http"``; of several listeners, that of the first one."""
+        return {name: url for name, url, _ in reversed(self._listening)}
+
+    @property
+    def all_urls(self) -> list[str]:
+        """The URLs of all listeners: those of the ports, then ``listeners`` in their order."""
+        return [url for _, url, _ in self._listening]
+
+    @property
+    def readable_urls(self) -> list[str]:
+        """The URLs of listeners that other machines can reach and that have no TLS, so that passwords and
+        messages can be read on the way."""
+        return [url for _, url, in_the_clear in self._listening if in_the_clear]
 
     @property
     def running(self) -> bool:
@@ -179,7 +191,7 @@ class Broker:
             NotAllowed: the topic already exists.
             InvalidArgument: a TubeMQ topic, and the broker has no ``tubemq_port``.
         """
-        if name.startswith("tubemq:") and self._tubemq_url is None:
+        if name.startswith("tubemq:") and self.tubemq_url is None:
             raise InvalidArgument(
                 f"{name!r} is a TubeMQ topic, and this broker does not speak TubeMQ: set tubemq_port"
             )
@@ -263,7 +275,7 @@ class Broker:
         await asyncio.to_thread(self.stop)
 
     def __repr__(self) -> str:
-        return f"<penstock.Broker {self._url} {'running' if self.running else 'stopped'}>"
+        return f"<penstock.Broker {self.url} {'running' if self.running else 'stopped'}>"
 
     def __del__(self) -> None:
         if self._native is not None:

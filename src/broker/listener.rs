@@ -1,112 +1,137 @@
-//! Sockets: listening ports, admission, and a task for each connection.
+//! Sockets: bound listeners, admission, and a task for each connection.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 
+use crate::broker::listeners::{Address, Listener, Listening, bracketed};
+use crate::broker::protocol::Entry;
 use crate::broker::runner::Runner;
-use crate::broker::service::Framing;
+use crate::broker::service::{Framing, Speech};
+use crate::broker::tls::{HANDSHAKE, Tls};
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::driver::{Endpoint, Turn, drive};
-use crate::net::socket::{Listener, Socket};
-use crate::net::{resolve, tls, ws};
+use crate::net::socket::{self, Accepted};
+use crate::net::ws;
 use crate::transmit::Transmit;
 
-/// Time limit of the TLS handshake and of the WebSocket upgrade.
-pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Bytes that a WebSocket message may have beyond an MQTT packet: several small packets may share a message.
 const WS_MARGIN: usize = 64 << 10;
 
-/// A listening socket.
-#[derive(Debug)]
+/// The layers between a socket and its protocol, and how connections come in.
+#[derive(Clone)]
+pub(super) struct Transport {
+    /// TLS, below everything else.
+    pub(super) tls: Option<Tls>,
+    /// Framing below the protocol.
+    pub(super) framing: Framing,
+    /// Entry of a connection, but for its user.
+    pub(super) entry: Entry,
+}
+
+/// A listener that is bound.
 pub(super) struct Port {
-    listener: Listener,
-    /// Port number.
-    pub(super) number: u16,
+    socket: socket::Listener,
+    /// Whether the address stands for all those of this machine, so that a client is told the one it reached.
+    is_wildcard: bool,
+    transport: Transport,
+    listening: Listening,
 }
 
 impl Port {
-    /// Listens on `host`.
-    pub(super) async fn bind(host: &str, port: u16) -> Result<Self> {
-        let listener = Listener::bind(host, port).await.map_err(|error| {
-            let address = format!("{}:{port}", bracketed(host));
-            Error::new(ErrorKind::Io, format!("cannot listen on {address}: {error}"))
+    /// Listens. `anonymous` tells whether clients without credentials are admitted.
+    pub(super) async fn bind(
+        listener: &Listener,
+        speech: &Speech,
+        advertised_host: Option<&str>,
+        anonymous: bool,
+    ) -> Result<Self> {
+        let bound = match &listener.address {
+            Address::Tcp { host, port } => socket::Listener::bind(host, *port).await,
+            Address::Unix { path, mode } => socket::Listener::bind_unix(path, *mode).await,
+        };
+        let socket = bound.map_err(|error| {
+            Error::new(ErrorKind::Io, format!("cannot listen on {}: {error}", listener.address))
         })?;
-        let number = listener.port()?;
-        Ok(Self { listener, number })
+        let advertised_host = listener.advertised_host.as_deref().or(advertised_host);
+        let scheme = speech.schemes[usize::from(listener.tls.is_some())];
+        let (mut url, mut address, mut is_wildcard) = (String::new(), None, false);
+        match &listener.address {
+            Address::Tcp { host, .. } => {
+                let port = socket.port()?;
+                let told = advertised_host.unwrap_or(host);
+                is_wildcard = advertised_host.is_none()
+                    && host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
+                url = format!("{scheme}://{}:{port}{}", bracketed(told), speech.path);
+                address = Some((told.into(), port));
+            }
+            Address::Unix { path, .. } => url += &format!("{scheme}+unix://{}", path.display()),
+        }
+        let tls = listener.tls.as_ref().map(Tls::new).transpose()?;
+        let in_the_clear = tls.is_none() && listener.is_public().await?;
+        let transport =
+            Transport { tls, framing: speech.framing, entry: Entry { user: None, anonymous, address } };
+        Ok(Self {
+            socket,
+            is_wildcard,
+            transport,
+            listening: Listening { name: speech.name, url, in_the_clear },
+        })
     }
 
-    /// The next client.
-    pub(super) async fn accept(&mut self) -> (Socket, SocketAddr) {
+    /// The next client, where it is from, and how it comes in.
+    pub(super) async fn accept(&mut self) -> (Accepted, SocketAddr, Transport) {
         loop {
-            match self.listener.accept().await {
-                Ok(accepted) => return accepted,
+            match self.socket.accept().await {
+                Ok((stream, from)) => {
+                    // Programs of this machine, like those that come over the loopback interface.
+                    let from = from.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0));
+                    let mut transport = self.transport.clone();
+                    if self.is_wildcard
+                        && let Some(reached) = stream.local_ip()
+                        && let Some((host, _)) = &mut transport.entry.address
+                    {
+                        *host = reached.to_canonical().to_string().into();
+                    }
+                    return (stream, from, transport);
+                }
                 // Most likely out of file descriptors: wait until connections have ended.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
     }
 
-    /// The URL that clients connect to.
-    pub(super) fn url(&self, scheme: &str, host: &str, path: &str) -> String {
-        format!("{scheme}://{}:{}{path}", bracketed(host), self.number)
+    /// Host and port that clients are told, of TCP.
+    pub(super) fn address(&self) -> Option<(String, u16)> {
+        self.transport.entry.address.as_ref().map(|(host, port)| (host.to_string(), *port))
+    }
+
+    /// The listener as it runs.
+    pub(super) fn listening(&self) -> &Listening {
+        &self.listening
     }
 }
 
-/// The layers between a socket and its protocol.
-#[derive(Clone)]
-pub(super) struct Transport {
-    /// TLS, below everything else.
-    pub(super) tls: Option<TlsAcceptor>,
-    /// Framing below the protocol.
-    pub(super) framing: Framing,
-}
-
-fn bracketed(host: &str) -> String {
-    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
-}
-
-/// Whether other machines can reach `host`.
-pub(super) async fn is_public(host: &str) -> Result<bool> {
-    let addresses = resolve(host, 0)
-        .await
-        .map_err(|error| Error::new(ErrorKind::InvalidArgument, format!("host {host:?}: {error}")))?;
-    Ok(addresses.iter().any(|address| !address.ip().is_loopback()))
-}
-
-/// A TLS acceptor with this certificate chain and private key, PEM.
-pub(super) fn acceptor(certificate: &[u8], key: &[u8]) -> Result<TlsAcceptor> {
-    let invalid =
-        |error: &dyn std::fmt::Display| Error::new(ErrorKind::InvalidArgument, format!("tls: {error}"));
-    let config = ServerConfig::builder_with_provider(tls::provider())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| invalid(&error))?
-        .with_no_client_auth()
-        .with_single_cert(tls::certificates("tls", certificate)?, tls::private_key("tls", key)?)
-        .map_err(|error| invalid(&error))?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
 /// Accepts clients until the task is aborted.
-pub(super) async fn accept(runner: Rc<Runner>, mut port: Port, transport: Transport) {
+pub(super) async fn accept(runner: Rc<Runner>, mut port: Port) {
     loop {
-        let (stream, address) = port.accept().await;
+        let (stream, address, transport) = port.accept().await;
         if !runner.admission().admits(address.ip()) {
             continue;
         }
         let connection = Connection::new(runner.clone(), address);
-        let transport = transport.clone();
         match stream {
-            Socket::Tcp(stream) => drop(tokio::task::spawn_local(serve(connection, stream, transport))),
+            Accepted::Tcp(stream) => drop(tokio::task::spawn_local(serve(connection, stream, transport))),
+            #[cfg(unix)]
+            Accepted::Unix(stream) => drop(tokio::task::spawn_local(serve(connection, stream, transport))),
             #[cfg(feature = "simulation")]
-            Socket::Simulated(stream) => drop(tokio::task::spawn_local(serve(connection, stream, transport))),
+            Accepted::Simulated(stream) => {
+                drop(tokio::task::spawn_local(serve(connection, stream, transport)))
+            }
         }
     }
 }
@@ -116,12 +141,18 @@ async fn serve<S>(connection: Connection, stream: S, transport: Transport)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let Transport { tls, framing, mut entry } = transport;
     // The handshakes are boxed, so that the future that lives as long as the connection stays small.
-    match transport.tls {
-        None => serve_framed(&connection, stream, transport.framing).await,
+    match tls {
+        None => {
+            connection.enter(entry);
+            serve_framed(&connection, stream, framing).await;
+        }
         Some(tls) => {
-            if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, Box::pin(tls.accept(stream))).await {
-                Box::pin(serve_framed(&connection, stream, transport.framing)).await;
+            if let Some((stream, user)) = Box::pin(tls.accept(stream)).await {
+                entry.user = user;
+                connection.enter(entry);
+                Box::pin(serve_framed(&connection, stream, framing)).await;
             }
         }
     }
@@ -156,6 +187,10 @@ impl Connection {
     fn new(runner: Rc<Runner>, address: SocketAddr) -> Self {
         let (id, wake) = runner.connect(address);
         Self { runner, id, address: address.ip(), wake }
+    }
+
+    fn enter(&self, entry: Entry) {
+        self.runner.call(|protocol, _| protocol.enter(self.id, entry));
     }
 }
 

@@ -8,7 +8,8 @@
 //! * [`auth`](mod@auth): tokens; [`permissions`]: who may use which topics; [`tree`]: filters by their levels; [`options`]; [`stats`]
 //! * [`http`]: health, metrics, and the requests that protocols answer
 //! * `server`: the thread and the table of protocols; `service`: a protocol before it runs; `runner`: a
-//!   protocol and its tasks; `registry`: all that run; `listener`: sockets; `admission`: limits on connections
+//!   protocol and its tasks; `registry`: all that run; `admission`: limits on connections
+//! * [`listeners`]: addresses and who is admitted there; `listener`, `tls`: their sockets and certificates
 //!
 //! No protocol imports another, and nothing above them imports one, except `options` and `server`, where they
 //! are put together.
@@ -30,6 +31,7 @@ pub mod auth;
 mod commits;
 pub mod http;
 mod listener;
+pub mod listeners;
 pub mod log;
 pub mod mqtt;
 pub mod options;
@@ -45,10 +47,12 @@ pub mod simulation;
 pub mod stats;
 pub mod store;
 pub mod tree;
+mod tls;
 pub mod tubemq;
 
+pub use listeners::{Address, Listener, Listening, ServerTls, Urls};
 pub use mqtt::options::{FullQueue, MqttOptions, SlowSubscriber};
-pub use options::{Durability, Options, Urls};
+pub use options::{Durability, Options};
 pub use pulsar::options::PulsarOptions;
 pub use stats::{ConsumerStats, ProtocolStats, SubscriptionStats, TopicStats};
 pub use tubemq::options::TubeMqOptions;
@@ -56,7 +60,7 @@ pub use tubemq::options::TubeMqOptions;
 /// Figures of a running broker.
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// URL of Pulsar's port.
+    /// URL of the first listener.
     pub url: String,
     /// When the broker acknowledges.
     pub durability: Durability,
@@ -109,12 +113,12 @@ impl Broker {
         }
     }
 
-    /// The URL of Pulsar.
+    /// The URL of the first listener.
     pub fn url(&self) -> &str {
-        &self.urls.pulsar
+        self.urls.first()
     }
 
-    /// The URLs of all protocols.
+    /// The URLs of all listeners.
     pub fn urls(&self) -> &Urls {
         &self.urls
     }
@@ -178,7 +182,7 @@ impl Broker {
         let mut total = ProtocolStats::default();
         protocols.iter().for_each(|(_, stats)| total.add(stats));
         Ok(Status {
-            url: self.urls.pulsar.clone(),
+            url: self.urls.first().to_owned(),
             durability: self.durability,
             uptime: self.started.elapsed().unwrap_or_default(),
             store_bytes,

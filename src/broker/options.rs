@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::broker::listeners::Listener;
 use crate::broker::mqtt::options::MqttOptions;
 use crate::broker::pulsar::options::PulsarOptions;
 use crate::broker::tubemq::options::TubeMqOptions;
@@ -48,20 +49,14 @@ impl Durability {
 pub struct Options {
     /// Directory of the store. `None` means [`Durability::Memory`].
     pub data: Option<PathBuf>,
-    /// Address to listen on.
-    pub host: String,
+    /// Listeners. A protocol without one is not spoken.
+    pub listeners: Vec<Listener>,
     /// When the broker acknowledges.
     pub durability: Durability,
-    /// Certificate chain and private key, PEM: every port speaks TLS.
-    pub tls: Option<(Vec<u8>, Vec<u8>)>,
-    /// Secret of HS256 tokens. When set, clients of Pulsar and MQTT must present a token.
+    /// Secret of HS256 tokens. When set, clients of Pulsar, MQTT and HTTP must present a token.
     pub token_key: Option<Vec<u8>>,
     /// Rules in the format of Mosquitto's `acl_file`. When set, clients may do what a rule allows, and nothing else.
     pub acl: Option<String>,
-    /// Allows other machines to connect without TLS and authentication.
-    pub allow_insecure_bind: bool,
-    /// Allows other machines to connect without credentials to a protocol, though another protocol asks for them.
-    pub allow_anonymous: bool,
     /// Limit on the bytes stored by all protocols together, at which publishers are refused. Default: 10 GiB on
     /// disk, 1 GiB in memory.
     pub max_store: Option<u64>,
@@ -72,13 +67,11 @@ pub struct Options {
     pub max_topics: usize,
     /// Whether a topic is created when a client first uses it.
     pub auto_create: bool,
-    /// Port for HTTP, or HTTPS; 0 takes any free port. Without it the broker does not speak HTTP.
-    pub http_port: Option<u16>,
-    /// Options of Pulsar, which is always enabled.
+    /// Options of Pulsar.
     pub pulsar: PulsarOptions,
-    /// Options of MQTT, which a port enables.
+    /// Options of MQTT.
     pub mqtt: MqttOptions,
-    /// Options of TubeMQ, which a port enables.
+    /// Options of TubeMQ.
     pub tubemq: TubeMqOptions,
 }
 
@@ -86,18 +79,14 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             data: None,
-            host: "127.0.0.1".into(),
+            listeners: vec![Listener::local("pulsar")],
             durability: Durability::Fsync,
-            tls: None,
             token_key: None,
             acl: None,
-            allow_insecure_bind: false,
-            allow_anonymous: false,
             max_store: None,
             max_connections: 16_384,
             max_topics: 10_000,
             auto_create: true,
-            http_port: None,
             pulsar: PulsarOptions::default(),
             mqtt: MqttOptions::default(),
             tubemq: TubeMqOptions::default(),
@@ -109,26 +98,10 @@ impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Options")
             .field("data", &self.data)
-            .field("host", &self.host)
+            .field("listeners", &self.listeners)
             .field("pulsar", &self.pulsar)
             .field("durability", &self.durability)
-            .field("tls", &self.tls.is_some())
             .field("token", &self.token_key.is_some())
             .finish_non_exhaustive()
     }
-}
-
-/// URLs that clients connect to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Urls {
-    /// Pulsar.
-    pub pulsar: String,
-    /// MQTT.
-    pub mqtt: Option<String>,
-    /// MQTT over WebSocket.
-    pub mqtt_ws: Option<String>,
-    /// TubeMQ's master.
-    pub tubemq: Option<String>,
-    /// HTTP.
-    pub http: Option<String>,
 }

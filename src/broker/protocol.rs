@@ -33,10 +33,24 @@ pub(super) const OUTPUT_LIMIT: usize = 8 << 20;
 /// Interval at which the time that the broker has run is noted in the store. A kill loses that much of it.
 pub(super) const RUN_PERIOD: Duration = Duration::from_secs(60);
 
+/// A connection before its first byte: its user and its rights by the listener.
+#[derive(Clone, Debug, Default)]
+pub struct Entry {
+    /// User that the client's certificate names. Other credentials are not looked at then.
+    pub user: Option<Arc<str>>,
+    /// Whether the listener admits clients without credentials.
+    pub anonymous: bool,
+    /// Host and port under which the client reached the listener, of TCP.
+    pub address: Option<(Arc<str>, u16)>,
+}
+
 /// The broker of one protocol, without sockets, disk and clock. The [module](self) describes the poll order.
 pub trait Protocol {
     /// Registers an accepted connection and gives its number.
     fn connect(&mut self, now: Instant, address: &str) -> u64;
+
+    /// Takes note of how a connection came in, before its first byte.
+    fn enter(&mut self, _id: u64, _entry: Entry) {}
 
     /// Removes a connection that ended, with everything that depended on it.
     fn disconnect(&mut self, now: Instant, id: u64);

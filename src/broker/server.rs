@@ -13,14 +13,15 @@ use crate::broker::auth::TokenKey;
 use crate::broker::http::disk::Disk;
 use crate::broker::http::guard::Guard;
 use crate::broker::http::server::Http;
-use crate::broker::listener::{Port, Transport, accept, acceptor, is_public};
+use crate::broker::listener::{Port, accept};
+use crate::broker::listeners::{Listener, Urls, check_public};
 use crate::broker::log::TopicIds;
-use crate::broker::options::{Durability, Options, Urls};
+use crate::broker::options::{Durability, Options};
 use crate::broker::permissions::Permissions;
 use crate::broker::protocol::{Clock, Protocol, Topics};
 use crate::broker::registry::{Registry, Running, no_owner};
 use crate::broker::runner::{OnWritten, Runner};
-use crate::broker::service::{Context, Framing, Service};
+use crate::broker::service::{Context, Framing, Service, Speech};
 use crate::broker::stats::{Stats, TopicStats};
 use crate::broker::store::queue::{Reports, StoreQueue};
 use crate::broker::store::{Database, StoreUsage};
@@ -30,8 +31,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::random;
 use crate::sqlite::Sync;
 
-/// Gives a protocol that is enabled.
-type Configure = fn(&Options) -> Result<Option<Box<dyn Service>>>;
+/// Gives a protocol with its options.
+type Configure = fn(&Options) -> Result<Box<dyn Service>>;
 
 /// Every protocol that the broker speaks, by the name that its figures have in the status. A name of a topic
 /// belongs to the last protocol whose prefix it begins with.
@@ -96,11 +97,21 @@ pub(super) async fn serve(
     }
 }
 
-/// A protocol with its ports, before the store is open.
+/// A protocol with its listeners, before the store is open.
 struct Bound {
     name: &'static str,
     service: Box<dyn Service>,
-    ports: Vec<(Port, Framing)>,
+    ports: Vec<Port>,
+    /// Whether a listener takes its clients' names from their certificates.
+    certificates: bool,
+}
+
+/// All listeners, before the store is open.
+struct Bindings {
+    /// Protocols that have a listener.
+    protocols: Vec<Bound>,
+    http: Vec<Port>,
+    urls: Urls,
 }
 
 /// A protocol that is open on the store, before its tasks run.
@@ -108,7 +119,7 @@ struct Opened {
     name: &'static str,
     topic_prefix: Option<&'static str>,
     protocol: Box<dyn Protocol>,
-    ports: Vec<(Port, Framing)>,
+    ports: Vec<Port>,
 }
 
 /// The running broker.
@@ -124,11 +135,9 @@ struct Server {
 
 impl Server {
     async fn start(options: &Options) -> Result<(Self, Urls)> {
-        let tls = options.tls.as_ref().map(|(certificate, key)| acceptor(certificate, key)).transpose()?;
         let tokens = options.token_key.as_deref().map(TokenKey::new).transpose()?.map(Arc::new);
         let permissions = options.acl.as_deref().map(Permissions::parse).transpose()?.map(Arc::new);
-        let (bound, http_port, urls) =
-            bind(options, tls.is_some() && tokens.is_some(), tls.is_some()).await?;
+        let Bindings { protocols: bound, http, urls } = bind(options).await?;
         let database = open_database(options)?;
         let usage = StoreUsage::default();
         let run_before = database.as_ref().map_or(Ok(0), Database::run_ms)?;
@@ -150,8 +159,8 @@ impl Server {
         let written = Rc::<Notify>::default();
         let queues = queues(database, opened.len())?;
         let room = free_descriptors().unwrap_or(usize::MAX);
-        let listeners = opened.len() + usize::from(http_port.is_some());
-        let limits = ConnectionLimits::new(options.max_connections.min(room), listeners);
+        let shares = opened.len() + usize::from(!http.is_empty());
+        let limits = ConnectionLimits::new(options.max_connections.min(room), shares);
         let admission = || Admission::new(limits, connections.clone());
         let run = |(Opened { name, topic_prefix, protocol, ports }, (queue, reports))| {
             let (work, to_do) = queue::unbounded_channel();
@@ -159,22 +168,27 @@ impl Server {
             listening.spawn_local(runner.clone().do_work(to_do));
             listening.spawn_local(runner.clone().keep_time(clock));
             reporting.spawn_local(runner.clone().handle_reports(reports));
-            for (port, framing) in ports {
-                let transport = Transport { tls: tls.clone(), framing };
-                listening.spawn_local(accept(runner.clone(), port, transport));
+            for port in ports {
+                listening.spawn_local(accept(runner.clone(), port));
             }
             Running { name, topic_prefix, runner }
         };
         let protocols = opened.into_iter().zip(queues).map(run).collect();
         let registry =
             Rc::new(Registry { protocols, usage, max_store, permissions: RefCell::new(permissions) });
-        if let Some(port) = http_port {
+        if !http.is_empty() {
             if let Some(disk) = &disk {
                 listening.spawn_local(disk.clone().watch());
             }
-            let guard = Guard::new(tokens, [Some(&*options.host), options.pulsar.advertised_url.as_deref()]);
-            let http = Http::new(registry.clone(), guard, admission(), disk, options.durability);
-            listening.spawn_local(Rc::new(http).accept(port, tls));
+            let hosts = options.listeners.iter().flat_map(|listener| {
+                let host = listener.tcp_address().map(|(host, _)| host);
+                host.into_iter().chain(listener.advertised_host.as_deref())
+            });
+            let guard = Guard::new(tokens, hosts.chain(options.pulsar.advertised_url.as_deref()));
+            let server = Rc::new(Http::new(registry.clone(), guard, admission(), disk, options.durability));
+            for port in http {
+                listening.spawn_local(server.clone().accept(port));
+            }
         }
         Ok((Self { registry, written, listening, reporting }, urls))
     }
@@ -257,60 +271,69 @@ impl Server {
     }
 }
 
-/// Configures every protocol that is enabled and binds its ports, and that of HTTP. `secured` tells whether connections are encrypted
-/// and authenticated, `tls` whether they are encrypted.
-async fn bind(options: &Options, secured: bool, tls: bool) -> Result<(Vec<Bound>, Option<Port>, Urls)> {
-    let mut services = Vec::new();
+/// The name of listeners for HTTP, which the server answers itself.
+const HTTP: &str = "http";
+
+/// Configures the protocols and binds the listeners.
+async fn bind(options: &Options) -> Result<Bindings> {
+    let mut protocols = Vec::new();
     for (name, configure) in PROTOCOLS {
-        services.extend(configure(options)?.map(|service| (name, service)));
+        protocols.push(Bound { name, service: configure(options)?, ports: Vec::new(), certificates: false });
     }
-    if is_public(&options.host).await? {
-        check_public(options, &services, secured)?;
+    let http_missing = options.token_key.is_none().then_some("token_key");
+    let mut planned = Vec::new();
+    for listener in &options.listeners {
+        let of = protocols.iter().position(|protocol| protocol.name == listener.protocol);
+        let missing = match of {
+            Some(of) => protocols[of].service.admits_everyone(),
+            None => http_missing,
+        };
+        let speech = match of {
+            Some(of) => protocols[of].service.speech(listener),
+            None if listener.protocol == HTTP && !listener.websocket => Some(Speech {
+                name: HTTP,
+                schemes: [HTTP, "https"],
+                path: "",
+                framing: Framing::Bare,
+                unix: true,
+            }),
+            None => None,
+        };
+        let speech = speech.filter(|speech| speech.unix || listener.tcp_address().is_some());
+        planned.push((listener, speech.ok_or_else(|| unspoken(listener))?, of, missing));
     }
-    let (mut bound, mut urls) = (Vec::new(), Urls::default());
-    for (name, service) in services {
-        let mut ports = Vec::new();
-        for listen in service.listen() {
-            let port = Port::bind(&options.host, listen.port).await?;
-            let scheme = listen.schemes[usize::from(tls)];
-            (listen.publish)(&mut urls, port.url(scheme, &options.host, listen.path));
-            ports.push((port, listen.framing));
-        }
-        bound.push(Bound { name, service, ports });
+    if planned.is_empty() {
+        let text = "there is nothing to listen on: every port is off, and there are no listeners";
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
-    let mut http = None;
-    if let Some(port) = options.http_port {
-        let port = Port::bind(&options.host, port).await?;
-        urls.http = Some(port.url(["http", "https"][usize::from(tls)], &options.host, ""));
-        http = Some(port);
+    check_public(planned.iter().map(|(listener, _, _, missing)| (*listener, *missing))).await?;
+    let (mut http, mut urls) = (Vec::new(), Urls::default());
+    for (listener, speech, of, missing) in planned {
+        let anonymous = listener.anonymous || missing.is_some() && !listener.asks_for_certificates();
+        let host = of.and_then(|of| protocols[of].service.advertised_host());
+        let port = Port::bind(listener, &speech, host, anonymous).await?;
+        urls.0.push(port.listening().clone());
+        let Some(of) = of else {
+            http.push(port);
+            continue;
+        };
+        protocols[of].certificates |= listener.asks_for_certificates();
+        protocols[of].ports.push(port);
     }
-    Ok((bound, http, urls))
+    protocols.retain(|protocol| !protocol.ports.is_empty());
+    Ok(Bindings { protocols, http, urls })
 }
 
-/// Refuses to let other machines connect if that is not safe, unless the options accept it.
-fn check_public(options: &Options, services: &[(&str, Box<dyn Service>)], secured: bool) -> Result<()> {
-    let refused = |why: String, accept: &str| {
-        let host = &options.host;
-        let text = format!("{host} can be reached from other machines{why}, or set {accept} to accept that");
-        Err(Error::new(ErrorKind::InvalidArgument, text))
+/// The error for a listener that no protocol has.
+fn unspoken(listener: &Listener) -> Error {
+    let known: Vec<_> = PROTOCOLS.iter().map(|(name, _)| *name).chain([HTTP]).collect();
+    let text = if known.contains(&&*listener.protocol) {
+        let way = if listener.websocket { "over WebSocket" } else { "over a Unix socket" };
+        format!("{} is not spoken {way}", listener.protocol)
+    } else {
+        format!("the protocol of a listener is one of {}, not {:?}", known.join(", "), listener.protocol)
     };
-    if !options.allow_insecure_bind {
-        let mut missing = services.iter().filter_map(|(_, service)| service.missing_for_public_bind());
-        let missing = if secured { missing.next() } else { Some("tls and token_key") };
-        return missing.map_or(Ok(()), |missing| refused(format!(": set {missing}"), "allow_insecure_bind"));
-    }
-    // Users of one protocol are a sign that strangers are not welcome; the ports of the others would let them in.
-    let http = options.http_port.map(|_| ("http", options.token_key.is_none().then_some("token_key")));
-    let ports = || services.iter().map(|(name, service)| (*name, service.admits_everyone())).chain(http);
-    let guarded = ports().find(|(_, missing)| missing.is_none());
-    let open = ports().find_map(|(name, missing)| Some((name, missing?)));
-    if let (Some((guarded, _)), Some((open, missing)), false) = (guarded, open, options.allow_anonymous) {
-        let why = format!(
-            ", and the port of {open} admits everyone, while that of {guarded} asks for credentials: set {missing}"
-        );
-        return refused(why, "allow_anonymous");
-    }
-    Ok(())
+    Error::new(ErrorKind::InvalidArgument, text)
 }
 
 /// Arguments with which all protocols open.
@@ -331,12 +354,13 @@ fn open(bound: Vec<Bound>, database: Option<&Database>, common: &Common<'_>) -> 
         // Message ids of an earlier run must not mean anything in this one.
         None => wall_ms() / 1000,
     });
-    let open = |Bound { name, service, ports }: Bound| {
+    let open = |Bound { name, service, ports, certificates }: Bound| {
         let topic_prefix = service.topic_prefix();
         let protocol = service.open(&Context {
             database,
             urls,
-            ports: ports.iter().map(|(port, _)| port.number).collect(),
+            address: ports.first().and_then(Port::address).unwrap_or_default(),
+            certificates,
             clock,
             now: clock.base(),
             topic_ids: &topic_ids,

@@ -1,12 +1,12 @@
-//! [`Service`]: a protocol that is configured but not open yet. The server goes through the services of all
-//! protocols in one loop: it binds their ports, opens them on the store and runs what they give.
+//! [`Service`]: a protocol that is configured but not open yet. The server binds the listeners, opens the services that
+//! have one on the store, and runs what they give.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::broker::auth::TokenKey;
+use crate::broker::listeners::{Listener, Missing, Urls};
 use crate::broker::log::{Source, TopicIds};
-use crate::broker::options::Urls;
 use crate::broker::permissions::Permissions;
 use crate::broker::protocol::{Clock, Protocol};
 use crate::broker::store::{Database, StoreUsage};
@@ -26,29 +26,31 @@ pub(super) enum Framing {
     },
 }
 
-/// A port that a protocol listens on.
+/// A listener of a protocol, but for its address.
 #[derive(Debug)]
-pub(super) struct Listen {
-    /// Port number; 0 takes any free port.
-    pub(super) port: u16,
+pub(super) struct Speech {
+    /// Name of the listener's URL.
+    pub(super) name: &'static str,
     /// URL schemes without and with TLS.
     pub(super) schemes: [&'static str; 2],
     /// Path of the URL.
     pub(super) path: &'static str,
     /// Framing below the protocol.
     pub(super) framing: Framing,
-    /// Publishes the URL.
-    pub(super) publish: fn(&mut Urls, String),
+    /// Whether clients can connect over a Unix socket: if not, they are told an address of TCP.
+    pub(super) unix: bool,
 }
 
 /// The arguments with which every protocol opens.
 pub(super) struct Context<'a> {
     /// The store; `None` keeps everything in memory.
     pub(super) database: Option<&'a Database>,
-    /// URLs of all ports.
+    /// URLs of all listeners.
     pub(super) urls: &'a Urls,
-    /// Port numbers, in the order of [`Service::listen`].
-    pub(super) ports: Vec<u16>,
+    /// Host and port of the protocol's first listener.
+    pub(super) address: (String, u16),
+    /// Whether a listener takes its clients' names from their certificates.
+    pub(super) certificates: bool,
     /// Maps monotonic time to calendar time.
     pub(super) clock: Clock,
     /// Now.
@@ -79,16 +81,16 @@ pub(super) trait Service {
     /// The name that starts its topics' names, with the colon; empty for the protocol whose names have none.
     fn topic_prefix(&self) -> Option<&'static str>;
 
-    /// The ports that it listens on.
-    fn listen(&self) -> Vec<Listen>;
-
-    /// The option without which other machines may not connect, beside TLS and tokens.
-    fn missing_for_public_bind(&self) -> Option<&'static str> {
-        None
-    }
+    /// The speech of a listener; `None` over WebSocket, if the protocol is not spoken over it.
+    fn speech(&self, listener: &Listener) -> Option<Speech>;
 
     /// The options that would make clients show credentials; `None` if they have to.
-    fn admits_everyone(&self) -> Option<&'static str>;
+    fn admits_everyone(&self) -> Missing;
+
+    /// Host name that clients are told, if it is not that of their listener.
+    fn advertised_host(&self) -> Option<&str> {
+        None
+    }
 
     /// Opens the protocol with what the store holds of it.
     fn open(self: Box<Self>, context: &Context<'_>) -> Result<Box<dyn Protocol>>;

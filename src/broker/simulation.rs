@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::broker::options::{Options, Urls};
+use crate::broker::listeners::Urls;
+use crate::broker::options::Options;
 use crate::broker::server::{self, Request};
 use crate::broker::stats::TopicStats;
 use crate::error::{Error, ErrorKind, Result};

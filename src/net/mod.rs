@@ -32,6 +32,8 @@ pub mod simulation;
 pub mod socket;
 pub mod tcp;
 pub mod tls;
+#[cfg(unix)]
+pub mod unix;
 pub mod url;
 pub mod ws;
 

@@ -1,10 +1,14 @@
 //! Sockets that connect and listen.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
+
+#[cfg(unix)]
+use crate::net::unix::UnixSocket;
 
 #[cfg(feature = "simulation")]
 use crate::net::simulation;
@@ -14,12 +18,15 @@ use crate::net::simulation;
 pub enum Listener {
     /// TCP.
     Tcp(TcpListener),
+    /// A Unix socket.
+    #[cfg(unix)]
+    Unix(UnixSocket),
     /// A socket of a simulated network.
     #[cfg(feature = "simulation")]
     Simulated(Box<dyn simulation::Listener>),
 }
 
-/// A connected socket.
+/// A socket that has connected.
 #[derive(Debug)]
 pub enum Socket {
     /// TCP.
@@ -44,6 +51,32 @@ impl Socket {
     }
 }
 
+/// A socket that was accepted.
+#[derive(Debug)]
+pub enum Accepted {
+    /// TCP.
+    Tcp(TcpStream),
+    /// A Unix socket.
+    #[cfg(unix)]
+    Unix(tokio::net::UnixStream),
+    /// A socket of a simulated network.
+    #[cfg(feature = "simulation")]
+    Simulated(Box<dyn simulation::Socket>),
+}
+
+impl Accepted {
+    /// IP address of this end.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(stream) => Some(stream.local_addr().ok()?.ip()),
+            #[cfg(unix)]
+            Self::Unix(_) => None,
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => None,
+        }
+    }
+}
+
 impl Listener {
     /// Listens on `host`; port 0 takes any free port.
     pub async fn bind(host: &str, port: u16) -> io::Result<Self> {
@@ -54,27 +87,43 @@ impl Listener {
         TcpListener::bind((host, port)).await.map(Self::Tcp)
     }
 
-    /// Port number.
+    /// Listens on a Unix socket, whose file has the permissions `mode`.
+    #[cfg(unix)]
+    pub async fn bind_unix(path: &Path, mode: u32) -> io::Result<Self> {
+        UnixSocket::bind(path, mode).map(Self::Unix)
+    }
+
+    /// Unix sockets exist on Unix only.
+    #[cfg(not(unix))]
+    pub async fn bind_unix(_: &Path, _: u32) -> io::Result<Self> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no Unix sockets"))
+    }
+
+    /// Port number; 0 of a Unix socket.
     pub fn port(&self) -> io::Result<u16> {
         match self {
             Self::Tcp(listener) => Ok(listener.local_addr()?.port()),
+            #[cfg(unix)]
+            Self::Unix(_) => Ok(0),
             #[cfg(feature = "simulation")]
             Self::Simulated(listener) => Ok(listener.port()),
         }
     }
 
-    /// Accepts the next connection.
-    pub async fn accept(&mut self) -> io::Result<(Socket, SocketAddr)> {
+    /// Accepts the next connection. A Unix socket tells no address.
+    pub async fn accept(&mut self) -> io::Result<(Accepted, Option<SocketAddr>)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 let _ = stream.set_nodelay(true);
-                Ok((Socket::Tcp(stream), address))
+                Ok((Accepted::Tcp(stream), Some(address)))
             }
+            #[cfg(unix)]
+            Self::Unix(listener) => Ok((Accepted::Unix(listener.accept().await?), None)),
             #[cfg(feature = "simulation")]
             Self::Simulated(listener) => {
                 let (stream, address) = listener.accept().await?;
-                Ok((Socket::Simulated(stream), address))
+                Ok((Accepted::Simulated(stream), Some(address)))
             }
         }
     }

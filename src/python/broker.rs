@@ -31,7 +31,7 @@ pub(super) fn backup_store(py: Python<'_>, path: std::path::PathBuf, to: std::pa
 pub(super) struct Broker {
     native: Native<Mutex<native::Broker>>,
     urls: native::Urls,
-    /// Files of users by the name of their protocol, of those that have a port.
+    /// Files of users by the name of their protocol, of those that have a listener.
     user_files: Vec<(&'static str, &'static str, String)>,
     acl_file: Option<String>,
 }
@@ -54,48 +54,23 @@ impl Broker {
     #[staticmethod]
     fn start(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let fields = Fields(options);
+        let options = broker_options(options)?;
         let mut user_files = Vec::new();
-        for (protocol, option, ports) in [
-            ("mqtt", "mqtt_password_file", &["mqtt_port", "mqtt_ws_port"][..]),
-            ("tubemq", "tubemq_user_file", &["tubemq_port"]),
-        ] {
-            let mut served = false;
-            for port in ports {
-                served |= fields.raw(port)?.is_some();
-            }
+        for (protocol, option) in [("mqtt", "mqtt_password_file"), ("tubemq", "tubemq_user_file")] {
+            let served = options.listeners.iter().any(|listener| listener.protocol == protocol);
             user_files.extend(fields.text(option)?.filter(|_| served).map(|path| (protocol, option, path)));
         }
         let acl_file = fields.text(ACL_FILE)?;
-        let options = broker_options(options)?;
         let started = py.detach(|| native::Broker::start(options));
         let broker = py_result(py, started)?;
         let urls = broker.urls().clone();
         Ok(Self { native: Native::new(Mutex::new(Rank::Broker, broker)), urls, user_files, acl_file })
     }
 
+    /// Name and URL of each listener, and whether other machines send to it in the clear.
     #[getter]
-    fn url(&self) -> &str {
-        &self.urls.pulsar
-    }
-
-    #[getter]
-    fn mqtt_url(&self) -> Option<&str> {
-        self.urls.mqtt.as_deref()
-    }
-
-    #[getter]
-    fn mqtt_ws_url(&self) -> Option<&str> {
-        self.urls.mqtt_ws.as_deref()
-    }
-
-    #[getter]
-    fn tubemq_url(&self) -> Option<&str> {
-        self.urls.tubemq.as_deref()
-    }
-
-    #[getter]
-    fn http_url(&self) -> Option<&str> {
-        self.urls.http.as_deref()
+    fn listening(&self) -> Vec<(&'static str, String, bool)> {
+        self.urls.0.iter().map(|one| (one.name, one.url.clone(), one.in_the_clear)).collect()
     }
 
     /// Reads the files of users again. Gives the number of users by protocol. An error in one file changes nothing.
@@ -230,44 +205,65 @@ fn broker_options(options: &Bound<'_, PyDict>) -> PyResult<native::Options> {
     let py = options.py();
     let fields = Fields(options);
     let mut to = native::Options { data: fields.text("data")?.map(Into::into), ..native::Options::default() };
-    if let Some(host) = fields.text("host")? {
-        to.host = host;
-    }
+    to.listeners = listeners(&fields)?;
     if let Some(name) = fields.text("durability")? {
         to.durability = py_result(py, native::Durability::parse(&name))?;
     }
-    to.tls = match (fields.bytes("tls_cert")?, fields.bytes("tls_key")?) {
-        (Some(certificate), Some(key)) => Some((certificate, key)),
-        (None, None) => None,
-        _ => {
-            let error = Error::new(ErrorKind::InvalidArgument, "tls_cert and tls_key must be given together");
-            return py_result(py, Err(error));
-        }
-    };
     to.token_key = fields.bytes("token_key")?;
     to.acl = file(&fields, ACL_FILE)?;
-    fields.flag("allow_insecure_bind", &mut to.allow_insecure_bind)?;
-    fields.flag("allow_anonymous", &mut to.allow_anonymous)?;
     if let Some(bytes) = fields.raw("max_store")? {
         to.max_store = Some(bytes.extract()?);
     }
     fields.size("max_connections", &mut to.max_connections)?;
     fields.size("max_topics", &mut to.max_topics)?;
     fields.flag("auto_create", &mut to.auto_create)?;
-    to.http_port = fields.raw("http_port")?.map(|port| port.extract()).transpose()?;
     to.pulsar = pulsar_options(&fields)?;
     to.mqtt = mqtt_options(&fields)?;
     to.tubemq = tubemq_options(&fields)?;
     Ok(to)
 }
 
+/// The listeners, each a dict that the Python side has completed.
+fn listeners(fields: &Fields<'_, '_>) -> PyResult<Vec<native::Listener>> {
+    let Some(all) = fields.raw("listeners")? else { return Ok(Vec::new()) };
+    let listener = |one: Bound<'_, PyAny>| {
+        let one = Fields(one.cast::<PyDict>()?);
+        let address = match one.text("unix")? {
+            Some(path) => native::Address::Unix {
+                path: path.into(),
+                mode: one.raw("mode")?.map_or(Ok(0o600), |mode| mode.extract())?,
+            },
+            None => native::Address::Tcp {
+                host: one.text("host")?.unwrap_or_default(),
+                port: one.raw("port")?.map_or(Ok(0), |port| port.extract())?,
+            },
+        };
+        let tls = match (one.bytes("tls_cert")?, one.bytes("tls_key")?) {
+            (Some(certificate), Some(key)) => {
+                Some(native::ServerTls { certificate, key, client_ca: one.bytes("tls_client_ca")? })
+            }
+            _ => None,
+        };
+        let mut to = native::Listener {
+            protocol: one.text("protocol")?.unwrap_or_default(),
+            address,
+            websocket: false,
+            tls,
+            anonymous: false,
+            advertised_host: one.text("advertised_host")?,
+        };
+        one.flag("websocket", &mut to.websocket)?;
+        one.flag("anonymous", &mut to.anonymous)?;
+        Ok(to)
+    };
+    all.try_iter()?.map(|one| listener(one?)).collect()
+}
+
 fn pulsar_options(fields: &Fields<'_, '_>) -> PyResult<native::PulsarOptions> {
-    // Without the option, any free port.
-    let mut to = native::PulsarOptions { port: 0, ..native::PulsarOptions::default() };
-    if let Some(port) = fields.raw("port")? {
-        to.port = port.extract()?;
-    }
-    to.advertised_url = fields.text("advertised_url")?;
+    let mut to = native::PulsarOptions {
+        advertised_url: fields.text("advertised_url")?,
+        ..native::PulsarOptions::default()
+    };
     fields.size("max_message_size", &mut to.max_message_size)?;
     fields.seconds("keep_alive", &mut to.keep_alive)?;
     fields.seconds("retention", &mut to.retention)?;
@@ -304,7 +300,6 @@ fn read_text(name: &str, path: &str) -> Result<String> {
 
 fn tubemq_options(fields: &Fields<'_, '_>) -> PyResult<native::TubeMqOptions> {
     let mut to = native::TubeMqOptions {
-        port: fields.raw("tubemq_port")?.map(|port| port.extract()).transpose()?,
         advertised_host: fields.text("tubemq_advertised_host")?,
         users: file(fields, "tubemq_user_file")?,
         ..native::TubeMqOptions::default()
@@ -330,12 +325,8 @@ fn mqtt_options(fields: &Fields<'_, '_>) -> PyResult<native::MqttOptions> {
         }
         Ok(())
     }
-    let mut to = native::MqttOptions {
-        port: fields.raw("mqtt_port")?.map(|port| port.extract()).transpose()?,
-        ws_port: fields.raw("mqtt_ws_port")?.map(|port| port.extract()).transpose()?,
-        ..native::MqttOptions::default()
-    };
-    to.passwords = file(fields, "mqtt_password_file")?;
+    let passwords = file(fields, "mqtt_password_file")?;
+    let mut to = native::MqttOptions { passwords, ..native::MqttOptions::default() };
     let limits = &mut to.limits;
     number(fields, "mqtt_max_packet_size", &mut limits.max_packet_size)?;
     number(fields, "mqtt_max_sessions", &mut limits.max_sessions)?;

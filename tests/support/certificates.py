@@ -69,12 +69,13 @@ class Authority:
         ends: datetime = NOW + 30 * DAY,
         usage: Any = ExtendedKeyUsageOID.SERVER_AUTH,
         digest: Any = None,
+        common: str = "127.0.0.1",
     ) -> tuple[bytes, bytes]:
         """Issues a certificate and returns it with its key, both PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
             x509.CertificateBuilder()
-            .subject_name(_name("127.0.0.1"))
+            .subject_name(_name(common))
             .issuer_name(self.name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())

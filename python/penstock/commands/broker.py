@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock import parse
+from penstock._config import read as read_config
 from penstock._native import backup_store, check_store
 from penstock.broker import OPTIONS, Broker
 from penstock.errors import Closed, Error, InvalidArgument
@@ -20,6 +24,11 @@ from ._shared.options import pairs, protocol_of_topic
 
 FAILED = 3
 """Exit status of a broker whose store has failed."""
+PORT = 6650
+"""Port for Pulsar, of a broker that is told no listeners."""
+_ENVIRONMENT = "PENSTOCK_BROKER_"
+_LINKS = re.compile(r"_(SERVICE_(HOST|PORT.*)|PORT_[0-9]+_(TCP|UDP).*)\Z")
+"""Variables that Kubernetes sets for a service of the name penstock-broker."""
 _RELOAD = getattr(signal, "SIGHUP", None)
 _SIGNALS = tuple(one for one in (signal.SIGINT, signal.SIGTERM, _RELOAD) if one is not None)
 
@@ -27,15 +36,13 @@ _SIGNALS = tuple(one for one in (signal.SIGINT, signal.SIGTERM, _RELOAD) if one 
 def run(given: argparse.Namespace) -> int:
     """Runs the broker until SIGINT, SIGTERM or the failure of its store, or checks the store. At SIGHUP it
     reads the files of users and of permissions again."""
+    _check_flags(given)
+    options = _options(given)
     if given.backup is not None:
-        return _backup(given)
+        return _backup(given, options)
     if given.check:
-        return _check(given)
-    _check_secrets(given)
-    # The flags have the names of the options.
-    options: dict[str, Any] = {name: value for name, value in vars(given).items() if name in OPTIONS}
-    options |= pairs(given.options, "options")
-    options["allow_insecure_bind"] = given.allow_insecure_bind
+        return _check(given, options)
+    _check_secrets(options)
     # Blocked before the broker's threads start: they inherit the mask, and only sigwait sees the signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     started = time.perf_counter()
@@ -51,8 +58,10 @@ def run(given: argparse.Namespace) -> int:
             said = {"url": broker.url, **more, "durability": durability, "ready_ms": round(took, 1)}
             print(json.dumps(said), flush=True)
         elif not given.quiet:
-            urls = " and ".join(broker.urls.values())
+            urls = " and ".join(broker.all_urls)
             print(f"penstock broker at {urls}, durability {durability}, ready in {took:.0f} ms", flush=True)
+        for url in broker.readable_urls:
+            _tell(f"{url} has no TLS: passwords, tokens and messages can be read on the way; set tls_cert")
         failures: list[str] = []
         threading.Thread(target=_watch, args=(broker, failures), daemon=True).start()
         while signal.sigwait(_SIGNALS) == _RELOAD:
@@ -111,32 +120,65 @@ def _reload(broker: Broker, *, permissions: bool) -> None:
         _tell(text)
 
 
-def _check_secrets(given: argparse.Namespace) -> None:
-    """Refuses a key that other users of the machine see, and warns of files that they can read."""
+def _options(given: argparse.Namespace) -> dict[str, Any]:
+    """The options of the broker: those of the file, above them the environment, above them the flags."""
+    options: dict[str, Any] = read_config(given.config, OPTIONS) if given.config else {}
+    for variable, value in os.environ.items():
+        name = variable.removeprefix(_ENVIRONMENT).lower()
+        if not variable.startswith(_ENVIRONMENT) or not value:
+            continue
+        if name in OPTIONS:
+            options[name] = _of_environment(variable, name, value)
+        elif not _LINKS.search(variable):
+            _tell(f"{variable} names no option{parse.did_you_mean(name, list(OPTIONS))}")
+    # The flags have the names of the options.
+    options |= {name: value for name, value in vars(given).items() if name in OPTIONS and value is not None}
+    options |= pairs(given.options, "options")
+    if "listeners" not in options:
+        options.setdefault("port", PORT)
+    return options
+
+
+def _of_environment(variable: str, name: str, value: str) -> str:
+    try:
+        OPTIONS[name].parse(value)
+    except ValueError as error:
+        raise InvalidArgument(f"environment variable {variable}: {error}") from None
+    return value
+
+
+def _check_flags(given: argparse.Namespace) -> None:
+    """Refuses a key that other users of the machine see."""
     key = given.token_key or ""
     if key and not key.startswith(("file:", "env:")):
         raise InvalidArgument(
             "--token-key does not take the key itself, which every user of this machine can see: use"
             " file:PATH or env:NAME"
         )
-    named = [key.removeprefix("file:") if key.startswith("file:") else None, given.tls_key]
-    for path in [*named, given.mqtt_password_file, given.tubemq_user_file]:
-        with contextlib.suppress(OSError):
+
+
+def _check_secrets(options: Mapping[str, Any]) -> None:
+    """Warns of files of secrets that other users of the machine can read."""
+    named = [options.get(name) for name in ("token_key", "mqtt_password_file", "tubemq_user_file")]
+    named += [one.get("tls_key") for one in [options, *options.get("listeners", ())]]
+    for text in named:
+        path = str(text or "").removeprefix("file:")
+        with contextlib.suppress(OSError, ValueError):
             if path and (mode := Path(path).stat().st_mode & 0o777) & 0o077:
                 _tell(f"other users may read {path} (mode {mode:04o}): chmod 600 {path}")
 
 
-def _backup(given: argparse.Namespace) -> int:
-    if not given.data:
+def _backup(given: argparse.Namespace, options: Mapping[str, Any]) -> int:
+    if not options.get("data"):
         raise InvalidArgument("--backup copies the store in a folder: name it with --data DIR")
-    backup_store(given.data, given.backup)
+    backup_store(options["data"], given.backup)
     return 0
 
 
-def _check(given: argparse.Namespace) -> int:
-    if not given.data:
+def _check(given: argparse.Namespace, options: Mapping[str, Any]) -> int:
+    if not options.get("data"):
         raise InvalidArgument("--check reads the store in a folder: name it with --data DIR")
-    entries, damage = check_store(given.data)
+    entries, damage = check_store(options["data"])
     if given.json:
         import json
 

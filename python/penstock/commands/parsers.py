@@ -32,6 +32,7 @@ EXAMPLES = {
     "broker": (
         "penstock broker --port 6650 --mqtt-port 1883 --topic orders=4",
         "penstock broker --data /var/lib/penstock --token-key file:token.key -X retention=1h",
+        "penstock broker --config /etc/penstock/broker.toml",
         "penstock broker --data /var/lib/penstock --check",
     ),
     "passwd": ("penstock passwd users.txt till", "penstock passwd -D users.txt till"),
@@ -120,6 +121,12 @@ def add(commands: Commands, name: str, text: str) -> None:
 def broker(command: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``penstock broker``."""
     add = command.add_argument
+    add(
+        "--config",
+        metavar="FILE",
+        help="options in TOML, and a [[listener]] for each of its listeners; environment variables such as"
+        " PENSTOCK_BROKER_RETENTION win over it, and flags over both",
+    )
     add("--data", metavar="DIR", help="folder of the store; without it, messages are kept in memory")
     add(
         "--check",
@@ -132,7 +139,7 @@ def broker(command: argparse.ArgumentParser) -> None:
         help="copy the store of --data into a new file, while its broker runs or not, and exit",
     )
     add("--host", help="address to listen on (default: 127.0.0.1)")
-    add("--port", default="6650", help="port to listen on (default: 6650); 0 picks a free one")
+    add("--port", help="port for Pulsar (default: 6650); 0 picks a free one, off speaks no Pulsar")
     for row in protocols.PROTOCOLS.values():
         row.module("arguments").broker(command)
     add(
@@ -143,6 +150,11 @@ def broker(command: argparse.ArgumentParser) -> None:
     add("--durability", help="fsync (default with --data), os, or memory (default without)")
     add("--tls-cert", metavar="FILE", help="certificate chain (PEM); enables TLS")
     add("--tls-key", metavar="FILE", help="private key of the certificate (PEM)")
+    add(
+        "--tls-client-ca",
+        metavar="FILE",
+        help="authorities of the clients' certificates (PEM); each needs one, which names its user",
+    )
     add("--token-key", metavar="KEY", help="HS256 key that signs tokens: file:PATH or env:NAME")
     add(
         "--acl-file",
@@ -150,9 +162,10 @@ def broker(command: argparse.ArgumentParser) -> None:
         help="permissions, in the format of Mosquitto's acl_file; SIGHUP reads it again",
     )
     add(
-        "--allow-insecure-bind",
+        "--allow-anonymous",
         action="store_true",
-        help="allow addresses other than loopback without TLS and tokens",
+        default=None,
+        help="admit clients without credentials, also from other machines",
     )
     add("--max-store", metavar="SIZE", help="size limit of the store, such as 10GiB; then publishing fails")
     add(

@@ -1,6 +1,6 @@
 //! Rules by which requests are refused.
 //!
-//! | request | without tokens | with tokens |
+//! | request | without tokens, or from an anonymous listener | with tokens |
 //! |---|---|---|
 //! | of a page of another site, by `Origin` or `Sec-Fetch-Site` | refused | refused |
 //! | whose `Host` is a name that could be a stranger's | refused | answered |
@@ -8,7 +8,8 @@
 //!
 //! A page on the web can have its visitors' browsers send requests to this machine, and its owner can let the page's own name
 //! resolve to this machine's address (DNS rebinding). Browsers tell by the first two headers where a page is from, and by
-//! `Host` which name they resolved: an address and `localhost` cannot be taken. A page has no token.
+//! `Host` which name they resolved: an address and `localhost` cannot be taken. A page has no token. A client whose certificate
+//! names it needs none: only the first row is for it, as no page has a certificate for the broker's name.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use hyper::http::uri::Authority;
 use super::health;
 use super::message::Answer;
 use crate::broker::auth::TokenKey;
+use crate::broker::protocol::Entry;
 
 /// Set by browsers: how the page that sends a request and its address belong together.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -37,20 +39,21 @@ impl Guard {
     /// With the key of tokens, and hosts or URLs that have names of this machine.
     pub(in crate::broker) fn new<'a>(
         tokens: Option<Arc<TokenKey>>,
-        hosts: impl IntoIterator<Item = Option<&'a str>>,
+        hosts: impl IntoIterator<Item = &'a str>,
     ) -> Self {
         let name = |text: &str| {
             let authority = text.split_once("://").map_or(text, |(_, rest)| rest);
             Some(authority.parse::<Authority>().ok()?.host().to_ascii_lowercase())
         };
-        Self { tokens, hosts: hosts.into_iter().flatten().filter_map(name).collect() }
+        Self { tokens, hosts: hosts.into_iter().filter_map(name).collect() }
     }
 
-    /// The user of a request, if there are tokens, or its refusal.
+    /// The user of a request, if its certificate or its token names one, or its refusal.
     pub(super) fn check(
         &self,
         uri: &Uri,
         headers: &HeaderMap,
+        entry: &Entry,
         wall_ms: u64,
     ) -> Result<Option<String>, Box<Answer>> {
         let refused = |status, why: &str| Err(Box::new(Answer::error(status, why)));
@@ -60,11 +63,14 @@ impl Guard {
         if is_cross_site(headers, &host) {
             return refused(StatusCode::FORBIDDEN, "pages of other sites may not use this broker");
         }
-        match &self.tokens {
+        if let Some(user) = &entry.user {
+            return Ok(Some(user.to_string()));
+        }
+        match self.tokens.as_ref().filter(|_| !entry.anonymous) {
             None if !self.is_ours(host.host()) => refused(
                 StatusCode::MISDIRECTED_REQUEST,
                 "a broker without tokens answers only requests to an address, to localhost, and to the names in \
-                 its options host and advertised_url",
+                 its options host, advertised_host and advertised_url",
             ),
             Some(tokens) if !health::is_open(uri.path()) => {
                 let claims = token(headers).and_then(|token| tokens.verify(token, wall_ms).ok());
@@ -129,12 +135,15 @@ mod tests {
             request = request.header(*name, *value);
         }
         let request = request.body(()).unwrap();
-        guard.check(request.uri(), request.headers(), NOW_MS).err().map(|answer| answer.status.as_u16())
+        guard
+            .check(request.uri(), request.headers(), &Entry::default(), NOW_MS)
+            .err()
+            .map(|answer| answer.status.as_u16())
     }
 
     #[test]
     fn without_tokens_a_name_that_could_be_a_strangers_is_refused() {
-        let guard = Guard::new(None, [Some("0.0.0.0"), Some("pulsar://Till.Example:6650"), None]);
+        let guard = Guard::new(None, ["0.0.0.0", "pulsar://Till.Example:6650"]);
         for ours in [
             "127.0.0.1:8080",
             "[::1]:8080",
@@ -226,6 +235,16 @@ mod tests {
         for open in ["/healthz", "/readyz"] {
             assert_eq!(ask(&guard, open, &[host]), None);
         }
+        // Of a listener that admits clients without credentials, and of a client with a certificate.
+        let check = |host: &str, entry: Entry| {
+            let request = Request::builder().uri("/metrics").header("host", host).body(()).unwrap();
+            guard.check(request.uri(), request.headers(), &entry, NOW_MS).err().map(|one| one.status.as_u16())
+        };
+        let anonymous = Entry { anonymous: true, ..Entry::default() };
+        assert_eq!(check("127.0.0.1", anonymous.clone()), None);
+        assert_eq!(check("evil.example", anonymous), Some(421), "DNS rebinding");
+        let certified = Entry { user: Some("till".into()), ..Entry::default() };
+        assert_eq!(check("broker.example", certified), None);
         for shut in ["/healthz/x", "/healthz/", "/%68ealthz", "/healthzz"] {
             assert_eq!(ask(&guard, shut, &[host]), Some(401), "{shut}");
         }

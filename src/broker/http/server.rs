@@ -29,7 +29,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
-use tokio_rustls::TlsAcceptor;
 
 use super::disk::{Disk, Room};
 use super::guard::Guard;
@@ -37,12 +36,13 @@ use super::health::{self, State};
 use super::message::{Answer, Request};
 use super::metrics::{self, HttpStats, Topics};
 use crate::broker::admission::Admission;
-use crate::broker::listener::{HANDSHAKE, Port};
+use crate::broker::listener::{Port, Transport};
 use crate::broker::options::Durability;
 use crate::broker::permissions::{Access, Client, Domain};
+use crate::broker::protocol::Entry;
 use crate::broker::registry::Registry;
 use crate::clock::{self, wall_ms};
-use crate::net::socket::Socket;
+use crate::net::socket::Accepted;
 
 /// Time limit of the head of a request, also while a connection waits for its next one.
 const HEAD: Duration = Duration::from_secs(10);
@@ -96,24 +96,27 @@ impl Http {
     }
 
     /// Accepts clients until the task is aborted.
-    pub(in crate::broker) async fn accept(self: Rc<Self>, mut port: Port, tls: Option<TlsAcceptor>) {
+    pub(in crate::broker) async fn accept(self: Rc<Self>, mut port: Port) {
         loop {
-            let (stream, address) = port.accept().await;
+            let (stream, address, transport) = port.accept().await;
             if !self.admission.admits(address.ip()) {
                 continue;
             }
             let connection = Connection::new(self.clone(), address);
-            let tls = tls.clone();
             match stream {
-                Socket::Tcp(stream) => drop(tokio::task::spawn_local(connection.serve(stream, tls))),
+                Accepted::Tcp(stream) => drop(tokio::task::spawn_local(connection.serve(stream, transport))),
+                #[cfg(unix)]
+                Accepted::Unix(stream) => drop(tokio::task::spawn_local(connection.serve(stream, transport))),
                 #[cfg(feature = "simulation")]
-                Socket::Simulated(stream) => drop(tokio::task::spawn_local(connection.serve(stream, tls))),
+                Accepted::Simulated(stream) => {
+                    drop(tokio::task::spawn_local(connection.serve(stream, transport)));
+                }
             }
         }
     }
 
-    async fn respond(&self, received: Received<Incoming>) -> Response<Full<Bytes>> {
-        let answer = match self.read(received).await {
+    async fn respond(&self, received: Received<Incoming>, entry: &Entry) -> Response<Full<Bytes>> {
+        let answer = match self.read(received, entry).await {
             Ok(request) => {
                 let answer = tokio::time::timeout(ANSWER, self.answer(&request)).await;
                 answer.unwrap_or_else(|_| Answer::unavailable("the store has not written the change yet"))
@@ -140,9 +143,9 @@ impl Http {
     }
 
     /// Reads a request that may be answered.
-    async fn read(&self, received: Received<Incoming>) -> Result<Request, Box<Answer>> {
+    async fn read(&self, received: Received<Incoming>, entry: &Entry) -> Result<Request, Box<Answer>> {
         let (head, body) = received.into_parts();
-        let user = self.guard.check(&head.uri, &head.headers, wall_ms())?;
+        let user = self.guard.check(&head.uri, &head.headers, entry, wall_ms())?;
         let mut request = Request { user, ..Request::new(head.method, &head.uri)? };
         let refused =
             |status, why: &str| Box::new(Answer::error(status, why).with_header("Connection", "close"));
@@ -266,21 +269,23 @@ impl Connection {
     }
 
     /// Serves the connection to its end. Its error is dropped here: the client sees the connection close.
-    async fn serve<S: AsyncRead + AsyncWrite + Unpin>(self, stream: S, tls: Option<TlsAcceptor>) {
+    async fn serve<S: AsyncRead + AsyncWrite + Unpin>(self, stream: S, transport: Transport) {
+        let Transport { tls, mut entry, .. } = transport;
         match tls {
-            None => self.serve_requests(stream).await,
+            None => self.serve_requests(stream, entry).await,
             Some(tls) => {
-                if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, Box::pin(tls.accept(stream))).await {
-                    Box::pin(self.serve_requests(stream)).await;
+                if let Some((stream, user)) = Box::pin(tls.accept(stream)).await {
+                    entry.user = user;
+                    Box::pin(self.serve_requests(stream, entry)).await;
                 }
             }
         }
     }
 
-    async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) {
+    async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S, entry: Entry) {
         let service = service_fn(|received| {
-            let http = self.http.clone();
-            async move { Ok::<_, Infallible>(http.respond(received).await) }
+            let (http, entry) = (self.http.clone(), entry.clone());
+            async move { Ok::<_, Infallible>(http.respond(received, &entry).await) }
         });
         let io = TokioIo::new(Impatient { stream, stalled: None });
         let served = http1::Builder::new()

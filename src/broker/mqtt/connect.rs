@@ -259,7 +259,7 @@ impl Broker {
             if will.topic.starts_with("$SYS") {
                 return no(Reason::NotAuthorized, RESERVED);
             }
-            let client = Client { user: user.map(|user| &*user.name), id: Some(&connect.client_id) };
+            let client = Client { user: user.and_then(Owner::user), id: Some(&connect.client_id) };
             if !self.settings.permit(client, Access::Write, &will.topic) {
                 return no(Reason::NotAuthorized, "no permission to publish to the will's topic");
             }
@@ -272,8 +272,17 @@ impl Broker {
 
     fn authenticate(&mut self, id: u64, connect: &Connect) -> Credentials {
         let (passwords, tokens) = (&self.settings.passwords, &self.settings.tokens);
-        if passwords.is_none() && tokens.is_none() {
+        let entry = self.connections.get(&id).map(|connection| &connection.entry);
+        if let Some(user) = entry.and_then(|entry| entry.user.as_ref()) {
+            return Credentials::Good(Some(Owner { name: (&**user).into(), by_token: true }));
+        }
+        let checks = passwords.is_some() || tokens.is_some();
+        if !checks && !self.settings.certificates {
             return Credentials::Good(None);
+        }
+        let nameless = connect.user_name.is_none() && connect.password.is_none();
+        if entry.is_some_and(|entry| entry.anonymous) && (nameless || !checks) {
+            return Credentials::Good(Some(Owner::anonymous()));
         }
         let Some(password) = &connect.password else {
             return Credentials::Bad(Reason::NotAuthorized, "a password is required");
@@ -296,9 +305,9 @@ impl Broker {
         }
     }
 
-    /// Whether the owner of a session may connect. Of tokens it is not known which subjects still get them.
+    /// Whether the owner of a session may connect. Of tokens and certificates it is not known who still gets them.
     fn may_have(&self, owner: &Owner) -> bool {
-        owner.by_token && self.settings.tokens.is_some()
+        owner.by_token && (self.settings.tokens.is_some() || self.settings.certificates)
             || self.settings.passwords.as_ref().is_some_and(|passwords| passwords.has(&owner.name))
     }
 

@@ -15,7 +15,7 @@ use bytestring::ByteString;
 
 use super::message::{Form, Message};
 use crate::broker::permissions::Decisions;
-use crate::broker::protocol::Clock;
+use crate::broker::protocol::{Clock, Entry};
 use crate::mqtt::packet::{Ack, Disconnect, Publish, SubAck, UnsubAck};
 use crate::mqtt::{Packet, Properties, Property, Reason, Version, Violation};
 use crate::random::HashMap;
@@ -45,6 +45,7 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) state: State,
+    pub(super) entry: Entry,
     /// Address that pays for wrong passwords.
     pub(super) address: IpAddr,
     /// The user whose password let it in.
@@ -100,6 +101,7 @@ impl Connection {
     pub(super) fn new(now: Instant, address: IpAddr) -> Self {
         Self {
             state: State::Start,
+            entry: Entry::default(),
             address,
             password_of: None,
             version: Version::V3_1_1,

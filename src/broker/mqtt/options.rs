@@ -9,13 +9,9 @@ use crate::broker::protocol::Clock;
 use crate::broker::store::StoreUsage;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Options of MQTT. A port enables it.
+/// Options of MQTT.
 #[derive(Clone, Debug, Default)]
 pub struct MqttOptions {
-    /// Port for TCP, or TLS; 0 takes any free port.
-    pub port: Option<u16>,
-    /// Port for WebSocket, with the path `/mqtt`; 0 takes any free port.
-    pub ws_port: Option<u16>,
     /// Contents of a password file as `mosquitto_passwd` writes it. When set, clients need a user name and a
     /// password.
     pub passwords: Option<String>,
@@ -160,4 +156,6 @@ pub struct Settings {
     pub tokens: Option<Arc<TokenKey>>,
     /// Rules about topics. Without rules everything is allowed.
     pub permissions: Option<Arc<Permissions>>,
+    /// Whether a listener takes its clients' names from their certificates.
+    pub certificates: bool,
 }

@@ -9,7 +9,7 @@ use super::Broker;
 use super::message::Message;
 use super::options::Settings;
 use super::routes::Route;
-use super::session::Session;
+use super::session::{Owner, Session};
 use crate::broker::permissions::{Access, Client, Domain, Permissions};
 
 impl Settings {
@@ -20,8 +20,8 @@ impl Settings {
 
     /// The client of a session, as the rules see it: an owner from times when the broker had users counts only if it has.
     fn client<'s>(&self, session: &'s Session) -> Client<'s> {
-        let verified = self.passwords.is_some() || self.tokens.is_some();
-        let user = session.owner.as_ref().filter(|_| verified).map(|owner| &*owner.name);
+        let verified = self.passwords.is_some() || self.tokens.is_some() || self.certificates;
+        let user = session.owner.as_ref().filter(|_| verified).and_then(Owner::user);
         Client { user, id: Some(&session.client_id) }
     }
 

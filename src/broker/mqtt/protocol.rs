@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::broker::permissions::Permissions;
+use crate::broker::protocol::Entry;
 
 impl Protocol for Broker {
     fn connect(&mut self, now: Instant, address: &str) -> u64 {
@@ -12,6 +13,12 @@ impl Protocol for Broker {
         self.connections.insert(id, Connection::new(now, logins::payer(address)));
         self.counters.sockets += 1;
         id
+    }
+
+    fn enter(&mut self, id: u64, entry: Entry) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.entry = entry;
+        }
     }
 
     fn disconnect(&mut self, now: Instant, id: u64) {

@@ -3,9 +3,10 @@
 use super::Broker;
 use super::options::{MqttOptions, Settings};
 use super::passwords::Passwords;
+use crate::broker::listeners::{Listener, Missing};
 use crate::broker::options::Options;
 use crate::broker::protocol::Protocol;
-use crate::broker::service::{Context, Framing, Listen, Service};
+use crate::broker::service::{Context, Framing, Service, Speech};
 use crate::broker::store::mqtt::{self as tables, Found};
 use crate::error::Result;
 use crate::net::ws;
@@ -17,15 +18,12 @@ struct Mqtt {
     open: bool,
 }
 
-/// MQTT, if it has a port.
-pub(in crate::broker) fn service(options: &Options) -> Result<Option<Box<dyn Service>>> {
+/// MQTT with its options.
+pub(in crate::broker) fn service(options: &Options) -> Result<Box<dyn Service>> {
     let own = &options.mqtt;
-    if own.port.is_none() && own.ws_port.is_none() {
-        return Ok(None);
-    }
     let passwords = own.passwords.as_deref().map(Passwords::parse).transpose()?;
     let open = passwords.is_none() && options.token_key.is_none();
-    Ok(Some(Box::new(Mqtt { options: own.clone(), passwords, open })))
+    Ok(Box::new(Mqtt { options: own.clone(), passwords, open }))
 }
 
 impl Service for Mqtt {
@@ -33,26 +31,20 @@ impl Service for Mqtt {
         None
     }
 
-    fn listen(&self) -> Vec<Listen> {
-        let max_packet_size = self.options.limits.max_packet_size as usize;
-        let tcp = self.options.port.map(|port| Listen {
-            port,
-            schemes: ["mqtt", "mqtts"],
-            path: "",
-            framing: Framing::Bare,
-            publish: |urls, url| urls.mqtt = Some(url),
-        });
-        let ws = self.options.ws_port.map(|port| Listen {
-            port,
-            schemes: ["ws", "wss"],
-            path: ws::PATH,
-            framing: Framing::WebSocket { local_pages_only: self.open, max_packet_size },
-            publish: |urls, url| urls.mqtt_ws = Some(url),
-        });
-        tcp.into_iter().chain(ws).collect()
+    fn speech(&self, listener: &Listener) -> Option<Speech> {
+        if !listener.websocket {
+            let schemes = ["mqtt", "mqtts"];
+            return Some(Speech { name: "mqtt", schemes, path: "", framing: Framing::Bare, unix: true });
+        }
+        let framing = Framing::WebSocket {
+            // A page of any site could connect: it needs no password, and browsers show certificates by themselves.
+            local_pages_only: self.open || listener.anonymous || listener.asks_for_certificates(),
+            max_packet_size: self.options.limits.max_packet_size as usize,
+        };
+        Some(Speech { name: "mqtt_ws", schemes: ["ws", "wss"], path: ws::PATH, framing, unix: true })
     }
 
-    fn admits_everyone(&self) -> Option<&'static str> {
+    fn admits_everyone(&self) -> Missing {
         self.open.then_some("mqtt_password_file or token_key")
     }
 
@@ -71,6 +63,7 @@ impl Service for Mqtt {
             passwords: self.passwords,
             tokens: context.tokens.cloned(),
             permissions: context.permissions.cloned(),
+            certificates: context.certificates,
         };
         Ok(Box::new(Broker::new(settings, found, context.source()?, context.now)))
     }

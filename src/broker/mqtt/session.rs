@@ -56,11 +56,21 @@ pub(super) struct Will {
 #[derive(Clone, Debug)]
 pub(super) struct Owner {
     pub(super) name: ByteString,
-    /// Whether the user came with a token, not with a password of the file.
+    /// Whether the user came with a token or a certificate, not with a password of the file.
     pub(super) by_token: bool,
 }
 
 impl Owner {
+    /// All clients without credentials, of a broker that asks others for them. No user has the empty name.
+    pub(super) fn anonymous() -> Self {
+        Self { name: ByteString::new(), by_token: false }
+    }
+
+    /// The user, unless clients without credentials are meant.
+    pub(super) fn user(&self) -> Option<&str> {
+        Some(&*self.name).filter(|name| !name.is_empty())
+    }
+
     /// The owner as the store keeps it.
     pub(super) fn to_stored(&self) -> Arc<str> {
         Arc::from(format!("{}{}", if self.by_token { BY_TOKEN } else { BY_PASSWORD }, self.name))

@@ -261,11 +261,14 @@ impl Broker {
             pb::CommandLookupTopicResponse { request_id: command.request_id, ..Default::default() };
         match self.check_lookup(id, &command.topic) {
             Ok(_) => {
-                let url = self.settings.url.clone();
-                if url.starts_with("pulsar+ssl:") {
-                    response.broker_service_url_tls = Some(url);
-                } else {
-                    response.broker_service_url = Some(url);
+                for url in &self.settings.urls {
+                    let of = &mut response;
+                    let place = if url.starts_with("pulsar+ssl:") {
+                        &mut of.broker_service_url_tls
+                    } else {
+                        &mut of.broker_service_url
+                    };
+                    place.get_or_insert_with(|| url.clone());
                 }
                 response.response = Some(LookupType::Connect as i32);
                 response.authoritative = Some(true);

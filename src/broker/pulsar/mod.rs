@@ -20,7 +20,7 @@ use crate::broker::commits::Commits;
 use crate::broker::http::message::{Answer, Request};
 use crate::broker::log::{self, Log, Source, TopicIds};
 use crate::broker::permissions::Permissions;
-use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
+use crate::broker::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
 use crate::broker::pulsar::subscription::{ConsumerKey, Kind, PEEKS, Reading, Subscription};
 use crate::broker::pulsar::topic::{NonPersistent, Topic, is_stored};
 use crate::broker::stats::{ProtocolStats, TopicStats, Traffic};
@@ -525,6 +525,12 @@ impl Broker {
 }
 
 impl Protocol for Broker {
+    fn enter(&mut self, id: u64, entry: Entry) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.session.enter(entry);
+        }
+    }
+
     fn connect(&mut self, now: Instant, address: &str) -> u64 {
         let id = self.next_session;
         self.next_session += 1;

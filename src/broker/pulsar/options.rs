@@ -64,9 +64,7 @@ impl SchemaCompatibility {
 /// Options of Pulsar.
 #[derive(Clone, Debug)]
 pub struct PulsarOptions {
-    /// Port; 0 takes any free port.
-    pub port: u16,
-    /// URL that lookups answer with. Default: host and port of the listener.
+    /// URL that lookups answer with. Default: those of the listeners.
     pub advertised_url: Option<String>,
     /// Largest message in bytes.
     pub max_message_size: usize,
@@ -92,7 +90,6 @@ pub struct PulsarOptions {
 impl Default for PulsarOptions {
     fn default() -> Self {
         Self {
-            port: 6650,
             advertised_url: None,
             max_message_size: DEFAULT_MAX_MESSAGE_SIZE,
             keep_alive: Duration::from_secs(30),
@@ -109,10 +106,10 @@ impl Default for PulsarOptions {
 /// Settings of a [`Broker`](super::Broker).
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// URL that lookups answer with.
-    pub url: String,
-    /// URL of HTTP.
-    pub web_url: Option<String>,
+    /// URLs that lookups answer with: the first one without TLS, and the first one with it.
+    pub urls: Vec<String>,
+    /// URLs of HTTP.
+    pub web_urls: Vec<String>,
     /// Settings of every connection.
     pub session: SessionConfig,
     /// Maps monotonic time to calendar time.

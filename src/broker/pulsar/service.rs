@@ -3,9 +3,10 @@
 use super::options::{PulsarOptions, Settings};
 use super::session::SessionConfig;
 use super::{Broker, DOMAIN};
+use crate::broker::listeners::{Listener, Missing};
 use crate::broker::options::Options;
 use crate::broker::protocol::Protocol;
-use crate::broker::service::{Context, Framing, Listen, Service};
+use crate::broker::service::{Context, Framing, Service, Speech};
 use crate::broker::store::{self, Found};
 use crate::error::Result;
 
@@ -17,14 +18,14 @@ struct Pulsar {
     open: bool,
 }
 
-/// Pulsar, which is always enabled.
-pub(in crate::broker) fn service(options: &Options) -> Result<Option<Box<dyn Service>>> {
-    Ok(Some(Box::new(Pulsar {
+/// Pulsar with its options.
+pub(in crate::broker) fn service(options: &Options) -> Result<Box<dyn Service>> {
+    Ok(Box::new(Pulsar {
         options: options.pulsar.clone(),
         auto_create: options.auto_create,
         max_topics: options.max_topics,
         open: options.token_key.is_none(),
-    })))
+    }))
 }
 
 impl Service for Pulsar {
@@ -32,17 +33,13 @@ impl Service for Pulsar {
         Some("")
     }
 
-    fn listen(&self) -> Vec<Listen> {
-        vec![Listen {
-            port: self.options.port,
-            schemes: ["pulsar", "pulsar+ssl"],
-            path: "",
-            framing: Framing::Bare,
-            publish: |urls, url| urls.pulsar = url,
-        }]
+    fn speech(&self, listener: &Listener) -> Option<Speech> {
+        let schemes = ["pulsar", "pulsar+ssl"];
+        let speech = Speech { name: "pulsar", schemes, path: "", framing: Framing::Bare, unix: false };
+        (!listener.websocket).then_some(speech)
     }
 
-    fn admits_everyone(&self) -> Option<&'static str> {
+    fn admits_everyone(&self) -> Missing {
         self.open.then_some("token_key")
     }
 
@@ -53,8 +50,11 @@ impl Service for Pulsar {
         };
         let options = self.options;
         let settings = Settings {
-            url: options.advertised_url.unwrap_or_else(|| context.urls.pulsar.clone()),
-            web_url: context.urls.http.clone(),
+            urls: match options.advertised_url {
+                Some(url) => vec![url],
+                None => context.urls.all("pulsar").map(str::to_owned).collect(),
+            },
+            web_urls: context.urls.all("http").map(str::to_owned).collect(),
             session: SessionConfig {
                 max_message_size: options.max_message_size,
                 keep_alive: options.keep_alive,

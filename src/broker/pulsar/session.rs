@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 
 use crate::broker::auth::{Claims, TokenKey};
-use crate::broker::protocol::{Clock, OUTPUT_LIMIT};
+use crate::broker::protocol::{Clock, Entry, OUTPUT_LIMIT};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, TimerTable};
 use crate::pulsar::command::Command;
@@ -54,6 +54,7 @@ enum State {
 #[derive(Debug)]
 pub struct Session {
     config: SessionConfig,
+    entry: Entry,
     clock: Clock,
     state: State,
     decoder: Decoder,
@@ -75,6 +76,7 @@ impl Session {
         timers.set(KEEP_ALIVE, now + HANDSHAKE);
         Self {
             config,
+            entry: Entry::default(),
             clock,
             state: State::Start,
             decoder: Decoder::new(FIRST_FRAME - FRAME_PADDING),
@@ -88,6 +90,11 @@ impl Session {
             claims: None,
             client: String::new(),
         }
+    }
+
+    /// Takes note of how the connection came in.
+    pub fn enter(&mut self, entry: Entry) {
+        self.entry = entry;
     }
 
     /// Sets the calendar clock.
@@ -104,7 +111,7 @@ impl Session {
         !matches!(self.state, State::Start)
     }
 
-    /// The subject of the client's token, if the broker asks for tokens.
+    /// The user that the client's certificate names, or the subject of its token.
     pub fn user(&self) -> Option<&str> {
         self.claims.as_ref().map(|claims| &*claims.subject)
     }
@@ -130,7 +137,7 @@ impl Session {
     }
 
     fn connect(&mut self, now: Instant, connect: pb::CommandConnect) -> Result<()> {
-        if connect.proxy_version.is_some() && self.config.tokens.is_some() {
+        if connect.proxy_version.is_some() && (self.config.tokens.is_some() || self.entry.user.is_some()) {
             return Err(self.refuse("Must not set proxyVersion without connecting as a ProxyRole"));
         }
         self.authenticate(now, connect.auth_method_name.as_deref(), connect.auth_data.as_deref())?;
@@ -154,7 +161,15 @@ impl Session {
     }
 
     fn authenticate(&mut self, now: Instant, method: Option<&str>, data: Option<&[u8]>) -> Result<()> {
+        if let Some(user) = &self.entry.user {
+            self.claims = Some(Claims { subject: user.to_string(), expires_ms: None });
+            return Ok(());
+        }
         let Some(tokens) = self.config.tokens.clone() else { return Ok(()) };
+        // Clients without credentials name no method, or `none`.
+        if self.entry.anonymous && matches!(method, None | Some("" | "none")) && self.claims.is_none() {
+            return Ok(());
+        }
         if method != Some("token") {
             return Err(self.refuse("Failed to authenticate: a token is required"));
         }

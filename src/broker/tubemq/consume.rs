@@ -177,8 +177,9 @@ impl Broker {
         }
         let expires = self.now + self.settings.client_timeout;
         let mut failure_info = Vec::new();
+        let (_, port) = self.address();
         for info in request.partition_info {
-            let place = SubscribeInfo::parse_location(&info, self.settings.address.1).ok();
+            let place = SubscribeInfo::parse_location(&info, port).ok();
             let id = place.and_then(|place| self.find_partition(&place.topic, place.partition.id as i32));
             let lease = match id.and_then(|id| self.partitions.get_mut(&id)) {
                 Some(partition) => {

@@ -29,6 +29,9 @@ impl Broker {
     /// The user of a call. Without valid credentials the call is refused, if there are users.
     fn authenticate(&mut self, info: Option<&pb::MasterCertificateInfo>) -> Result<Arc<str>, Refusal> {
         let wall_ms = self.wall_ms();
+        if let Some(user) = self.admitted(info.is_some_and(|info| info.auth_info.is_some())) {
+            return Ok(user);
+        }
         let Some(users) = &self.settings.users else { return Ok(self.visits.anyone()) };
         let refuse = |text: &str| Err((Code::CertificateFailure, text.to_owned()));
         let Some(info) = info.and_then(|info| info.auth_info.as_ref()) else {

@@ -24,7 +24,7 @@ use bytes::BytesMut;
 use crate::broker::commits::Commits;
 use crate::broker::log::{CACHE_BYTES, Source};
 use crate::broker::permissions::{Decisions, Permissions};
-use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
+use crate::broker::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
 use crate::broker::stats::{ProtocolStats, TopicStats, Traffic};
 use crate::broker::store::{Found, Op};
 use crate::error::{Error, ErrorKind, Result};
@@ -100,6 +100,7 @@ const IDLE: Duration = Duration::from_secs(60);
 /// addresses behind some networks.
 #[derive(Debug)]
 struct Connection {
+    entry: Entry,
     /// Address of the client, without the port.
     host: String,
     opened_at: Instant,
@@ -236,7 +237,7 @@ impl Broker {
             let text = format!("service {:?} has no method {:?}", call.service, call.request.method());
             return self.refuse(call_id, call.version, false, "corerpc.exception.ServiceException", text);
         }
-        if self.settings.users.is_none() {
+        if self.settings.users.is_none() || self.admitted(false).is_some() {
             self.introduce();
         }
         let response = match call.request {
@@ -330,6 +331,7 @@ impl Broker {
         let Some(users) = &self.settings.users else { return Ok(self.visits.anyone()) };
         let token = info.map(|info| info.visit_authorized_token);
         let user = token.and_then(|token| self.visits.user(token)).filter(|user| users.contains(user));
+        let user = user.or_else(|| self.admitted(false));
         let Some(user) = user else {
             let text = "the visit token is not one that this master issued: register with the master again";
             return Err((Code::CertificateFailure, text.to_owned()));
@@ -339,6 +341,18 @@ impl Broker {
         }
         self.introduce();
         Ok(user)
+    }
+
+    /// The entry of the present connection.
+    fn entry(&self) -> Option<&Entry> {
+        Some(&self.connections.get(&self.caller)?.entry)
+    }
+
+    /// The user of the present connection if its listener admits it without a signature, which it `has` or not.
+    fn admitted(&self, has_signature: bool) -> Option<Arc<str>> {
+        let Entry { user, anonymous, .. } = self.entry()?;
+        let unknown = !has_signature || self.settings.users.as_ref().is_none_or(|users| users.len() == 0);
+        user.clone().or_else(|| (*anonymous && unknown).then(|| self.visits.anyone()))
     }
 
     /// Notes that a call of the present connection was admitted.
@@ -390,6 +404,7 @@ impl Broker {
         let Some(users) = &self.settings.users else { return Ok(self.visits.anyone()) };
         let token = self.connections.get(&call_id.connection).and_then(|connection| connection.visit);
         let user = token.and_then(|token| self.visits.user(token)).filter(|user| users.contains(user));
+        let user = user.or_else(|| self.admitted(false));
         let text =
             "this connection has not shown a visit token that is still valid: register the partition first";
         user.ok_or_else(|| (Code::CertificateFailure, text.to_owned()))
@@ -480,6 +495,7 @@ impl Protocol for Broker {
         let id = self.next_connection;
         self.next_connection += 1;
         let connection = Connection {
+            entry: Entry::default(),
             host: address.rsplit_once(':').map_or(address, |(host, _)| host).to_owned(),
             opened_at: now,
             heard_at: now,
@@ -497,6 +513,12 @@ impl Protocol for Broker {
         id
     }
 
+    fn enter(&mut self, id: u64, entry: Entry) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.entry = entry;
+        }
+    }
+
     fn disconnect(&mut self, now: Instant, id: u64) {
         // Clients may reconnect, so their leases end by timeout only.
         self.now = now;
@@ -509,6 +531,7 @@ impl Protocol for Broker {
         self.now = now;
         self.caller = id;
         let trusted = self.settings.users.is_none()
+            || self.admitted(false).is_some()
             || self.connections.get(&id).is_some_and(|stranger| {
                 !stranger.introduced && (self.is_known(&stranger.host) || self.is_of_client(input))
             });

@@ -12,11 +12,9 @@ use crate::broker::store::StoreUsage;
 /// Largest permitted message size, as with the real broker: such a message fits into a frame.
 pub const MAX_MESSAGE_SIZE: usize = 20 << 20;
 
-/// Options of TubeMQ, as master and broker in one. A port enables it.
+/// Options of TubeMQ, as master and broker in one.
 #[derive(Clone)]
 pub struct TubeMqOptions {
-    /// Port for TCP, or TLS; 0 takes any free port.
-    pub port: Option<u16>,
     /// Host that clients are told. Default: the host of the listener.
     pub advertised_host: Option<String>,
     /// Users and passwords, one `name:password` line each. When set, clients must sign their requests.
@@ -36,17 +34,13 @@ pub struct TubeMqOptions {
 impl std::fmt::Debug for TubeMqOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let users = self.users.is_some();
-        f.debug_struct("TubeMqOptions")
-            .field("port", &self.port)
-            .field("users", &users)
-            .finish_non_exhaustive()
+        f.debug_struct("TubeMqOptions").field("users", &users).finish_non_exhaustive()
     }
 }
 
 impl Default for TubeMqOptions {
     fn default() -> Self {
         Self {
-            port: None,
             advertised_host: None,
             users: None,
             partitions: 3,
@@ -61,7 +55,7 @@ impl Default for TubeMqOptions {
 /// Settings of a [`Broker`](super::Broker).
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Host and port that clients are told.
+    /// Host and port that clients are told whose listener has none.
     pub address: (String, u16),
     /// Maps monotonic time to calendar time.
     pub clock: Clock,

@@ -3,23 +3,22 @@
 use super::options::{MAX_MESSAGE_SIZE, Settings, TubeMqOptions};
 use super::users::Users;
 use super::{Broker, DOMAIN, PREFIX};
+use crate::broker::listeners::{Listener, Missing};
 use crate::broker::options::Options;
 use crate::broker::protocol::Protocol;
-use crate::broker::service::{Context, Framing, Listen, Service};
+use crate::broker::service::{Context, Framing, Service, Speech};
 use crate::broker::store::{self, Found};
 use crate::error::{Error, ErrorKind, Result};
 
 struct TubeMq {
     options: TubeMqOptions,
     users: Option<Users>,
-    port: u16,
-    host: String,
     auto_create: bool,
     max_topics: usize,
 }
 
-/// TubeMQ, if it has a port.
-pub(in crate::broker) fn service(options: &Options) -> Result<Option<Box<dyn Service>>> {
+/// TubeMQ with its options.
+pub(in crate::broker) fn service(options: &Options) -> Result<Box<dyn Service>> {
     let own = &options.tubemq;
     let users = own.users.as_deref().map(Users::parse).transpose()?;
     let largest = own.max_message_size;
@@ -28,15 +27,12 @@ pub(in crate::broker) fn service(options: &Options) -> Result<Option<Box<dyn Ser
             format!("tubemq_max_message_size must be between 1 and {MAX_MESSAGE_SIZE} bytes, not {largest}");
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
-    let Some(port) = own.port else { return Ok(None) };
-    Ok(Some(Box::new(TubeMq {
+    Ok(Box::new(TubeMq {
         options: own.clone(),
         users,
-        port,
-        host: own.advertised_host.clone().unwrap_or_else(|| options.host.clone()),
         auto_create: options.auto_create,
         max_topics: options.max_topics,
-    })))
+    }))
 }
 
 impl Service for TubeMq {
@@ -44,22 +40,18 @@ impl Service for TubeMq {
         Some(PREFIX)
     }
 
-    fn listen(&self) -> Vec<Listen> {
-        vec![Listen {
-            port: self.port,
-            schemes: ["tubemq", "tubemq+ssl"],
-            path: "",
-            framing: Framing::Bare,
-            publish: |urls, url| urls.tubemq = Some(url),
-        }]
+    fn speech(&self, listener: &Listener) -> Option<Speech> {
+        let schemes = ["tubemq", "tubemq+ssl"];
+        let speech = Speech { name: "tubemq", schemes, path: "", framing: Framing::Bare, unix: false };
+        (!listener.websocket).then_some(speech)
     }
 
-    fn missing_for_public_bind(&self) -> Option<&'static str> {
-        self.admits_everyone()
-    }
-
-    fn admits_everyone(&self) -> Option<&'static str> {
+    fn admits_everyone(&self) -> Missing {
         self.users.is_none().then_some("tubemq_user_file")
+    }
+
+    fn advertised_host(&self) -> Option<&str> {
+        self.options.advertised_host.as_deref()
     }
 
     fn open(self: Box<Self>, context: &Context<'_>) -> Result<Box<dyn Protocol>> {
@@ -69,7 +61,7 @@ impl Service for TubeMq {
         };
         let options = self.options;
         let settings = Settings {
-            address: (self.host, context.ports.first().copied().unwrap_or(self.port)),
+            address: context.address.clone(),
             clock: context.clock,
             stored: context.database.is_some(),
             auto_create: self.auto_create,
@@ -82,7 +74,8 @@ impl Service for TubeMq {
             max_topics: self.max_topics,
             client_timeout: options.client_timeout,
             seed: context.seed,
-            users: self.users,
+            // Those whom certificates name are in no file.
+            users: self.users.or_else(|| context.certificates.then(Users::default)),
             topic_ids: context.topic_ids.clone(),
             permissions: context.permissions.cloned(),
         };

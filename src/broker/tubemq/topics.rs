@@ -128,8 +128,16 @@ impl Broker {
 
     /// The address of this broker, as clients are told.
     pub(super) fn broker(&self) -> Address {
-        let (host, port) = self.settings.address.clone();
+        let (host, port) = self.address();
         Address { id: BROKER, host, port }
+    }
+
+    /// Host and port under which the present client reaches this broker.
+    pub(super) fn address(&self) -> (String, u16) {
+        match self.entry().and_then(|entry| entry.address.as_ref()) {
+            Some((host, port)) => (host.to_string(), *port),
+            None => self.settings.address.clone(),
+        }
     }
 
     /// `1:host:port`. The real master omits the default port; clients accept both.

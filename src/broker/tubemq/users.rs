@@ -13,7 +13,7 @@ use crate::tubemq::pb;
 const CLOCK_SLACK_MS: i64 = 20_000;
 
 /// Users by name.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Users(HashMap<String, hmac::Key>);
 
 impl std::fmt::Debug for Users {

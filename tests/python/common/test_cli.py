@@ -305,7 +305,7 @@ def test_another_protocol_needs_its_row_in_the_registry_only(amqp, capsys):
             ": client option 'keep_alive': exp",
         ),
         (["broker", "--max-store", "big"], ": --max-store: expected a size"),
-        (["broker", "--port", "0", "--host", "0.0.0.0"], "--token-key, or set --allow-insecure-bind to"),
+        (["broker", "--port", "0", "--host", "0.0.0.0"], ": set --token-key. Or"),
         (["broker", "--port", "0", "-X", "retention=soon"], ": option 'retention': expected"),
         (["broker", "--port", "0", "--tls-cert", "/no/tls_key"], ": --tls-cert: cannot read /no/tls_key:"),
     ],

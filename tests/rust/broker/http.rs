@@ -5,17 +5,17 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use penstock::broker::auth::TokenKey;
-use penstock::broker::{Broker, MqttOptions, Options, PulsarOptions};
+use penstock::broker::{Broker, Listener, MqttOptions, Options};
 use serde_json::Value;
 
 const SECRET: [u8; 32] = [7; 32];
 
+fn ports(protocols: &[&str]) -> Vec<Listener> {
+    protocols.iter().map(|protocol| Listener::local(protocol)).collect()
+}
+
 fn options() -> Options {
-    Options {
-        pulsar: PulsarOptions { port: 0, ..PulsarOptions::default() },
-        http_port: Some(0),
-        ..Options::default()
-    }
+    Options { listeners: ports(&["pulsar", "http"]), ..Options::default() }
 }
 
 /// An answer.
@@ -37,7 +37,7 @@ impl Answer {
 }
 
 fn address(broker: &Broker) -> String {
-    broker.urls().http.as_deref().unwrap().trim_start_matches("http://").to_owned()
+    broker.urls().of("http").unwrap().trim_start_matches("http://").to_owned()
 }
 
 fn connect(broker: &Broker) -> TcpStream {
@@ -94,15 +94,15 @@ fn ends(stream: &mut TcpStream, limit: Duration) -> bool {
 
 #[test]
 fn it_is_off_unless_asked_for() {
-    let broker = Broker::start(Options { http_port: None, ..options() }).unwrap();
-    assert_eq!(broker.urls().http, None);
+    let broker = Broker::start(Options::default()).unwrap();
+    assert_eq!(broker.urls().of("http"), None);
 }
 
 #[test]
 fn health_and_metrics_tell_what_the_broker_has() {
     let data = tempfile::tempdir().unwrap();
-    let mqtt = MqttOptions { port: Some(0), ..MqttOptions::default() };
-    let broker = Broker::start(Options { data: Some(data.path().into()), mqtt, ..options() }).unwrap();
+    let listeners = ports(&["pulsar", "mqtt", "http"]);
+    let broker = Broker::start(Options { data: Some(data.path().into()), listeners, ..options() }).unwrap();
     let mut stream = connect(&broker);
     for (path, expected) in [("/healthz", "ok\n"), ("/readyz", "\"ready\":true")] {
         // One connection for all.
@@ -366,14 +366,14 @@ fn connections_have_a_share_and_leave_the_protocols_theirs() {
 
 #[test]
 fn other_machines_need_credentials_here_too() {
-    let refused = |options: Options| Broker::start(options).unwrap_err().to_string();
-    let text = refused(Options { host: "0.0.0.0".into(), ..options() });
-    assert!(text.contains("tls and token_key"), "{text}");
     // Users of MQTT, and HTTP without credentials.
-    let mqtt = MqttOptions { port: Some(0), passwords: Some(String::new()), ..MqttOptions::default() };
-    let open = Options { host: "0.0.0.0".into(), allow_insecure_bind: true, mqtt, ..options() };
-    let text = refused(open);
-    assert!(text.contains("set token_key"), "{text}");
+    let mqtt = MqttOptions { passwords: Some(super::listeners::USER.into()), ..MqttOptions::default() };
+    let listeners = ["mqtt", "http"].map(|protocol| Listener::tcp(protocol, "0.0.0.0", 0)).to_vec();
+    let lan = Options { mqtt, listeners, ..Options::default() };
+    let text = Broker::start(lan.clone()).unwrap_err().to_string();
+    assert!(text.contains("the http listener on 0.0.0.0:0: set token_key"), "{text}");
+    assert!(!text.contains("mqtt listener"), "{text}");
+    Broker::start(Options { token_key: Some(SECRET.to_vec()), ..lan }).unwrap();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod hostile;
 mod http;
+mod listeners;
 mod mqtt;
 mod process;
 mod pulsar;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use penstock::broker::auth::TokenKey;
-use penstock::broker::{Broker, Durability, MqttOptions, Options, PulsarOptions, TubeMqOptions};
+use penstock::broker::{Broker, Durability, Listener, Options, ServerTls};
 use penstock::error::ErrorKind;
 use penstock::net::tcp::Pacing;
 use penstock::pulsar::command::Command;
@@ -18,11 +18,7 @@ use penstock::pulsar::{hot, pb};
 const TOPIC: &str = "persistent://public/default/kept";
 
 fn options(data: Option<&Path>) -> Options {
-    Options {
-        pulsar: PulsarOptions { port: 0, ..PulsarOptions::default() },
-        data: data.map(Path::to_owned),
-        ..Options::default()
-    }
+    Options { data: data.map(Path::to_owned), ..Options::default() }
 }
 
 /// A client that sends the given commands.
@@ -155,36 +151,6 @@ fn it_starts_fast_and_stops_when_asked() {
     assert!(broker.stop(Duration::from_secs(5)));
     assert!(peer.hear().is_none());
     assert_eq!(broker.status().unwrap_err().kind(), ErrorKind::Closed);
-}
-
-#[test]
-fn other_machines_are_kept_out_unless_that_is_meant() {
-    let open = Options { host: "0.0.0.0".into(), ..options(None) };
-    assert_eq!(Broker::start(open.clone()).unwrap_err().kind(), ErrorKind::InvalidArgument);
-    let token = Options { token_key: Some(vec![1; 32]), ..open.clone() };
-    assert_eq!(Broker::start(token).unwrap_err().kind(), ErrorKind::InvalidArgument, "a token in the clear");
-    Broker::start(Options { allow_insecure_bind: true, ..open }).unwrap();
-}
-
-#[test]
-fn users_of_one_protocol_close_the_ports_of_the_others() {
-    let user = "till:$7$101$dkowch7IvcMGC9ZP$LWnT8hQq9KQjwhFy+BJZzeRv+47iAysVi4D7fS6Au6TcZWCkQuZK4EC2qpt4vGwToQeYy\
-                /hIwX9gZ6JyPQf4pg==";
-    let mqtt = MqttOptions { port: Some(0), passwords: Some(user.into()), ..MqttOptions::default() };
-    let local = Options { mqtt, ..options(None) };
-    Broker::start(local.clone()).unwrap();
-    let lan = Options { host: "0.0.0.0".into(), allow_insecure_bind: true, ..local };
-    let error = Broker::start(lan.clone()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    for part in ["port of pulsar admits everyone", "set token_key", "allow_anonymous"] {
-        assert!(error.message().contains(part), "{error}");
-    }
-    Broker::start(Options { allow_anonymous: true, ..lan.clone() }).unwrap();
-    let tokens = Options { token_key: Some(vec![1; 32]), ..lan };
-    Broker::start(tokens.clone()).unwrap();
-    let tubemq = TubeMqOptions { port: Some(0), ..TubeMqOptions::default() };
-    let error = Broker::start(Options { tubemq, ..tokens }).unwrap_err();
-    assert!(error.message().contains("port of tubemq admits everyone"), "{error}");
 }
 
 #[test]
@@ -323,15 +289,14 @@ fn a_full_store_refuses_producers_until_consumers_have_made_room() {
 #[test]
 fn limits_and_figures_count_over_all_protocols() {
     for data in [None, Some(tempfile::tempdir().unwrap())] {
-        let mqtt = MqttOptions { port: Some(0), ..MqttOptions::default() };
         let broker = Broker::start(Options {
-            mqtt,
+            listeners: vec![Listener::local("pulsar"), Listener::local("mqtt")],
             max_store: Some(1 << 20),
             max_connections: 2,
             ..options(data.as_ref().map(|data| data.path()))
         })
         .unwrap();
-        let address = broker.urls().mqtt.clone().unwrap();
+        let address = broker.urls().of("mqtt").unwrap().to_owned();
         let mut publisher = TcpStream::connect(address.trim_start_matches("mqtt://")).unwrap();
         publisher.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut tell = |bytes: &[u8], answer: usize| {
@@ -368,9 +333,9 @@ fn limits_and_figures_count_over_all_protocols() {
 
 #[test]
 fn a_flood_of_silent_connections_to_one_port_leaves_the_other_protocols_theirs() {
-    let tubemq = TubeMqOptions { port: Some(0), ..TubeMqOptions::default() };
-    let broker = Broker::start(Options { tubemq, max_connections: 8, ..options(None) }).unwrap();
-    let address = broker.urls().tubemq.clone().unwrap();
+    let listeners = vec![Listener::local("pulsar"), Listener::local("tubemq")];
+    let broker = Broker::start(Options { listeners, max_connections: 8, ..options(None) }).unwrap();
+    let address = broker.urls().of("tubemq").unwrap().to_owned();
     let address = address.trim_start_matches("tubemq://");
     let flood: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
     let since = Instant::now();
@@ -456,8 +421,10 @@ fn tls_and_a_token_let_in_who_has_both() {
         (certified.cert.pem().into_bytes(), certified.signing_key.serialize_pem().into_bytes());
     let secret = vec![7; 32];
     let broker = Broker::start(Options {
-        host: "0.0.0.0".into(),
-        tls: Some((certificate.clone(), key)),
+        listeners: vec![Listener {
+            tls: Some(ServerTls { certificate: certificate.clone(), key, client_ca: None }),
+            ..Listener::tcp("pulsar", "0.0.0.0", 0)
+        }],
         token_key: Some(secret.clone()),
         ..options(None)
     })

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use penstock::broker::{Broker, Durability, MqttOptions, Options, PulsarOptions};
+use penstock::broker::{Broker, Durability, Listener, Options};
 use penstock::client::Engine;
 use penstock::client::events::{ConsumerEvents, ProducerEvents, SendOutcome};
 use penstock::client::mqtt::options::{ClientOptions, ConsumerOptions, ProducerOptions};
@@ -72,14 +72,8 @@ impl ConsumerEvents for Quiet {
 }
 
 fn broker() -> Broker {
-    let mqtt = MqttOptions { port: Some(0), ..MqttOptions::default() };
-    Broker::start(Options {
-        pulsar: PulsarOptions { port: 0, ..PulsarOptions::default() },
-        durability: Durability::Memory,
-        mqtt,
-        ..Options::default()
-    })
-    .unwrap()
+    let listeners = vec![Listener::local("mqtt")];
+    Broker::start(Options { listeners, durability: Durability::Memory, ..Options::default() }).unwrap()
 }
 
 fn options(url: &str, path: &Path) -> ClientOptions {
@@ -116,7 +110,7 @@ struct Reader {
 
 impl Reader {
     fn new(engine: &Engine, broker: &Broker) -> Self {
-        let url = broker.urls().mqtt.clone().unwrap();
+        let url = broker.urls().of("mqtt").unwrap().to_owned();
         let opened = async {
             let client = Client::connect(ClientOptions { url, ..ClientOptions::default() }).await?;
             let all = vec![(Filter::parse("kept")?, SubscribeOptions::qos(QoS::ExactlyOnce))];
@@ -174,7 +168,7 @@ fn what_was_kept_without_a_broker_is_sent_by_the_next_client_in_order() {
 
     let broker = broker();
     let reader = Reader::new(&engine, &broker);
-    let (client, producer, outcomes) = open(&engine, options(broker.urls().mqtt.as_ref().unwrap(), &path));
+    let (client, producer, outcomes) = open(&engine, options(broker.urls().of("mqtt").unwrap(), &path));
     (200..220).for_each(|number| send(&producer, number, 10).unwrap());
     outcomes.wait(20);
     let numbers = reader.read(0..220);
@@ -205,7 +199,7 @@ fn the_outbox_may_hold_more_than_the_memory_limit() {
 
     let broker = broker();
     let reader = Reader::new(&engine, &broker);
-    let url = broker.urls().mqtt.clone().unwrap();
+    let url = broker.urls().of("mqtt").unwrap().to_owned();
     // A dropped client may still be closing the file.
     let deadline = Instant::now() + LIMIT;
     let (client, producer, _outcomes) = loop {
@@ -235,7 +229,7 @@ fn what_the_broker_will_never_take_is_counted_and_does_not_hold_up_the_rest() {
     let broker = broker();
     let engine = Engine::start(1).unwrap();
     let reader = Reader::new(&engine, &broker);
-    let url = broker.urls().mqtt.clone().unwrap();
+    let url = broker.urls().of("mqtt").unwrap().to_owned();
     let (client, producer, outcomes) = open(&engine, options(&url, &directory.path().join("out.db")));
     send(&producer, 0, 10).unwrap();
     send(&producer, 1, 3_000_000).unwrap();
@@ -294,7 +288,7 @@ fn a_kill_at_any_moment_loses_nothing_that_was_kept_and_doubles_no_qos_2() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("out.db");
     let broker = broker();
-    let url = broker.urls().mqtt.clone().unwrap();
+    let url = broker.urls().of("mqtt").unwrap().to_owned();
     let engine = Engine::start(1).unwrap();
     let reader = Reader::new(&engine, &broker);
     let mut seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;

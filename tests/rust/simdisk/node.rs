@@ -85,8 +85,8 @@ impl Node {
         let db = database.connection();
         let source = || -> Result<Option<Box<dyn Source>>> { Ok(Some(Box::new(database.reader()?))) };
         let settings = pulsar::options::Settings {
-            url: "pulsar://127.0.0.1:6650".into(),
-            web_url: None,
+            urls: vec!["pulsar://127.0.0.1:6650".into()],
+            web_urls: Vec::new(),
             session: pulsar::session::SessionConfig {
                 max_message_size: 5 << 20,
                 keep_alive: Duration::from_secs(30),
@@ -119,6 +119,7 @@ impl Node {
             passwords: None,
             tokens: None,
             permissions: None,
+            certificates: false,
         };
         let mqtt = mqtt::Broker::new(settings, store::mqtt::load(db, &topic_ids)?, source()?, now);
         let settings = tubemq::Settings {

@@ -13,8 +13,8 @@ pub const WALL_MS: u64 = 1_700_000_000_000;
 /// A Pulsar broker of `public/default`.
 pub fn pulsar(now: Instant) -> pulsar::options::Settings {
     pulsar::options::Settings {
-        url: "pulsar://127.0.0.1:6650".into(),
-        web_url: None,
+        urls: vec!["pulsar://127.0.0.1:6650".into()],
+        web_urls: Vec::new(),
         session: pulsar::session::SessionConfig {
             max_message_size: 5 << 20,
             keep_alive: Duration::from_secs(30),
@@ -49,6 +49,7 @@ pub fn mqtt(now: Instant) -> mqtt::Settings {
         passwords: None,
         tokens: None,
         permissions: None,
+        certificates: false,
     }
 }
 

@@ -19,13 +19,13 @@ impl Broker {
     /// URLs of the service as the real broker names them: the first two are those of the protocol.
     fn urls(&self, names: [&str; 4]) -> Value {
         let mut urls = json!({});
-        let web = self.settings.web_url.as_deref();
-        for (url, names, tls) in [
-            (Some(&*self.settings.url), [names[0], names[1]], "pulsar+ssl:"),
-            (web, [names[2], names[3]], "https:"),
+        for (of, names, tls) in [
+            (&self.settings.urls, [names[0], names[1]], "pulsar+ssl:"),
+            (&self.settings.web_urls, [names[2], names[3]], "https:"),
         ] {
-            if let Some(url) = url {
-                urls[names[usize::from(url.starts_with(tls))]] = url.into();
+            // The first one of each kind stays.
+            for url in of.iter().rev() {
+                urls[names[usize::from(url.starts_with(tls))]] = url.as_str().into();
             }
         }
         urls

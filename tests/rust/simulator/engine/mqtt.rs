@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use penstock::broker::{MqttOptions, Options, PulsarOptions};
+use penstock::broker::{Listener, Options};
 use penstock::client::events::Receipt;
 use penstock::client::mqtt::options::{ClientOptions, ConsumerOptions, ProducerOptions};
 use penstock::client::mqtt::{Client, Consumer, Message, Outgoing, Producer};
@@ -350,13 +350,9 @@ impl World {
 }
 
 pub(super) fn setting(chance: &mut Chance) -> Setting {
-    let mqtt = MqttOptions { port: Some(PORT), ..MqttOptions::default() };
+    let listeners = vec![Listener::tcp("mqtt", "127.0.0.1", PORT)];
     let slowness = ([100, 5_000, 80_000][chance.below(3)], [200, 3_000, 60_000][chance.below(3)]);
-    Setting {
-        slowness,
-        options: Options { mqtt, pulsar: PulsarOptions::default(), ..Options::default() },
-        tap,
-    }
+    Setting { slowness, options: Options { listeners, ..Options::default() }, tap }
 }
 
 pub(super) async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), String> {

@@ -18,7 +18,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use penstock::broker::auth::TokenKey;
-use penstock::broker::{Options, PulsarOptions};
+use penstock::broker::{Listener, Options, PulsarOptions};
 use penstock::client::credentials::Secret;
 use penstock::client::pulsar::Client;
 use penstock::client::pulsar::options::ClientOptions;
@@ -197,7 +197,6 @@ fn token(mut chance: Chance) -> Secret {
 
 pub(super) fn setting(chance: &mut Chance) -> Setting {
     let mut pulsar = PulsarOptions {
-        port: PORT,
         keep_alive: Duration::from_millis(chance.within(1000, 6000) as u64),
         retention: [Duration::ZERO, Duration::from_secs(2), KEPT][chance.below(3)],
         ..PulsarOptions::default()
@@ -207,7 +206,8 @@ pub(super) fn setting(chance: &mut Chance) -> Setting {
     }
     let token_key = chance.percent(25).then(|| TOKEN_KEY.to_vec());
     let slowness = ([100, 5_000, 80_000][chance.below(3)], [200, 3_000, 60_000][chance.below(3)]);
-    Setting { slowness, options: Options { pulsar, token_key, ..Options::default() }, tap }
+    let listeners = vec![Listener::tcp("pulsar", "127.0.0.1", PORT)];
+    Setting { slowness, options: Options { listeners, pulsar, token_key, ..Options::default() }, tap }
 }
 
 fn plan(options: &Options, chance: &mut Chance) -> Plan {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock::broker::{Options, TubeMqOptions};
+use penstock::broker::{Listener, Options, TubeMqOptions};
 use penstock::client::credentials::Secret;
 use penstock::client::events::Receipt;
 use penstock::client::tubemq::options::{ClientOptions, ConsumerOptions, ProducerOptions};
@@ -610,7 +610,6 @@ impl World {
 /// The broker's options.
 pub(super) fn options(chance: &mut Chance) -> TubeMqOptions {
     TubeMqOptions {
-        port: Some(PORT),
         advertised_host: chance.percent(50).then(|| "broker.test".to_owned()),
         users: chance.percent(30).then(|| "user:word\n".to_owned()),
         client_timeout: Duration::from_secs(chance.within(8, 31) as u64),
@@ -620,7 +619,8 @@ pub(super) fn options(chance: &mut Chance) -> TubeMqOptions {
 
 pub(super) fn setting(chance: &mut Chance) -> Setting {
     let slowness = ([100, 5_000, 80_000][chance.below(3)], [200, 3_000, 60_000][chance.below(3)]);
-    let options = Options { tubemq: options(chance), ..Options::default() };
+    let listeners = vec![Listener::tcp("tubemq", "127.0.0.1", PORT)];
+    let options = Options { listeners, tubemq: options(chance), ..Options::default() };
     Setting { slowness, options, tap }
 }
 

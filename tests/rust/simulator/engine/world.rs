@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock::broker::{Options, PulsarOptions};
+use penstock::broker::{Listener, Options};
 use penstock::client::{mqtt, pulsar, tubemq};
 use penstock::error::{ErrorKind, Result as Sent};
 use penstock::mqtt::QoS;
@@ -159,9 +159,11 @@ async fn trickle(sender: &Sender, sink: &Sink<u64>, until: Instant) -> Duration 
 /// A network and a disk that take at most 2 and 10 ms.
 fn calm_setting(_: &mut Chance) -> Setting {
     let options = Options {
-        pulsar: PulsarOptions { port: with_pulsar::PORT, ..PulsarOptions::default() },
-        mqtt: penstock::broker::MqttOptions { port: Some(with_mqtt::PORT), ..Default::default() },
-        tubemq: penstock::broker::TubeMqOptions { port: Some(with_tubemq::PORT), ..Default::default() },
+        listeners: vec![
+            Listener::tcp("pulsar", "127.0.0.1", with_pulsar::PORT),
+            Listener::tcp("mqtt", "127.0.0.1", with_mqtt::PORT),
+            Listener::tcp("tubemq", "127.0.0.1", with_tubemq::PORT),
+        ],
         ..Options::default()
     };
     Setting { slowness: (2_000, 10_000), options, tap }

@@ -293,8 +293,8 @@ impl World {
         self.run += 1;
         let found = self.disk.borrow().found();
         let settings = Settings {
-            url: "pulsar://simulated:6650".into(),
-            web_url: None,
+            urls: vec!["pulsar://simulated:6650".into()],
+            web_urls: Vec::new(),
             session: SessionConfig {
                 max_message_size: self.weather.max_message_size,
                 keep_alive: Duration::from_secs(2),

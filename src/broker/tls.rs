@@ -1,0 +1,179 @@
+//! TLS of a listener: its certificate, and the names in those of its clients.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::server::{NoClientAuth, WebPkiClientVerifier};
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::server::TlsStream;
+use webpki::EndEntityCert;
+
+use crate::broker::listeners::ServerTls;
+use crate::error::{Error, ErrorKind, Result};
+use crate::net::tls;
+
+/// Time limit of the TLS handshake and of the WebSocket upgrade.
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Limit on the bytes of a user's name in a certificate.
+const MAX_NAME: usize = 1024;
+
+/// The acceptor of a listener. New connections use the present certificates.
+#[derive(Clone)]
+pub(super) struct Tls(Rc<RefCell<Current>>);
+
+#[derive(Clone)]
+struct Current {
+    acceptor: TlsAcceptor,
+    /// Whether the name in the client's certificate is its user.
+    names_user: bool,
+}
+
+impl Tls {
+    pub(super) fn new(options: &ServerTls) -> Result<Self> {
+        Ok(Self(Rc::new(RefCell::new(Current::new(options)?))))
+    }
+
+    /// Handshakes. Gives the user that the client's certificate names, if the listener asks for one. `None` if the handshake
+    /// fails, takes too long, or the certificate names no user.
+    pub(super) async fn accept<S>(&self, stream: S) -> Option<(TlsStream<S>, Option<Arc<str>>)>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let Current { acceptor, names_user } = self.0.borrow().clone();
+        let stream = tokio::time::timeout(HANDSHAKE, Box::pin(acceptor.accept(stream))).await.ok()?.ok()?;
+        if !names_user {
+            return Some((stream, None));
+        }
+        let name = stream.get_ref().1.peer_certificates().and_then(|chain| common_name(chain.first()?))?;
+        Some((stream, Some(name)))
+    }
+}
+
+impl Current {
+    fn new(options: &ServerTls) -> Result<Self> {
+        let invalid = |what: &str, error: &dyn std::fmt::Display| {
+            Error::new(ErrorKind::InvalidArgument, format!("{what}: {error}"))
+        };
+        let verifier = match &options.client_ca {
+            None => Arc::new(NoClientAuth),
+            Some(pem) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in tls::certificates("tls_client_ca", pem)? {
+                    roots.add(certificate).map_err(|error| invalid("tls_client_ca", &error))?;
+                }
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), tls::provider())
+                    .build()
+                    .map_err(|error| invalid("tls_client_ca", &error))?
+            }
+        };
+        let config = ServerConfig::builder_with_provider(tls::provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| invalid("tls_cert", &error))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(
+                tls::certificates("tls_cert", &options.certificate)?,
+                tls::private_key("tls_key", &options.key)?,
+            )
+            .map_err(|error| invalid("tls_cert and tls_key", &error))?;
+        let names_user = options.client_ca.is_some();
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), names_user })
+    }
+}
+
+/// The common name of the subject. `None` if there is none, or several: which of them is meant cannot be told.
+fn common_name(certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
+    let certificate = EndEntityCert::try_from(certificate).ok()?;
+    let mut names = Vec::new();
+    let mut subject = certificate.subject();
+    // SEQUENCE of SET of SEQUENCE of type and value (RFC 5280, 4.1.2.4).
+    while !subject.is_empty() {
+        let mut attributes = element(&mut subject, |tag| tag == SET)?;
+        while !attributes.is_empty() {
+            let mut attribute = element(&mut attributes, |tag| tag == SEQUENCE)?;
+            if element(&mut attribute, |tag| tag == OID)? == COMMON_NAME {
+                names.push(element(&mut attribute, |tag| STRINGS.contains(&tag))?);
+            }
+        }
+    }
+    let [name] = names[..] else { return None };
+    let name = std::str::from_utf8(name).ok()?;
+    let valid = (1..=MAX_NAME).contains(&name.len()) && !name.chars().any(char::is_control);
+    valid.then(|| name.into())
+}
+
+/// Tags of DER.
+const SET: u8 = 0x31;
+const SEQUENCE: u8 = 0x30;
+const OID: u8 = 0x06;
+/// UTF8String, PrintableString and IA5String, whose bytes are UTF-8.
+const STRINGS: [u8; 3] = [0x0c, 0x13, 0x16];
+/// Object identifier of the common name, 2.5.4.3.
+const COMMON_NAME: &[u8] = &[0x55, 4, 3];
+
+/// Takes the contents of an element with a tag that is wanted, in DER.
+fn element<'a>(from: &mut &'a [u8], is_wanted: impl Fn(u8) -> bool) -> Option<&'a [u8]> {
+    let (&tag, rest) = from.split_first()?;
+    let (&first, mut rest) = rest.split_first()?;
+    let mut length = usize::from(first);
+    if first >= 0x80 {
+        let (digits, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
+        if !(1..=2).contains(&digits.len()) {
+            return None;
+        }
+        length = digits.iter().fold(0, |sum, digit| sum << 8 | usize::from(*digit));
+        rest = after;
+    }
+    let (contents, after) = rest.split_at_checked(length)?;
+    *from = after;
+    is_wanted(tag).then_some(contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    use super::*;
+
+    fn name_in(names: &[&str]) -> Option<Arc<str>> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for name in names {
+            params.distinguished_name.push(DnType::CommonName, *name);
+        }
+        let key = KeyPair::generate().unwrap();
+        common_name(params.self_signed(&key).unwrap().der())
+    }
+
+    #[test]
+    fn the_user_is_the_common_name() {
+        assert_eq!(name_in(&["till-7"]).as_deref(), Some("till-7"));
+        assert_eq!(name_in(&["Jürgen"]).as_deref(), Some("Jürgen"));
+        for none in [&[][..], &[""], &["a\nb"], &["a\0"], &[&"x".repeat(MAX_NAME + 1)]] {
+            assert_eq!(name_in(none), None, "{none:?}");
+        }
+        assert_eq!(name_in(&["one", "two"]), None);
+        for malformed in [&b"\x30\x03\x02\x01\x01"[..], b""] {
+            assert_eq!(common_name(&CertificateDer::from(malformed)), None);
+        }
+    }
+
+    #[test]
+    fn an_element_ends_where_its_length_says() {
+        let take =
+            |mut bytes: &[u8]| element(&mut bytes, |tag| tag == SET).map(|found| (found.len(), bytes.len()));
+        assert_eq!(take(b"\x31\x02ab"), Some((2, 0)));
+        assert_eq!(take(b"\x31\x01ab"), Some((1, 1)));
+        assert_eq!(take(&[&b"\x31\x81\x80"[..], &[0; 130]].concat()), Some((128, 2)));
+        assert_eq!(take(&[&b"\x31\x82\x01\x00"[..], &[0; 256]].concat()), Some((256, 0)));
+        for bad in
+            [&b""[..], b"\x31", b"\x31\x03ab", b"\x30\x02ab", b"\x31\x80", b"\x31\x83\0\0\0", b"\x31\x82\x01"]
+        {
+            assert_eq!(take(bad), None, "{bad:?}");
+        }
+    }
+}
