@@ -46,8 +46,8 @@ mod service;
 pub mod simulation;
 pub mod stats;
 pub mod store;
-pub mod tree;
 mod tls;
+pub mod tree;
 pub mod tubemq;
 
 pub use listeners::{Address, Listener, Listening, ServerTls, Urls};

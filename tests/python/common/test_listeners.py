@@ -4,6 +4,7 @@ the user, anonymous listeners beside others, Unix sockets, TLS beside plain list
 from __future__ import annotations
 
 import ssl
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,53 @@ def test_a_session_belongs_to_the_name_in_the_certificate(names: Names) -> None:
         for port, name in ((secure, "mallory"), (plain, None)):
             assert reason_and_present(port, name) == (0x85, False), "the identifier belongs to another user"
         assert reason_and_present(secure, "till") == (0, True)
+
+
+RULES = """\
+topic readwrite public
+user till
+topic readwrite orders
+topic readwrite persistent://public/default/orders
+topic readwrite tubemq:orders
+user root
+superuser
+"""
+
+
+def test_permissions_know_the_name_in_the_certificate(names: Names, tmp_path: Path) -> None:
+    rules = tmp_path / "acl"
+    rules.write_text(RULES)
+    tls = {"tls_cert": names.cert, "tls_key": names.key, "tls_client_ca": names.ca}
+    listeners: list[dict[str, Any]] = [
+        *({"protocol": name, **tls} for name in ("pulsar", "mqtt", "tubemq", "http")),
+        {"protocol": "mqtt"},
+    ]
+    till, mallory, root = (names.client(name) for name in ("till", "mallory", "root"))
+
+    def send(url: str, topic: str, **options: Any) -> None:
+        with blocking.connect(url, **options) as client, client.producer(topic) as producer:
+            producer.send(b"x")
+
+    with penstock.Broker(listeners=listeners, acl_file=rules) as broker:
+        *secure, http, plain = broker.all_urls
+        for url in secure:
+            send(url, "orders", **till)
+            send(url, "others", **root)
+            for who, topic in ((mallory, "orders"), (till, "others")):
+                with pytest.raises((errors.AuthorizationError, errors.TopicNotFound)):
+                    send(url, topic, **who)
+        send(plain, "public")
+        with pytest.raises(errors.AuthorizationError):
+            send(plain, "orders")
+        for who, status in ((till, 403), (root, 200)):
+            context = ssl.create_default_context(cafile=names.ca)
+            context.load_cert_chain(who["tls_cert"], who["tls_key"])
+            try:
+                with urllib.request.urlopen(f"{http}/metrics", context=context, timeout=5) as answer:
+                    assert answer.status == status
+            except urllib.error.HTTPError as error:
+                with error:
+                    assert error.code == status
 
 
 def test_plain_and_tls_stand_side_by_side(names: Names) -> None:
