@@ -294,6 +294,18 @@ def test_large_messages_are_replayed_with_little_memory(command: Commands, servi
     assert [message.data[:1] for message in read(service, target)] == [b"%d" % number for number in range(10)]
 
 
+def test_a_topic_that_has_ended_is_read_to_its_end(command: Commands, service: PulsarService) -> None:
+    source, target = service.topic(), service.topic()
+    send(service, source, b"1", b"2", batching=False)
+    service.terminate_topic(source)
+    assert [line["payload"] for line in command.lines("peek", source)] == ["1", "2"]
+    assert command.lines("peek", source, "-o", "2099-01-01T00:00:00Z") == []
+    said = command.json("replay", source, target)
+    assert (said["messages"], said["complete"]) == (2, True)
+    said = command.json("replay", source, target, "--from", "2099-01-01T00:00:00Z")
+    assert (said["messages"], said["complete"]) == (0, True)
+
+
 def test_a_rate_is_kept(command: Commands, service: PulsarService) -> None:
     source, target = service.topic(), service.topic()
     send(service, source, *(b"%d" % number for number in range(11)))
