@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -292,6 +293,37 @@ def test_large_messages_are_replayed_with_little_memory(command: Commands, servi
     send(service, source, *(b"%d" % number * 100_000 for number in range(10)), batching=False)
     command("replay", source, target, "-q", "-X", "memory_limit=250kB")
     assert [message.data[:1] for message in read(service, target)] == [b"%d" % number for number in range(10)]
+
+
+def test_a_replay_ends_though_a_partition_is_written_to(command: Commands, service: PulsarService) -> None:
+    source, target = service.topic(partitions=2), service.topic()
+    old = send(service, f"{source}-partition-0", b"old", batching=False)
+    time.sleep(0.05)
+    between = str(int(time.time() * 1000))
+    time.sleep(0.05)
+    new = send(service, f"{source}-partition-1", b"new", batching=False)
+    over = threading.Event()
+
+    def write() -> None:
+        with (
+            blocking.connect(service.url) as client,
+            client.producer(f"{source}-partition-1", batching=False) as producer,
+        ):
+            while not over.wait(0.02):
+                producer.send(b"more")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for words in (["--from", between], ["--after", ",".join([*old, *new])]):
+            said = command.json("replay", source, target, *words)
+            assert said["complete"]
+    finally:
+        over.set()
+        writer.join()
+    found = [message.data for message in read(service, target)]
+    assert found[0] == b"new"
+    assert b"old" not in found
 
 
 def test_a_topic_that_has_ended_is_read_to_its_end(command: Commands, service: PulsarService) -> None:
