@@ -177,10 +177,7 @@ class _Replay:
         if begin == "earliest" and not self._confirmed:
             return
         for last in end.open:
-            at: Any = begin
-            if isinstance(begin, list):
-                ids = cast("list[MessageId]", begin)
-                at = next((id for id in ids if id.partition == last.partition), "earliest")
+            at: Any = self._at(last.partition)
             inclusive = self._wanted["start_inclusive"]
             if last.topic in self._confirmed:
                 at, inclusive = self._confirmed[last.topic], False
@@ -188,6 +185,13 @@ class _Replay:
             with self._client.reader(last.topic, **wanted) as probe:
                 if not probe.has_message_available():
                     end.close(last)
+
+    def _at(self, partition: int) -> Any:
+        """The beginning of a partition, as it was given."""
+        begin: Any = self._wanted["position"]
+        if not isinstance(begin, list):
+            return begin
+        return next((id for id in cast("list[MessageId]", begin) if id.partition == partition), "earliest")
 
     def _send(self, message: PulsarMessage) -> None:
         schema = self._schema(message)
