@@ -374,13 +374,12 @@ def test_a_replay_to_another_broker(embedded: Any, tmp_path: Any) -> None:
 
 def test_doctor_deletes_its_topic(service: PulsarService, monkeypatch: pytest.MonkeyPatch) -> None:
     topics = Commands(service.admin, "admin", "topic", "ls")
-    before = topics()
     monkeypatch.setenv("PENSTOCK_ADMIN_URL", service.admin)
     for url in (service.admin, service.url):
         found = Commands(url).json("doctor", url)["findings"][-1]
         assert (found["step"], found["ok"]) == ("clean up", True)
         assert found["detail"].endswith("has been deleted")
-    assert topics() == before
+    assert "penstock-doctor-" not in topics()
 
 
 # ---- top
