@@ -15,6 +15,7 @@ from penstock import parse
 from penstock.errors import Error, InvalidArgument, Unsupported
 
 from ._shared import prometheus, snapshot
+from ._shared.display import printable
 from ._shared.options import scopes
 from ._shared.web import Web
 
@@ -161,11 +162,6 @@ def _aligned(rows: Lines) -> str:
 
 def _right(titles: list[str]) -> list[bool]:
     return [title not in ("protocol", "topic", "subscription") for title in titles]
-
-
-def printable(text: str) -> str:
-    """A name without what a terminal takes for a command."""
-    return "".join(one if one.isprintable() else "?" for one in text)
 
 
 def size(count: float) -> str:

@@ -115,7 +115,8 @@ def test_subscriptions(admin: Admin, service: PulsarService) -> None:
         assert "active connected consumers" in admin.refused("subscription", "rm", topic, "none")
         admin("subscription", "rm", topic, "none", "--force")
     admin("subscription", "delete", topic, "all")
-    assert admin.json("subscription", "ls", topic) == ["some"]
+    # The consumer may have come back and made its subscription again.
+    assert set(admin.json("subscription", "ls", topic)) - {"none"} == {"some"}
     said_ = admin.refused("subscription", "clear", topic, "nothing")
     assert said_.startswith("penstock: subscription_not_found: POST http://")
 

@@ -80,6 +80,11 @@ def payload(form: str, data: bytes, value: Any = None) -> str:
     return "\n".join(_hex_line(at, data[at : at + _WIDTH]) for at in range(0, len(data), _WIDTH))
 
 
+def printable(text: str) -> str:
+    """A name without what a terminal takes for a command."""
+    return "".join(one if one.isprintable() else "?" for one in text)
+
+
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 

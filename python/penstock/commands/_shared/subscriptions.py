@@ -12,6 +12,7 @@ from penstock.broker import Broker
 from penstock.errors import Error, TopicNotFound
 
 from . import prometheus
+from .display import printable
 from .options import protocol_of_topic
 from .web import Web
 
@@ -46,7 +47,7 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Columns for people: texts to the left, numbers to the right."""
     texts = [
         list(titles),
-        *([f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows),
+        *([f"{cell:,}" if isinstance(cell, int) else printable(cell) for cell in row] for row in rows),
     ]
     widths = [max(len(text) for text in column) for column in zip(*texts, strict=True)]
     right = [isinstance(cell, int) for cell in rows[0]] if rows else []

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from penstock import protocols
 from penstock.broker import Broker
 
-from .display import figures
+from .display import figures, printable
 from .options import protocol_of_topic
 
 
@@ -48,7 +48,7 @@ def run(given: argparse.Namespace, broker: Opener) -> int:
 def _act(given: argparse.Namespace, place: Place) -> int:
     if given.action == "ls":
         names = sorted(place.ls(given.namespace))
-        print(json.dumps(names) if given.json else "\n".join(names))
+        print(json.dumps(names) if given.json else "\n".join(map(printable, names)))
     elif given.action == "create":
         place.create(given.topic, given.partitions)
         if given.json:

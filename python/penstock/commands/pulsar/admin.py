@@ -35,7 +35,7 @@ def run(given: argparse.Namespace) -> int:
         print(json.dumps(result))
     elif isinstance(result, list):
         for one in cast("list[Any]", result):
-            print(one if isinstance(one, str) else json.dumps(one))
+            print(display.printable(one) if isinstance(one, str) else json.dumps(one))
     else:
         display.figures(result)
     return 0

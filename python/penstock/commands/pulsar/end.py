@@ -37,6 +37,11 @@ class End:
         if here > there or (here == there and seen.batch_index >= seen.batch_size - 1):
             del self._open[key]
 
+    @property
+    def open(self) -> list[MessageId]:
+        """The last messages that have not been seen, with their partitions."""
+        return list(self._open.values())
+
     def is_behind(self, id: MessageId) -> bool:
         """Whether a message is behind the end of its partition."""
         return (id.topic, id.partition) not in self._open

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.commands._shared import display
 from penstock.commands._shared.options import is_web, scopes
 from penstock.commands._shared.web import Web
-from penstock.errors import InvalidArgument, Timeout, Unsupported
+from penstock.errors import EndOfTopic, InvalidArgument, Timeout, Unsupported
 from penstock.pulsar import blocking
 
 from .admin import peek
@@ -60,6 +60,8 @@ def _read(given: argparse.Namespace, options: dict[str, dict[str, Any]]) -> None
             except Timeout:
                 if reader.has_message_available():
                     continue
+                break
+            except EndOfTopic:
                 break
             end.seen(message.id)
             show(message)

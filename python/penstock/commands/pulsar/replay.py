@@ -10,10 +10,11 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.commands._shared.options import moment, scopes
 from penstock.errors import (
+    EndOfTopic,
     Error,
     InvalidArgument,
     MemoryLimit,
@@ -58,7 +59,7 @@ def run(given: argparse.Namespace) -> int:
         source.reader(given.source, **wanted) as reader,
         target.producer(given.target, **options["producer"]) as producer,
     ):
-        replay = _Replay(given, source, reader, producer)
+        replay = _Replay(given, source, reader, producer, wanted)
         try:
             replay.run()
         except BaseException:
@@ -87,6 +88,7 @@ class _Replay:
         client: of the source.
         reader: of the source.
         producer: of the target.
+        wanted: the options of the reader.
     """
 
     def __init__(
@@ -95,11 +97,13 @@ class _Replay:
         client: blocking.PulsarClient,
         reader: blocking.PulsarConsumer,
         producer: blocking.PulsarProducer[Any],
+        wanted: dict[str, Any],
     ) -> None:
         self._given = given
         self._client = client
         self._reader = reader
         self._producer = producer
+        self._wanted = wanted
         self._schemas: dict[bytes, Schema[Any]] = {}
         self._until = None if given.until is None else moment("--until", given.until)
         self._sent: dict[str, MessageId] = {}
@@ -139,6 +143,7 @@ class _Replay:
     def _messages(self) -> Iterator[PulsarMessage]:
         """The messages up to the end that the source has now, or to one of the limits."""
         end = End(self._reader)
+        self._pass_over(end)
         left = self._given.count
         while not end.reached:
             if left == 0:
@@ -148,6 +153,8 @@ class _Replay:
             except Timeout:
                 if self._reader.has_message_available():
                     continue
+                break
+            except EndOfTopic:
                 break
             id = message.id
             behind = end.is_behind(id)
@@ -162,6 +169,29 @@ class _Replay:
             left = None if left is None else left - 1
             yield message
         self.complete = True
+
+    def _pass_over(self, end: End) -> None:
+        """Closes the ends of partitions that have nothing from the beginning on: others that are written to
+        all the time would keep this from ending."""
+        begin = self._wanted["position"]
+        if begin == "earliest" and not self._confirmed:
+            return
+        for last in end.open:
+            at: Any = self._at(last.partition)
+            inclusive = self._wanted["start_inclusive"]
+            if last.topic in self._confirmed:
+                at, inclusive = self._confirmed[last.topic], False
+            wanted: dict[str, Any] = {**self._wanted, "position": at, "start_inclusive": inclusive}
+            with self._client.reader(last.topic, **wanted) as probe:
+                if not probe.has_message_available():
+                    end.close(last)
+
+    def _at(self, partition: int) -> Any:
+        """The beginning of a partition, as it was given."""
+        begin: Any = self._wanted["position"]
+        if not isinstance(begin, list):
+            return begin
+        return next((id for id in cast("list[MessageId]", begin) if id.partition == partition), "earliest")
 
     def _send(self, message: PulsarMessage) -> None:
         schema = self._schema(message)
