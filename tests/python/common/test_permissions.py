@@ -132,4 +132,4 @@ def test_the_command_reads_the_file_again(rules: Path) -> None:
     assert process.returncode == 0
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
-    assert "acl_file, line 1: the topic is missing" in done.stderr
+    assert "--acl-file, line 1: the topic is missing" in done.stderr
