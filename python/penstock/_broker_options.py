@@ -46,7 +46,7 @@ class BrokerOptions(TypedDict, total=False):
         Option(
             _listeners.listeners,
             None,
-            "More listeners, each a mapping of [its options](#listeners-of-the-embedded-broker): its address,"
+            "More listeners, each a mapping of the options of a listener: its address,"
             " its certificate, and whom it admits.",
         ),
     ]

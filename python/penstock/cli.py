@@ -168,7 +168,7 @@ def _in_flags(text: str, given: Any) -> str:
 
     # A name in a sentence is one of ours only if it is no word of it.
     return re.sub(
-        r"(?:\w+ )?option '(?P<named>\w+)'|(?<![\w/.=-])(?P<word>[a-z]+_[a-z_]+)\b(?![=/.])", flag, text
+        r"(?:\w+ )?option '(?P<named>\w+)'|(?<![\w/.=-])(?P<word>[a-z]+_[a-z_]+)\b(?![=/]|\.\w)", flag, text
     )
 
 
