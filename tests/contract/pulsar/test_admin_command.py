@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import pulsar
 from penstock import blocking
 
 from support.commands import Commands
@@ -141,6 +142,25 @@ def test_subscriptions_of_a_partitioned_topic(admin: Admin, service: PulsarServi
     assert "takes one of" in admin.refused("subscription", "reset", topic, "s")
 
 
+def send_batch(service: PulsarService, topic: str) -> None:
+    """Sends three messages in one batch, for which the official client waits."""
+    official = pulsar.Client(service.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        producer = official.create_producer(
+            topic,
+            batching_enabled=True,
+            batching_max_publish_delay_ms=60_000,
+            compression_type=pulsar.CompressionType.ZLib,
+        )
+        for number in range(3):
+            producer.send_async(
+                b"\x1b[%d" % number, None, partition_key=f"k{number}", properties={"n": str(number)}
+            )
+        producer.flush()
+    finally:
+        official.close()
+
+
 def test_messages_of_a_subscription_are_looked_at(admin: Admin, service: PulsarService) -> None:
     topic = service.topic()
     admin("topic", "create", topic)
@@ -148,10 +168,7 @@ def test_messages_of_a_subscription_are_looked_at(admin: Admin, service: PulsarS
     with blocking.connect(service.url) as client:
         with client.producer(topic, batching=False) as producer:
             producer.send(b'{"a": 1}', "k", properties={"b": "c"}, event_time=1_700_000_000_000)
-        with client.producer(topic, batching_delay="10s", compression="zlib") as producer:
-            for number in range(3):
-                producer.send_nowait(b"\x1b[%d" % number, f"k{number}", properties={"n": str(number)})
-            producer.flush()
+        send_batch(service, topic)
         with client.reader(topic, position="earliest") as reader:
             read = [reader.receive(timeout=10) for _ in range(4)]
     lines = admin.lines("subscription", "peek", topic, "s", "-n", "9")

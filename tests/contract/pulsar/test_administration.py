@@ -287,7 +287,7 @@ def test_messages_are_looked_at_and_skipped(service: PulsarService) -> None:
 
     assert service.ask("POST", f"{path}/subscription/a/skip/2").status == 204
     assert (backlog("a"), backlog("b"), peek("a", 1).body) == (3, 5, b"payload 2")
-    at = {"ledgerId": int(ledger), "entryId": int(entry), "partitionIndex": -1, "isExcluded": False}
+    at = {"ledgerId": int(ledger), "entryId": int(entry), "partitionIndex": -1, "excluded": False}
     assert service.ask("POST", f"{path}/subscription/a/resetcursor", at).status == 204
     assert (backlog("a"), peek("a", 1).body) == (4, b"payload 1")
     assert service.ask("POST", f"{path}/subscription/a/skip_all").status == 204

@@ -40,7 +40,7 @@ impl Position {
             return Err(Refusal::new(StatusCode::BAD_REQUEST, text));
         };
         let id = pb::MessageIdData { ledger_id, entry_id, ..Default::default() };
-        Ok(Self { id, is_excluded: body["isExcluded"] == true })
+        Ok(Self { id, is_excluded: body["excluded"] == true })
     }
 
     /// The entry of a log at which a subscription begins.

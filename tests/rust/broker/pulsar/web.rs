@@ -62,7 +62,7 @@ const BODIES: [&str; 12] = [
     "null",
     "[]",
     "{\"ledgerId\":-1,\"entryId\":-1}",
-    "{\"ledgerId\":9223372036854775807,\"entryId\":9223372036854775807,\"isExcluded\":true}",
+    "{\"ledgerId\":9223372036854775807,\"entryId\":9223372036854775807,\"excluded\":true}",
     "{\"type\":\"AVRO\",\"schema\":\"{\\\"type\\\":\\\"int\\\"}\",\"properties\":{\"a\":1}}",
     "{\"type\":\"KEY_VALUE\",\"schema\":\"{\\\"key\\\":\\\"\\\",\\\"value\\\":{}}\"}",
     "{\"type\":\"STRING\"}",
