@@ -16,5 +16,5 @@ def run(given: argparse.Namespace) -> int:
 
 def _refuse(given: argparse.Namespace) -> NoReturn:
     raise Unsupported(
-        "MQTT does not tell who subscribes: `penstock top` shows the number of sessions of an embedded broker"
+        "MQTT does not tell who subscribes: `penstock top` shows the connections of an embedded broker"
     )
