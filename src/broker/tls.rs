@@ -142,8 +142,9 @@ mod tests {
     fn name_in(names: &[&str]) -> Option<Arc<str>> {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
-        for name in names {
-            params.distinguished_name.push(DnType::CommonName, *name);
+        // A name of the same type would take the place of the first.
+        for (name, kind) in names.iter().zip([DnType::CommonName, DnType::CustomDnType(vec![2, 5, 4, 3])]) {
+            params.distinguished_name.push(kind, *name);
         }
         let key = KeyPair::generate().unwrap();
         common_name(params.self_signed(&key).unwrap().der())

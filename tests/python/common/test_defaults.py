@@ -27,11 +27,12 @@ PLACES = {
 }
 """Folder and struct -> table, and what the names of the struct's fields have before them there."""
 OTHER_ON_PURPOSE = {
-    ("broker", "port"): "Rust serves the usual port, Broker() in a test any free one",
     ("broker", "durability"): "Python's default depends on `data`",
     ("mqtt.client", "session_expiry"): "Python's default depends on `clean_start`",
 }
 ELSEWHERE = {
+    ("broker", "allow_anonymous"),
+    ("broker", "host"),
     ("mqtt.client", "outbox_limit"),
     ("mqtt.client", "request_response_information"),
     ("mqtt.consumer", "auto_ack"),
