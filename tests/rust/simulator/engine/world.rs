@@ -47,10 +47,11 @@ fn tap(port: u16) -> Option<Box<dyn Tap>> {
 
 fn setting(chance: &mut Chance) -> Setting {
     let Setting { slowness, options, .. } = with_pulsar::setting(chance);
-    let (mqtt, tubemq) =
-        (with_mqtt::setting(chance).options.mqtt, with_tubemq::setting(chance).options.tubemq);
+    let (of_mqtt, of_tubemq) = (with_mqtt::setting(chance).options, with_tubemq::setting(chance).options);
+    let listeners = [options.listeners, of_mqtt.listeners, of_tubemq.listeners].concat();
+    let (mqtt, tubemq) = (of_mqtt.mqtt, of_tubemq.tubemq);
     // A token key would be that of all protocols.
-    Setting { slowness, options: Options { mqtt, tubemq, token_key: None, ..options }, tap }
+    Setting { slowness, options: Options { listeners, mqtt, tubemq, token_key: None, ..options }, tap }
 }
 
 async fn script(host: Rc<Host>, mut chance: Chance) -> Result<(), String> {
