@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import re
 import socket
 import ssl
 import threading
@@ -31,6 +32,20 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\
 Play = Callable[[socket.socket, bytes], None]
 
 
+def request(connection: socket.socket) -> bytes:
+    """The request of a client, with its body, which may come in a packet of its own."""
+    heard = b""
+    while True:
+        head, end, body = heard.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+        if end and len(body) >= (int(length[1]) if length else 0):
+            return heard
+        part = connection.recv(65536)
+        if not part:
+            return heard
+        heard += part
+
+
 class Server:
     """Plays a script to each connection, after its request."""
 
@@ -49,7 +64,7 @@ class Server:
 
     def _play(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
-            head = connection.recv(65536)
+            head = request(connection)
             self.heard.append(head)
             play = self.plays[min(len(self.heard), len(self.plays)) - 1]
             if callable(play):
