@@ -7,7 +7,15 @@ import io
 import json
 from typing import Any
 
-from penstock import cli
+from penstock import blocking, cli
+
+from support.pulsar.harness import PulsarService
+
+
+def send(service: PulsarService, topic: str, *payloads: bytes, **options: Any) -> list[str]:
+    """Sends messages for commands to find; their ids."""
+    with blocking.connect(service.url) as client, client.producer(topic, **options) as producer:
+        return [str(id) for id in producer.send_many(list(payloads))]
 
 
 class Commands:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock import protocols
 
-from ._shared.arguments import connection, described
+from ._shared.arguments import connection, described, setting
 from ._shared.options import FORMS
 from .pulsar import admin_arguments
 
@@ -175,14 +175,7 @@ def broker(command: argparse.ArgumentParser) -> None:
         metavar="NAME[=PARTITIONS]",
         help="create this topic if it does not exist; tubemq:NAME is a TubeMQ topic; repeatable",
     )
-    add(
-        "-X",
-        dest="options",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="set any other option of penstock.Broker, such as retention=1h; repeatable; -X help lists them",
-    )
+    setting(add, "set any other option of penstock.Broker, such as retention=1h")
     add("--json", action="store_true", help="print the URLs as one line of JSON")
     add("-q", "--quiet", action="store_true", help="print nothing")
 

@@ -13,7 +13,7 @@ import pytest
 import pulsar
 from penstock import blocking
 
-from support.commands import Commands
+from support.commands import Commands, send
 from support.pulsar.harness import PulsarService, RealPulsar
 
 
@@ -27,11 +27,6 @@ class Admin(Commands):
 @pytest.fixture
 def admin(service: PulsarService) -> Admin:
     return Admin(service.admin, "admin")
-
-
-def send(service: PulsarService, topic: str, *payloads: bytes, **options: Any) -> list[str]:
-    with blocking.connect(service.url) as client, client.producer(topic, **options) as producer:
-        return [str(id) for id in producer.send_many(list(payloads))]
 
 
 def test_topics(admin: Admin, service: PulsarService) -> None:

@@ -14,18 +14,13 @@ from penstock import blocking, errors
 from penstock.commands.pulsar import replay as replaying
 from penstock.commands.pulsar.end import End
 
-from support.commands import Commands
+from support.commands import Commands, send
 from support.pulsar.harness import PulsarService
 
 
 @pytest.fixture
 def command(service: PulsarService) -> Commands:
     return Commands(service.url)
-
-
-def send(service: PulsarService, topic: str, *payloads: bytes, **options: Any) -> list[str]:
-    with blocking.connect(service.url) as client, client.producer(topic, **options) as producer:
-        return [str(id) for id in producer.send_many(list(payloads))]
 
 
 def read(service: PulsarService, topic: str, **options: Any) -> list[Any]:

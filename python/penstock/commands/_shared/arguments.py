@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import protocols
@@ -112,6 +112,18 @@ def help_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument("-h", action=Help, nargs="?", dest=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
+def setting(add: Callable[..., object], text: str) -> None:
+    """Adds ``-X`` by ``add``, the ``add_argument`` of a command. ``text`` is what it says in the help."""
+    add(
+        "-X",
+        dest="options",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"{text}; repeatable; -X help lists them",
+    )
+
+
 def debug(command: argparse.ArgumentParser) -> None:
     """``-d``."""
     command.add_argument(
@@ -163,14 +175,9 @@ def connection(command: argparse.ArgumentParser, default: str | None = None) -> 
         default=os.environ.get("PENSTOCK_URL") or default,
         help=f"URL of the broker (default: PENSTOCK_URL or {default})",
     )
-    command.add_argument(
-        "-X",
-        dest="options",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="set an option of the client, producer or consumer, such as token=file:token.txt; repeatable;"
-        " -X help lists them",
+    setting(
+        command.add_argument,
+        "set an option of the client, producer or consumer, such as token=file:token.txt",
     )
     debug(command)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import datetime
 
 _PREFIXES = frozenset({"tubemq"})
 """Protocols whose topics have a prefix in the store of the embedded broker. MQTT has no topics there."""
@@ -63,31 +66,36 @@ def seconds(text: str) -> float:
         raise InvalidArgument(f"-W: {error}") from None
 
 
+def zoned(text: str) -> datetime.datetime | int | None:
+    """A time given in milliseconds since 1970, or as ISO 8601 with a zone; ``None`` for another text."""
+    import datetime
+
+    if text.isdecimal():
+        return int(text)
+    try:
+        given = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if given.tzinfo is None else given
+
+
 def moment(flag: str, text: str) -> int:
     """A time in milliseconds since 1970: given as such, as ISO 8601 with a zone, or as a duration back.
 
     Raises:
         InvalidArgument: the text is something else.
     """
-    import datetime
     import time
 
     from penstock import parse
 
-    # A number alone is a time, and a duration has its unit.
-    if text.isdecimal():
-        return int(text)
+    given = zoned(text)
+    if given is not None:
+        return parse.epoch_ms(given)
     try:
         return max(round((time.time() - parse.duration(text.removeprefix("-"))) * 1000), 0)
     except ValueError:
-        pass
-    try:
-        given = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        given = None
-    if given is None or given.tzinfo is None:
         raise InvalidArgument(
             f"{flag} takes a time with its zone, such as 2026-11-21T12:00:00Z, milliseconds since 1970, or a"
             f" duration back, such as 2h, not {text!r}"
-        )
-    return parse.epoch_ms(given)
+        ) from None

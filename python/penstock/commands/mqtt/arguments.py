@@ -184,14 +184,7 @@ def _session(command: argparse.ArgumentParser) -> None:
     command.set_defaults(option_of=_OPTION_OF)
     add = command.add_argument
     arguments.debug(command)
-    add(
-        "-X",
-        dest="options",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="set any other option of the client, producer or consumer; repeatable; -X help lists them",
-    )
+    arguments.setting(add, "set any other option of the client, producer or consumer")
     add("-i", "--id", metavar="ID", help="client id (default: a random one)")
     add("-u", "--username", metavar="USER", help="user name")
     add(

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.commands._shared.arguments import debug, described
+from penstock.commands._shared.arguments import debug, described, setting
 from penstock.commands._shared.options import FORMS
 
 if TYPE_CHECKING:
@@ -72,14 +72,9 @@ def connection(command: argparse.ArgumentParser) -> None:
         default=default,
         help=f"URL of the web service (default: PENSTOCK_ADMIN_URL, PENSTOCK_URL or {DEFAULT_URL})",
     )
-    command.add_argument(
-        "-X",
-        dest="options",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="set an option of a Pulsar client, such as token=file:token.txt or tls_ca=ca.pem; repeatable;"
-        " -X help lists them",
+    setting(
+        command.add_argument,
+        "set an option of a Pulsar client, such as token=file:token.txt or tls_ca=ca.pem",
     )
     debug(command)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.commands._shared import files
 from penstock.commands._shared.inputs import keyed, one_topic
-from penstock.commands._shared.options import pairs, scopes
+from penstock.commands._shared.options import pairs, scopes, zoned
 from penstock.commands._shared.publish import publish
 from penstock.errors import InvalidArgument
 
@@ -38,13 +38,8 @@ def when(text: str) -> datetime.datetime | int:
     Raises:
         InvalidArgument: the text is not a time, or has no time zone.
     """
-    if text.isdecimal():
-        return int(text)
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+    moment = zoned(text)
+    if moment is None:
         raise InvalidArgument(
             "-E takes milliseconds since 1970 or a time with its zone, such as 2026-11-21T12:00:00Z, "
             f"not {text!r}"
