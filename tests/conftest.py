@@ -21,6 +21,7 @@ from support.pulsar.harness import EmbeddedPulsar, PulsarService, RealPulsar
 from support.pulsar.java import PulsarJava
 from support.tubemq.harness import EmbeddedTubeMq, RealTubeMq
 from support.tubemq.java import Java
+from support.waiting import PATIENCE
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -90,7 +91,7 @@ async def client(service: PulsarService) -> AsyncIterator[Any]:
     """A client of ``service``."""
     import penstock
 
-    async with penstock.connect(service.url, operation_timeout=15) as client:
+    async with penstock.connect(service.url, connect_timeout=PATIENCE) as client:
         yield client
 
 
@@ -113,9 +114,7 @@ def mosquitto() -> Iterator[Mosquitto]:
 @pytest.fixture(scope="session")
 def hivemq() -> Iterator[HiveMq]:
     """A HiveMQ without users."""
-    # Its default wait for CONNECT is 10 s.
-    idle = "<restrictions><no-connect-idle-timeout>1000</no-connect-idle-timeout></restrictions>"
-    yield from running(lambda: HiveMq(extra=idle))
+    yield from running(HiveMq)
 
 
 # ------------------------------------------------------------------------------------------- TubeMQ

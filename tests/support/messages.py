@@ -6,8 +6,10 @@ import asyncio
 import time
 from typing import Any
 
+from support.waiting import PATIENCE
 
-async def receive(consumer: Any, count: int, timeout: float = 10.0) -> list[Any]:
+
+async def receive(consumer: Any, count: int, timeout: float = PATIENCE) -> list[Any]:
     """Exactly ``count`` messages, in order of arrival."""
     messages: list[Any] = []
     deadline = time.monotonic() + timeout

@@ -6,8 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable
 
+PATIENCE = 30.0
+"""Seconds for what must happen. A run that passes waits for none of them; a real broker on a loaded machine
+may stand still for ten."""
 
-def eventually(check: Callable[[], bool], timeout: float = 10.0) -> None:
+
+def eventually(check: Callable[[], bool], timeout: float = PATIENCE) -> None:
     """Blocks until ``check`` holds."""
     deadline = time.monotonic() + timeout
     while not check():
@@ -15,7 +19,7 @@ def eventually(check: Callable[[], bool], timeout: float = 10.0) -> None:
         time.sleep(0.01)
 
 
-async def until(check: Callable[[], object], timeout: float = 10.0) -> None:
+async def until(check: Callable[[], object], timeout: float = PATIENCE) -> None:
     """Waits on the event loop until ``check`` holds."""
     deadline = time.monotonic() + timeout
     while not check():

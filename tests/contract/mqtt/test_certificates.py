@@ -12,7 +12,7 @@ from penstock import blocking
 
 from support.mqtt.harness import MqttService
 from support.tls_proxy import Files, tls_in_front_of
-from support.waiting import eventually, until
+from support.waiting import PATIENCE, eventually, until
 
 
 @pytest.mark.parametrize("scheme", ["mqtts", "wss"])
@@ -24,7 +24,10 @@ async def test_certificate_files_are_read_again_at_a_reconnect(
     path = "/mqtt" if scheme == "wss" else ""
     with tls_in_front_of(files, target) as proxy:
         url = f"{scheme}://127.0.0.1:{proxy.port}{path}"
-        async with penstock.connect(url, **files.options) as client, client.producer(topic) as producer:
+        async with (
+            penstock.connect(url, connect_timeout=PATIENCE, **files.options) as client,
+            client.producer(topic) as producer,
+        ):
 
             async def again(count: int) -> int:
                 proxy.cut()
@@ -48,7 +51,7 @@ async def test_certificate_files_are_read_again_at_a_reconnect(
 def test_the_blocking_client_reads_them_again_too(broker: MqttService, topic: str, tmp_path: Path) -> None:
     files = Files(tmp_path)
     with tls_in_front_of(files, broker.port) as proxy:
-        options: dict[str, Any] = files.options
+        options: dict[str, Any] = files.options | {"connect_timeout": PATIENCE}
         url = f"mqtts://127.0.0.1:{proxy.port}"
         with blocking.connect(url, **options) as client, client.producer(topic) as producer:
             second = files.renew()

@@ -17,7 +17,7 @@ from support.messages import gather, nothing, numbered, payloads, receive
 from support.mqtt.harness import MqttService, take
 from support.mqtt.proxy import Proxy
 from support.mqtt.wire import V5, V31, V311
-from support.waiting import eventually
+from support.waiting import PATIENCE, eventually
 
 WORDS = {V31: "3.1", V311: "3.1.1", V5: "5"}
 OF_5_0 = pytest.mark.parametrize("version", [V5], ids=["5.0"], indirect=True)
@@ -30,7 +30,8 @@ def connect(broker: MqttService, version: int) -> Connect:
     """``connect(...)``: a client of this broker and version."""
 
     def make(**options: Any) -> Any:
-        return penstock.connect(broker.url, version=WORDS[version], operation_timeout=10, **options)
+        options = {"connect_timeout": PATIENCE} | options
+        return penstock.connect(broker.url, version=WORDS[version], **options)
 
     return make
 
@@ -57,7 +58,7 @@ async def test_a_thousand_messages_come_in_their_order(connect: Connect, topic: 
         for qos in (1, 2):
             async with client.producer(topic, qos=qos) as producer:
                 await gather(*[producer.send(payload) for payload in numbered(1000)])
-            got = await take(consumer, 1000)
+            got = await take(consumer, 1000, timeout=10)
             assert payloads(got) == numbered(1000)
 
 

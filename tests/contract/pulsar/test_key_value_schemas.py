@@ -201,7 +201,7 @@ async def test_a_table_view_and_dead_letters_hold_pairs(client: Any, topic: str,
 
 def test_the_blocking_face_has_pairs(service: PulsarService, topic: str) -> None:
     schema = Schema.key_value("string", Line, "separated")
-    with penstock.blocking.connect(service.url, operation_timeout=15) as client:
+    with penstock.blocking.connect(service.url) as client:
         with client.producer(topic, schema=schema) as producer:
             producer.send(KeyValue("a", Line("nut")))
         with client.reader(topic, schema=schema, position="earliest") as reader:

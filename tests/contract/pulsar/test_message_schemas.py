@@ -221,7 +221,7 @@ async def test_schemas_are_registered_again_at_a_topic_that_was_made_again(
 
 
 def test_the_blocking_face_has_schemas_of_messages(service: PulsarService, topic: str) -> None:
-    with penstock.blocking.connect(service.url, operation_timeout=15) as client:
+    with penstock.blocking.connect(service.url) as client:
         with client.producer(topic, schema=Line) as producer:
             producer.send(Line("a"))
             producer.send(Counted("b"), schema=Counted)

@@ -416,7 +416,7 @@ async def test_definitions_that_are_bombs_are_refused(embedded: PulsarService) -
 
 
 def test_the_blocking_face_has_the_same(service: PulsarService, topic: str) -> None:
-    with penstock.blocking.connect(service.url, operation_timeout=15) as client:
+    with penstock.blocking.connect(service.url) as client:
         with client.producer(topic, schema=Order) as producer:
             producer.send(ORDER)
         with client.reader(topic, schema=Order, position="earliest") as reader:

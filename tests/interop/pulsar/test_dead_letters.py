@@ -37,7 +37,7 @@ def replaced(service: PulsarService) -> Iterator[Any]:
 
 @pytest.fixture
 def ours(service: PulsarService) -> Iterator[Any]:
-    with penstock.blocking.connect(service.url, operation_timeout=15) as client:
+    with penstock.blocking.connect(service.url) as client:
         yield client
 
 

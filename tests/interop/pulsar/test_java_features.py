@@ -29,7 +29,7 @@ class Peers:
 
     def __init__(self, java: PulsarJava, service: PulsarService) -> None:
         self.java, self.service = java, service
-        self.ours: Any = penstock.blocking.connect(service.url, operation_timeout=15)
+        self.ours: Any = penstock.blocking.connect(service.url)
 
     def consumer(self, topic: Any, subscription: str = "s", **options: Any) -> JavaConsumer:
         return self.java.consumer(self.service, topic, subscription, **options)

@@ -16,10 +16,10 @@ from penstock.pulsar import KeyValue, MessageId, Schema
 
 from support.pulsar.harness import PulsarService
 from support.pulsar.java import Colour, Item, Maker, PulsarJava, Seen, encoded
+from support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.real_pulsar, pytest.mark.timeout(120)]
 
-WAIT = 20.0
 CODECS = ["none", "lz4", "zlib", "zstd", "snappy"]
 BATCHES: Any = {"batch_max_messages": 7, "batching_delay": 1.0}
 JAVA_BATCHES: Any = {"batchingMaxMessages": 7, "batchingMaxPublishDelayMicros": 1_000_000}
@@ -64,7 +64,7 @@ def _clients() -> Iterator[dict[str, Any]]:
 @pytest.fixture
 def ours(_clients: dict[str, Any], service: PulsarService) -> Any:
     if service.url not in _clients:
-        _clients[service.url] = penstock.blocking.connect(service.url, operation_timeout=15)
+        _clients[service.url] = penstock.blocking.connect(service.url)
     return _clients[service.url]
 
 
@@ -164,7 +164,7 @@ def send_ours(producer: Any, told: list[Told], schema: str) -> None:
 
 def read_ours(ours: Any, topic: str, count: int, schema: str) -> list[Any]:
     with ours.reader(topic, schema=SCHEMAS[schema], position="earliest") as reader:
-        return [reader.receive(timeout=WAIT) for _ in range(count)]
+        return [reader.receive(timeout=PATIENCE) for _ in range(count)]
 
 
 def same_messages(seen: list[Seen], read: list[Any]) -> None:
@@ -267,12 +267,12 @@ def test_large_messages_of_java_are_put_together_by_us(
         producer.send_bytes(b"small")
     with ours.reader(kept, position="earliest") as reader:
         for id, size in zip(sent, LARGE[codec], strict=True):
-            message = reader.receive(timeout=WAIT)
+            message = reader.receive(timeout=PATIENCE)
             assert message.data == large(size)
             assert (message.key, message.properties) == (f"key-{size}", {"n": str(size)})
             place = message.id
             assert id == (place.ledger, place.entry, place.partition, place.batch_index)
-        assert reader.receive(timeout=WAIT).data == b"small"
+        assert reader.receive(timeout=PATIENCE).data == b"small"
 
 
 @pytest.mark.parametrize("chunking", [False, True])
@@ -287,7 +287,7 @@ def test_what_is_large_until_it_is_compressed_is_one_entry(
     with ours.producer(kept, compression=codec, batching=False, chunking=chunking) as producer:
         producer.send(payload, "ours")
     with ours.reader(kept, position="earliest") as reader:
-        got = [reader.receive(timeout=WAIT) for _ in range(2)]
+        got = [reader.receive(timeout=PATIENCE) for _ in range(2)]
     assert [(message.key, message.data == payload) for message in got] == [("java", True), ("ours", True)]
     with pulsar_java.consumer(service, kept) as consumer:
         for key in ("java", "ours"):

@@ -99,7 +99,7 @@ EACH = pytest.mark.parametrize("name", [*PRIMITIVES, *STRUCTURED, *PAIRS])
 
 @pytest.fixture
 def ours(service: PulsarService) -> Iterator[Any]:
-    with penstock.blocking.connect(service.url, operation_timeout=15) as client:
+    with penstock.blocking.connect(service.url) as client:
         yield client
 
 

@@ -40,7 +40,7 @@ def official(service: PulsarService) -> Iterator[Any]:
 
 @pytest.fixture
 def ours(service: PulsarService) -> Iterator[Any]:
-    with penstock.blocking.connect(service.url, operation_timeout=15) as client:
+    with penstock.blocking.connect(service.url) as client:
         yield client
 
 

@@ -13,6 +13,7 @@ from support.certificates import Certificates
 from support.mqtt import wire
 from support.scripts import ScriptedServer, facts_of, free_port, run_script
 from support.service import EmbeddedListener, Service
+from support.waiting import PATIENCE
 
 USERS = {"ann": "secret", "bob": "hunter2"}
 FORBIDDEN = "pattern deny forbidden/#\npattern readwrite #\n"
@@ -165,7 +166,7 @@ def as_json(value: Any) -> Any:
     return json.loads(json.dumps(value, default=lambda data: bytes(data).hex()))
 
 
-async def take(consumer: Any, count: int, timeout: float = 10.0) -> list[Any]:
+async def take(consumer: Any, count: int, timeout: float = PATIENCE) -> list[Any]:
     """Exactly ``count`` messages, each acknowledged on arrival: some brokers wait for one acknowledgement
     before they send the next message."""
     messages: list[Any] = []

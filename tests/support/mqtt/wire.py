@@ -15,6 +15,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from support.waiting import PATIENCE
+
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = range(1, 8)
 SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT, AUTH = range(8, 16)
 NAMES = (  # noqa: SIM905
@@ -377,11 +379,11 @@ class Raw:
     """A connection to a broker that sends exactly the given bytes."""
 
     #: Seconds to wait for an expected packet or for the end of the connection.
-    timeout = 10.0
+    timeout = PATIENCE
 
     def __init__(self, port: int, version: int = V5, *, context: ssl.SSLContext | None = None) -> None:
         self.version = version
-        self.socket: socket.socket = socket.create_connection(("127.0.0.1", port), 10)
+        self.socket: socket.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context:
             self.socket = context.wrap_socket(self.socket, server_hostname="127.0.0.1")

@@ -12,9 +12,7 @@ from typing import Any
 from support.java import Handle, JavaPeer
 from support.pulsar.harness import PulsarService
 from support.scripts import BROKERS, run_script
-
-WAIT = 20.0
-"""Seconds for messages that are expected."""
+from support.waiting import PATIENCE
 
 
 class Colour(enum.Enum):
@@ -175,7 +173,7 @@ class JavaProducer(Handle):
 
 
 class _Receiving(Handle):
-    def receive(self, count: int, timeout: float = WAIT) -> list[Seen]:
+    def receive(self, count: int, timeout: float = PATIENCE) -> list[Seen]:
         """Exactly ``count`` messages, in order of arrival."""
         messages = [_seen(one) for one in self.call("receive", count, int(timeout * 1000))]
         assert len(messages) == count, f"{len(messages)} of {count} messages arrived in {timeout} s"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from support.protobuf import Fields, Huge, message, parse, varint
+from support.waiting import PATIENCE
 
 __all__ = ["Fields", "Huge", "message", "parse", "varint"]
 
@@ -79,7 +80,7 @@ class Peer:
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
-        sock.settimeout(5)
+        sock.settimeout(PATIENCE)
 
     def send(self, *frames: bytes) -> None:
         # The other side may have closed already, which does not fail the test.

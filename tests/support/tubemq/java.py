@@ -10,6 +10,7 @@ from typing import Any
 from support.java import Handle, JavaPeer, Refused
 from support.scripts import BROKERS, run_script
 from support.tubemq.harness import TubeMqService
+from support.waiting import PATIENCE
 
 TUBEMQ = BROKERS / "tubemq"
 
@@ -103,7 +104,7 @@ def _topics(topics: str | Iterable[str] | dict[str, Iterable[str]]) -> dict[str,
 
 
 class JavaProducer(Handle):
-    def publish(self, *topics: str, timeout: float = 10.0) -> None:
+    def publish(self, *topics: str, timeout: float = PATIENCE) -> None:
         """Waits until each topic accepts messages."""
         self.call("publish", list(topics))
         deadline = time.monotonic() + timeout
@@ -127,7 +128,7 @@ class JavaProducer(Handle):
 
 
 class JavaConsumer(Handle):
-    def receive(self, count: int, timeout: float = 10.0, confirm: str = "yes") -> list[Seen]:
+    def receive(self, count: int, timeout: float = PATIENCE, confirm: str = "yes") -> list[Seen]:
         """At least ``count`` messages, because batches arrive as a whole; ``packs`` describes the batches."""
         answer = self.call("receive", count, int(timeout * 1000), confirm)
         self.packs: list[dict[str, Any]] = answer["packs"]

@@ -10,7 +10,7 @@ import penstock
 from penstock import errors
 
 from support.tubemq.harness import TubeMqService
-from support.waiting import until
+from support.waiting import PATIENCE, until
 
 BALANCES = ["client", "server"]
 
@@ -20,7 +20,7 @@ def connect(service: TubeMqService | str, **options: Any) -> Any:
     return penstock.connect(url, **({"heartbeat_interval": 1, "max_backoff": 0.5} | options))
 
 
-async def take(consumer: Any, count: int, timeout: float = 20.0) -> list[Any]:
+async def take(consumer: Any, count: int, timeout: float = PATIENCE) -> list[Any]:
     """At least ``count`` messages, each acknowledged."""
     messages: list[Any] = []
     deadline = time.monotonic() + timeout
@@ -34,7 +34,7 @@ async def take(consumer: Any, count: int, timeout: float = 20.0) -> list[Any]:
     return messages
 
 
-async def ready(consumer: Any, count: int, timeout: float = 30.0) -> None:
+async def ready(consumer: Any, count: int, timeout: float = PATIENCE) -> None:
     """Waits until the consumer reads that many partitions."""
     deadline = time.monotonic() + timeout
     while sum(part["state"] == "reading" for part in consumer.partitions()) < count:

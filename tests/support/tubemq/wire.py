@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from support import protobuf
+from support.waiting import PATIENCE
 
 TOKEN = 0xFF7FF4FE
 BLOCK = 8192
@@ -433,7 +434,9 @@ def read_response(one: Frame) -> Response:
 class Raw:
     """A connection to a master or a broker that sends exactly the given bytes."""
 
-    def __init__(self, port: int, *, context: ssl.SSLContext | None = None, timeout: float = 10) -> None:
+    def __init__(
+        self, port: int, *, context: ssl.SSLContext | None = None, timeout: float = PATIENCE
+    ) -> None:
         self.timeout = timeout
         self.socket: socket.socket = socket.create_connection(("127.0.0.1", port), timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from support.mqtt.wire import V5, V311
-
-TIMEOUT = 10.0
+from support.waiting import PATIENCE
 
 
 class Refused(Exception):
@@ -106,7 +105,7 @@ class Peer:
         """Returns the reason code, or 0 if the client does not report it."""
         raise NotImplementedError
 
-    def receive(self, count: int, timeout: float = TIMEOUT) -> list[Seen]:
+    def receive(self, count: int, timeout: float = PATIENCE) -> list[Seen]:
         """Exactly ``count`` messages."""
         messages: list[Seen] = []
         deadline = time.monotonic() + timeout
@@ -161,7 +160,7 @@ class LoopedPeer(QueuedPeer):
         self._thread.start()
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT + 5)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE + 5)
 
     def close(self) -> None:
         super().close()

@@ -8,8 +8,9 @@ from typing import Any
 import gmqtt
 from gmqtt.mqtt.constants import MQTTv50, MQTTv311
 
-from support.mqtt.peers.base import TIMEOUT, Filter, LoopedPeer, PeerWill, Refused, Seen, Target
+from support.mqtt.peers.base import Filter, LoopedPeer, PeerWill, Refused, Seen, Target
 from support.mqtt.wire import V5
+from support.waiting import PATIENCE
 
 
 class Gmqtt(LoopedPeer):
@@ -60,7 +61,7 @@ class Gmqtt(LoopedPeer):
                 )
             except gmqtt.mqtt.handler.MQTTConnectError as error:
                 raise Refused(str(error)) from None
-            return await asyncio.wait_for(present, TIMEOUT)
+            return await asyncio.wait_for(present, PATIENCE)
 
         return self._run(start())
 
@@ -69,7 +70,7 @@ class Gmqtt(LoopedPeer):
 
     async def _answered(self, mid: int) -> Any:
         future = self._subscribed.setdefault(mid, self._loop.create_future())
-        return await asyncio.wait_for(future, TIMEOUT)
+        return await asyncio.wait_for(future, PATIENCE)
 
     def _message(self, _client: Any, topic: str, payload: bytes, qos: int, properties: dict[str, Any]) -> int:
         retain = bool(properties.pop("retain", 0))
@@ -119,7 +120,7 @@ class Gmqtt(LoopedPeer):
         async def go() -> None:
             self.client.publish(topic, payload, qos, retain, **(properties or {}))
             if qos:
-                await asyncio.wait_for(self.client._persistent_storage.wait_empty(), TIMEOUT)
+                await asyncio.wait_for(self.client._persistent_storage.wait_empty(), PATIENCE)
 
         self._run(go())
         return 0

@@ -8,8 +8,9 @@ import threading
 from typing import Any
 
 from support.mqtt.harness import Mosquitto
-from support.mqtt.peers.base import TIMEOUT, Filter, PeerWill, QueuedPeer, Refused, Seen, Target
+from support.mqtt.peers.base import Filter, PeerWill, QueuedPeer, Refused, Seen, Target
 from support.mqtt.wire import V5, V31, V311
+from support.waiting import PATIENCE
 
 
 class MosquittoPrograms(QueuedPeer):
@@ -97,7 +98,7 @@ class MosquittoPrograms(QueuedPeer):
         self._ready: queue.Queue[list[int] | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
         self._reader.start()
-        granted = self._ready.get(timeout=TIMEOUT)
+        granted = self._ready.get(timeout=PATIENCE)
         if granted is None:
             raise Refused("mosquitto_sub ended")
         return granted
@@ -130,7 +131,7 @@ class MosquittoPrograms(QueuedPeer):
         words = [Mosquitto.program("mosquitto_pub"), *self._base, "-t", topic, "-q", str(qos)]
         words.append("-s" if payload else "-n")
         words += ["-r"] * retain + self._flags("publish", properties or {})
-        done = subprocess.run(words, input=payload, capture_output=True, timeout=TIMEOUT, check=False)
+        done = subprocess.run(words, input=payload, capture_output=True, timeout=PATIENCE, check=False)
         if done.returncode != 0:
             raise Refused(done.stderr.decode().strip())
         return 0

@@ -13,8 +13,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from support.mqtt.peers.base import TIMEOUT, Filter, PeerWill, QueuedPeer, Refused, Seen, Target, snake_case
+from support.mqtt.peers.base import Filter, PeerWill, QueuedPeer, Refused, Seen, Target, snake_case
 from support.mqtt.wire import V5, V31, V311
+from support.waiting import PATIENCE
 
 
 def _camel(name: str) -> str:
@@ -125,7 +126,7 @@ class Paho(QueuedPeer):
             options = {}
         client.connect("127.0.0.1", target.port, keep_alive, **options)
         client.loop_start()
-        flags, reason, self.connack = self._answers.get(timeout=TIMEOUT)
+        flags, reason, self.connack = self._answers.get(timeout=PATIENCE)
         if reason.is_failure:
             client.loop_stop()
             raise Refused(str(reason))
@@ -140,12 +141,12 @@ class Paho(QueuedPeer):
             paho_filters(filters, self.version),
             properties=paho_properties(PacketTypes.SUBSCRIBE, properties),
         )
-        _, reasons, _ = self._answers.get(timeout=TIMEOUT)
+        _, reasons, _ = self._answers.get(timeout=PATIENCE)
         return [reason.value for reason in reasons]
 
     def unsubscribe(self, *filters: str) -> None:
         self.client.unsubscribe(list(filters))
-        self._answers.get(timeout=TIMEOUT)
+        self._answers.get(timeout=PATIENCE)
 
     def publish(
         self,
@@ -165,7 +166,7 @@ class Paho(QueuedPeer):
         ``info`` itself is no use: it reports "not connected" for good when the connection ended during
         ``publish``, although the client keeps the message and sends it on the next connection.
         """
-        deadline = time.monotonic() + TIMEOUT
+        deadline = time.monotonic() + PATIENCE
         while info.mid not in self._published:
             assert time.monotonic() < deadline, "paho: the broker did not acknowledge"
             self._acked.wait(0.1)
@@ -179,7 +180,7 @@ class Paho(QueuedPeer):
         if "properties" in options:
             options["properties"] = paho_properties(PacketTypes.DISCONNECT, options["properties"])
         self.client.disconnect(**options)
-        self._ended.wait(TIMEOUT)
+        self._ended.wait(PATIENCE)
         self.client.loop_stop()
 
     def kill(self) -> None:
@@ -187,7 +188,7 @@ class Paho(QueuedPeer):
         assert sock is not None
         with contextlib.suppress(OSError):
             sock.shutdown(2)
-        self._ended.wait(TIMEOUT)
+        self._ended.wait(PATIENCE)
         self.client.loop_stop()
 
     def again(self) -> bool:
@@ -195,6 +196,6 @@ class Paho(QueuedPeer):
         self._ended.clear()
         self.client.reconnect()
         self.client.loop_start()
-        flags, reason, self.connack = self._answers.get(timeout=TIMEOUT)
+        flags, reason, self.connack = self._answers.get(timeout=PATIENCE)
         assert not reason.is_failure, reason
         return bool(flags.session_present)
