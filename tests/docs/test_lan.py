@@ -1,0 +1,71 @@
+"""The commands of docs/guides/lan.md, run in their order by one shell, against a broker that they start."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.scripts import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).parent))
+
+from run_page import NOT_RUN, blocks  # noqa: E402
+
+PAGE = ROOT / "docs" / "guides" / "lan.md"
+PORTS = ("6651", "8443", "8883")
+SAID = [
+    '"ready":true',
+    "a book",
+    "refused, as it should be",
+    "invoices",
+    "Exclusive",
+    "penstock_broker_received_messages_total",
+    "0 places are damaged",
+]
+"""In this order, between the outputs of other commands."""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """The commands of the page, with its files beside it."""
+    page = PAGE.read_text(encoding="utf-8").replace("broker.lan", "localhost").replace("0.0.0.0", "127.0.0.1")
+    for port in PORTS:
+        assert port in page
+        page = re.sub(rf"\b{port}\b", str(free_port()), page)
+    commands = ["set -euo pipefail"]
+    for block in blocks(page):
+        if block.language == "sh" and not block.title.startswith(NOT_RUN):
+            commands.append(block.text)
+        elif block.title:
+            (tmp_path / block.title).write_text(block.text)
+    path = tmp_path / "page.sh"
+    # The broker's, not that of the last command.
+    path.write_text("\n".join([*commands, 'wait "$(cat broker.pid)"']))
+    return path
+
+
+def test_the_page_for_a_lan(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    monkeypatch.delenv("PENSTOCK_URL", raising=False)
+    with subprocess.Popen(
+        ["bash", script], cwd=script.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    ) as shell:  # fmt: skip
+        try:
+            output, _ = shell.communicate(timeout=120)
+        except BaseException:
+            # Everything that it has started.
+            subprocess.run(["kill", "-KILL", "--", f"-{shell.pid}"], check=False)
+            raise
+    assert shell.returncode == 0, output
+    at = 0
+    for text in SAID:
+        found = output.find(text, at)
+        assert found >= 0, f"{text!r} is missing behind character {at} of:\n{output}"
+        at = found
+    assert "users read again: 2 of mqtt" in output, output
