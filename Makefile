@@ -76,8 +76,9 @@ $(VENV)/.maturin: tools/locks/demo.txt $(VENV)/.made
 	@$(STEP) "build tool" $(PIP) -r $(VENV)/maturin.txt
 	@touch $@
 
-$(VENV)/.demo: tools/locks/demo.txt $(VENV)/.maturin
+$(VENV)/.demo: tools/locks/demo.txt tools/compile_pyspark.py $(VENV)/.maturin
 	@$(STEP) "Python packages of the demo" $(PIP) -r tools/locks/demo.txt
+	@$(PY) tools/compile_pyspark.py
 	@touch $@
 
 $(VENV)/.dev: tools/locks/dev.txt $(VENV)/.demo

@@ -37,9 +37,9 @@ def a_java(tmp_path_factory):
         yield
 
 
-@pytest.fixture(params=["local[2]", "local-cluster[2,1,1024]", "standalone", "remote:local[2]"])
+@pytest.fixture(params=["local-cluster[2,1,1024]", "standalone", "remote:local[2]"])
 def master(request, tmp_path):
-    """A Spark master, or ``remote:`` and that of a server of Spark Connect."""
+    """A Spark master of several processes, or ``remote:`` and that of a server of Spark Connect."""
     if request.param != "standalone":
         yield request.param
         return
