@@ -54,9 +54,11 @@ __all__ = [
     "Waiter",
     "backup_store",
     "check_store",
+    "compact_store",
     "avro_definition",
     "encode_frame",
     "encode_pulsar_frame",
+    "restore_store",
     "set_error_factory",
     "set_missing_factory",
     "set_reason_codes",
@@ -142,6 +144,28 @@ def check_store(path: str | PathLike[str]) -> tuple[int, list[str]]:
 
     Raises:
         InvalidArgument: the folder has no store, or a broker uses it.
+    """
+
+def restore_store(source: str | PathLike[str], path: str | PathLike[str]) -> int:
+    """Makes a store of the embedded broker of a backup, which is checked first.
+
+    Returns:
+        The number of entries.
+
+    Raises:
+        InvalidArgument: the folder has a store, or a broker uses it, or the file is no backup.
+        PersistenceError: the backup is damaged; the folder has no store then.
+    """
+
+def compact_store(path: str | PathLike[str]) -> tuple[int, int]:
+    """Removes the free space from a store of the embedded broker while no broker uses it.
+
+    Returns:
+        The bytes of its file before and after.
+
+    Raises:
+        InvalidArgument: the folder has no store, or a broker uses it.
+        PersistenceError: there is not room for a copy, or the store is damaged.
     """
 
 def avro_definition(schema: object, name: str) -> str:

@@ -17,3 +17,5 @@ _engine.PulsarMessage.__class_getitem__ = classmethod(GenericAlias)  # pyright: 
 start_broker = _engine.Broker.start
 check_store = _engine.check_store
 backup_store = _engine.backup_store
+restore_store = _engine.restore_store
+compact_store = _engine.compact_store

@@ -26,6 +26,24 @@ pub(super) fn backup_store(py: Python<'_>, path: std::path::PathBuf, to: std::pa
     py_result(py, copied)
 }
 
+/// Makes a store of a backup; gives the number of its entries.
+#[pyfunction]
+pub(super) fn restore_store(
+    py: Python<'_>,
+    source: std::path::PathBuf,
+    path: std::path::PathBuf,
+) -> PyResult<u64> {
+    let restored = py.detach(|| native::store::restore(&source, &path));
+    py_result(py, restored)
+}
+
+/// Removes the free pages of a store; gives the size of its file before and after.
+#[pyfunction]
+pub(super) fn compact_store(py: Python<'_>, path: std::path::PathBuf) -> PyResult<(u64, u64)> {
+    let compacted = py.detach(|| native::store::compact(&path));
+    py_result(py, compacted)
+}
+
 /// A broker in this process, which runs on a thread of its own.
 #[pyclass(frozen, module = "penstock._engine")]
 pub(super) struct Broker {

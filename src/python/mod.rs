@@ -62,6 +62,8 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<broker::Broker>()?;
     module.add_function(wrap_pyfunction!(broker::check_store, module)?)?;
     module.add_function(wrap_pyfunction!(broker::backup_store, module)?)?;
+    module.add_function(wrap_pyfunction!(broker::restore_store, module)?)?;
+    module.add_function(wrap_pyfunction!(broker::compact_store, module)?)?;
     module.add_function(wrap_pyfunction!(frame::encode_frame, module)?)?;
     module.add_function(wrap_pyfunction!(frame::avro_definition, module)?)?;
     module.add_function(wrap_pyfunction!(frame::template_columns, module)?)?;

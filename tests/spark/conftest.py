@@ -26,15 +26,6 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
 
 
-@pytest.fixture(scope="session", autouse=True)
-def short_lived_jvms():
-    """The JVMs that the tests start compile once and quickly: they end before the optimising compiler has
-    paid for itself."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        yield
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     from pyspark.sql import SparkSession

@@ -7,19 +7,21 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from penstock import parse
 from penstock._config import read as read_config
-from penstock._native import backup_store, check_store
+from penstock._native import backup_store, check_store, compact_store, restore_store
 from penstock.broker import OPTIONS, Broker
 from penstock.errors import Closed, Error, InvalidArgument
 
+from ._shared.display import size
 from ._shared.options import pairs, protocol_of_topic
 
 FAILED = 3
@@ -38,10 +40,11 @@ def run(given: argparse.Namespace) -> int:
     reads the files of users and of permissions again."""
     _check_flags(given)
     options = _options(given)
-    if given.backup is not None:
-        return _backup(given, options)
-    if given.check:
-        return _check(given, options)
+    for flag, act in _OF_STORES.items():
+        if getattr(given, flag):
+            if not options.get("data"):
+                raise InvalidArgument(f"--{flag} is for the store in a folder: name it with --data DIR")
+            return act(given, options["data"])
     _check_secrets(options)
     # Blocked before the broker's threads start: they inherit the mask, and only sigwait sees the signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -60,12 +63,16 @@ def run(given: argparse.Namespace) -> int:
         elif not given.quiet:
             urls = " and ".join(broker.all_urls)
             print(f"penstock broker at {urls}, durability {durability}, ready in {took:.0f} ms", flush=True)
+        _notify("READY=1")
         for url in broker.readable_urls:
             _tell(f"{url} has no TLS: passwords, tokens and messages can be read on the way; set tls_cert")
         failures: list[str] = []
         threading.Thread(target=_watch, args=(broker, failures), daemon=True).start()
         while signal.sigwait(_SIGNALS) == _RELOAD:
-            _reload(broker, permissions=given.acl_file is not None)
+            _notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+            _reload(broker, permissions=options.get("acl_file") is not None)
+            _notify("READY=1")
+        _notify("STOPPING=1")
         if failures:
             _tell(f"{failures[0]}: the broker ends, start it again")
             return FAILED
@@ -82,6 +89,20 @@ def _tell(text: str) -> None:
         # The text stays in a buffer, and Python ends with status 120 if it cannot write that at its end.
         with contextlib.suppress(OSError), Path(os.devnull).open("w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stderr.fileno())
+
+
+def _notify(text: str) -> None:
+    """Tells systemd how the service is, where it wants to know (``Type=notify``, sd_notify(3))."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    # An abstract socket is written with @.
+    path = "\0" + address[1:] if address.startswith("@") else address
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.sendto(text.encode(), path)
+    except OSError as error:
+        _tell(f"NOTIFY_SOCKET {address}: {error}")
 
 
 def _watch(broker: Broker, failures: list[str]) -> None:
@@ -168,25 +189,47 @@ def _check_secrets(options: Mapping[str, Any]) -> None:
                 _tell(f"other users may read {path} (mode {mode:04o}): chmod 600 {path}")
 
 
-def _backup(given: argparse.Namespace, options: Mapping[str, Any]) -> int:
-    if not options.get("data"):
-        raise InvalidArgument("--backup copies the store in a folder: name it with --data DIR")
-    backup_store(options["data"], given.backup)
+def _backup(given: argparse.Namespace, data: str) -> int:
+    backup_store(data, given.backup)
     return 0
 
 
-def _check(given: argparse.Namespace, options: Mapping[str, Any]) -> int:
-    if not options.get("data"):
-        raise InvalidArgument("--check reads the store in a folder: name it with --data DIR")
-    entries, damage = check_store(options["data"])
+def _restore(given: argparse.Namespace, data: str) -> int:
+    entries = restore_store(given.restore, data)
+    _report(given, f"{entries} messages or batches are in the store in {data}", {"entries": entries})
+    return 0
+
+
+def _compact(given: argparse.Namespace, data: str) -> int:
+    before, after = compact_store(data)
+    text = f"the store in {data} has {size(after)}; it had {size(before)}"
+    _report(given, text, {"before_bytes": before, "after_bytes": after})
+    return 0
+
+
+def _check(given: argparse.Namespace, data: str) -> int:
+    entries, damage = check_store(data)
+    summary = f"{entries} messages or batches can be read, {len(damage)} places are damaged"
+    _report(given, "\n".join([*damage, summary]), {"entries": entries, "damage": damage})
+    return 1 if damage else 0
+
+
+def _report(given: argparse.Namespace, text: str, figures: Mapping[str, Any]) -> None:
     if given.json:
         import json
 
-        print(json.dumps({"entries": entries, "damage": damage}), flush=True)
+        print(json.dumps(figures), flush=True)
     elif not given.quiet:
-        print(*damage, sep="\n", end="\n" if damage else "")
-        print(f"{entries} messages or batches can be read, {len(damage)} places are damaged", flush=True)
-    return 1 if damage else 0
+        print(text, flush=True)
+
+
+_OF_STORES: dict[str, Callable[[argparse.Namespace, str], int]] = {
+    "backup": _backup,
+    "restore": _restore,
+    "compact": _compact,
+    "check": _check,
+}
+"""Flags that do something with a store, in place of running a broker."""
 
 
 def _create(broker: Broker, text: str) -> None:

@@ -33,6 +33,7 @@ EXAMPLES = {
         "penstock broker --port 6650 --mqtt-port 1883 --topic orders=4",
         "penstock broker --data /var/lib/penstock --token-key file:token.key -X retention=1h",
         "penstock broker --config /etc/penstock/broker.toml",
+        "penstock broker --data /var/lib/penstock --backup /backups/monday.db",
         "penstock broker --data /var/lib/penstock --check",
     ),
     "passwd": ("penstock passwd users.txt till", "penstock passwd -D users.txt till"),
@@ -137,6 +138,16 @@ def broker(command: argparse.ArgumentParser) -> None:
         "--backup",
         metavar="FILE",
         help="copy the store of --data into a new file, while its broker runs or not, and exit",
+    )
+    add(
+        "--restore",
+        metavar="FILE",
+        help="check what --backup wrote, make it the store of --data, a folder that has none, and exit",
+    )
+    add(
+        "--compact",
+        action="store_true",
+        help="give the free space in the file of the store of --data back to the disk, and exit",
     )
     add("--host", help="address to listen on (default: 127.0.0.1)")
     add("--port", help="port for Pulsar (default: 6650); 0 picks a free one, off speaks no Pulsar")

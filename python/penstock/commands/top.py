@@ -15,7 +15,7 @@ from penstock import parse
 from penstock.errors import Error, InvalidArgument, Unsupported
 
 from ._shared import prometheus, snapshot
-from ._shared.display import printable
+from ._shared.display import printable, size
 from ._shared.options import scopes
 from ._shared.web import Web
 
@@ -162,15 +162,6 @@ def _aligned(rows: Lines) -> str:
 
 def _right(titles: list[str]) -> list[bool]:
     return [title not in ("protocol", "topic", "subscription") for title in titles]
-
-
-def size(count: float) -> str:
-    """Bytes in a few characters."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
 
 
 def _rate(value: float) -> str:

@@ -106,32 +106,6 @@ impl Database {
     }
 }
 
-/// Copies the store in the directory `path`, of a broker that runs or not, into a new file `to`, without free pages.
-pub fn backup(path: &Path, to: &Path) -> Result<()> {
-    let database = path.join("broker.db");
-    let invalid = |text: String| Error::new(ErrorKind::InvalidArgument, text);
-    if !database.is_file() {
-        return Err(invalid(format!("{} is not the folder of a store", path.display())));
-    }
-    let text = to.to_str().ok_or_else(|| invalid(format!("{} is not UTF-8", to.display())))?;
-    // Only the owner may read the copy, too. A file that another backup has just created is not this one's to remove.
-    sqlite::create_new(to).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => invalid(format!("{} exists: name a new file", to.display())),
-        _ => error.into(),
-    })?;
-    let copied = copy(&database, text);
-    if copied.is_err() {
-        let _ = std::fs::remove_file(to);
-    }
-    copied
-}
-
-/// Copies a database into an empty file.
-fn copy(database: &Path, to: &str) -> Result<()> {
-    sqlite::open(database, Sync::Os)?.execute("VACUUM INTO ?1", [to])?;
-    Ok(std::fs::File::open(to)?.sync_all()?)
-}
-
 /// Creates or migrates the tables.
 pub fn prepare(db: &Connection) -> Result<()> {
     let exists =
@@ -421,61 +395,6 @@ mod tests {
             }
             set(good);
             assert_eq!(stored.read(1, 0, 1, 1).unwrap().len(), 1, "{column}");
-        }
-    }
-
-    #[test]
-    fn a_backup_of_a_store_in_use_has_everything_and_no_free_pages() {
-        let directory = tempfile::tempdir().unwrap();
-        let opened = Directory::open(directory.path()).unwrap();
-        let db = opened.connect(Sync::Os).unwrap();
-        prepare(&db).unwrap();
-        for sequence in 0..100 {
-            let body = vec![0; 10_000].into();
-            let entry = Entry { sequence, last_index: sequence, body, ..entry(1, 60) };
-            Op::Append { topic: 1, entry, producer: None }.apply(&db).unwrap();
-        }
-        db.execute("DELETE FROM entry WHERE id < ?1", [entries::entry_key(1, 90)]).unwrap();
-        let copies = tempfile::tempdir().unwrap();
-        let copy = copies.path().join("broker.db");
-        backup(directory.path(), &copy).unwrap();
-        assert!(std::fs::metadata(&copy).unwrap().len() < 200_000, "the file shrinks");
-        assert_eq!(backup(directory.path(), &copy).unwrap_err().kind(), ErrorKind::InvalidArgument);
-        assert!(backup(copies.path().join("none").as_path(), &copies.path().join("x")).is_err());
-        let db = Directory::open(copies.path()).unwrap().connect(Sync::Os).unwrap();
-        let left: i64 = db.query_row("SELECT count(*) FROM entry", [], |row| row.get(0)).unwrap();
-        assert_eq!(left, 10);
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
-        }
-    }
-
-    #[test]
-    fn a_backup_that_fails_leaves_no_file_and_never_takes_that_of_another() {
-        let folder = tempfile::tempdir().unwrap();
-        let (database, copy) = (folder.path().join("broker.db"), folder.path().join("copy.db"));
-        std::fs::write(&database, [1; 5000]).unwrap();
-        assert_eq!(backup(folder.path(), &copy).unwrap_err().kind(), ErrorKind::Persistence);
-        assert!(!copy.exists());
-        std::fs::remove_file(&database).unwrap();
-        prepare(&sqlite::open(&database, Sync::Os).unwrap()).unwrap();
-        for round in 0..20 {
-            let copy = folder.path().join(format!("{round}.db"));
-            let start = std::sync::Barrier::new(2);
-            let run = || {
-                start.wait();
-                backup(folder.path(), &copy)
-            };
-            let (one, other) = std::thread::scope(|scope| {
-                let other = scope.spawn(run);
-                (run(), other.join().unwrap())
-            });
-            assert_ne!(one.is_ok(), other.is_ok(), "{one:?} {other:?}");
-            let error = one.and(other).unwrap_err();
-            assert!(error.message().contains("exists"), "{error}");
-            assert!(std::fs::metadata(&copy).unwrap().len() > 0);
         }
     }
 

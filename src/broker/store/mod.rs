@@ -6,10 +6,12 @@
 //! * [`entries`]: topics, entries, cursors, producers and schemas
 //! * [`mqtt`]: MQTT's sessions, queues and retained messages
 //! * [`check`](mod@check): reads and verifies a whole store
+//! * `copies`: backups, what is made of them, and stores without free pages
 //! * `rows`: checksums of the rows of all tables but that of the entries
 //! * `usage`: bytes in use
 
 pub mod check;
+mod copies;
 mod database;
 pub mod entries;
 pub mod mqtt;
@@ -18,7 +20,8 @@ pub(super) mod queue;
 mod rows;
 mod usage;
 
-pub use database::{Database, Directory, backup, prepare};
+pub use copies::{backup, compact, restore};
+pub use database::{Database, Directory, prepare};
 pub use entries::{Found, MAX_PARTITIONS, Stored, StoredCursor, StoredTopic, load};
 pub use op::Op;
 pub use usage::StoreUsage;

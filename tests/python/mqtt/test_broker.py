@@ -83,22 +83,6 @@ def test_a_key_on_the_command_line_is_refused() -> None:
     assert "0123456789abcdef" not in done.stderr
 
 
-def test_a_running_broker_is_backed_up(tmp_path: Path) -> None:
-    data, copy = tmp_path / "data", tmp_path / "copy" / "broker.db"
-    copy.parent.mkdir()
-    with penstock.Broker(data=data, mqtt_port=0) as broker:
-        with Raw(port_of(broker.mqtt_url)) as peer:
-            peer.connect("one")
-            peer.publish("t", b"kept", qos=1, retain=True)
-        done = penstock_broker("--backup", str(copy), "--data", str(data))
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-        again = penstock_broker("--backup", str(copy), "--data", str(data))
-        assert again.returncode == 1
-        assert "exists" in again.stderr
-    with penstock.Broker(data=copy.parent, mqtt_port=0) as broker:
-        assert broker.status()["mqtt"]["retained"] == 1
-
-
 def test_a_bad_file_of_one_protocol_keeps_the_users_of_all(tmp_path: Path) -> None:
     mqtt, tubemq = tmp_path / "mqtt", tmp_path / "tubemq"
     assert passwd(str(mqtt), "till", "-b", "drop") == 0

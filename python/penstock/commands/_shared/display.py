@@ -55,6 +55,15 @@ def time(ms: int | None) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def size(count: float) -> str:
+    """Bytes in a few characters."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
 def payload(form: str, data: bytes, value: Any = None) -> str:
     """A payload as text.
 
