@@ -45,7 +45,7 @@ class JavaPeer:
         self.process.stdin.write(json.dumps([handle, verb, *arguments]) + "\n")
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the Java client ended with {self.process.wait(10)}: {self.errors[-2000:]}")
+            raise RuntimeError(f"the Java client ended with {self.process.wait(60)}: {self.errors[-2000:]}")
         answer = json.loads(line)
         if "error" in answer:
             raise Refused(answer["error"])
@@ -69,7 +69,7 @@ class JavaPeer:
         with contextlib.suppress(OSError):
             self.process.stdin.close()
         try:
-            self.process.wait(15)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -50,7 +50,7 @@ class EmbeddedBroker:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the embedded broker ended with status {self.process.wait(10)}")
+            raise RuntimeError(f"the embedded broker ended with status {self.process.wait(60)}")
         answer = json.loads(line)
         if "error" in answer:
             raise RuntimeError(answer["error"])
@@ -66,7 +66,7 @@ class EmbeddedBroker:
             assert self.process.stdin is not None
             self.process.stdin.close()
             try:
-                self.process.wait(15)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -157,13 +157,13 @@ class BrokerProcess:
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert json.loads(line), f"the broker ended with {self.process.wait(10)}"
+        assert json.loads(line), f"the broker ended with {self.process.wait(60)}"
 
     def end(self, how: signal.Signals = signal.SIGKILL) -> int:
         """Sends the signal and returns the exit status."""
         assert self.process is not None
         self.process.send_signal(how)
-        status = self.process.wait(30)
+        status = self.process.wait(60)
         assert self.process.stdout is not None
         self.process.stdout.close()
         return status

@@ -61,7 +61,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     """Ends a part of a cluster; a worker ends its executors."""
     process.terminate()
     try:
-        process.wait(20)
+        process.wait(60)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(20)
+        process.wait(60)

@@ -6,9 +6,9 @@ import asyncio
 import time
 from collections.abc import Callable
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds for what must happen. A run that passes waits for none of them; a real broker on a loaded machine
-may stand still for ten."""
+whose disk is busy may stand still for tens of seconds."""
 
 
 def eventually(check: Callable[[], bool], timeout: float = PATIENCE) -> None:

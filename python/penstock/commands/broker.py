@@ -41,7 +41,7 @@ def run(given: argparse.Namespace) -> int:
     _check_flags(given)
     options = _options(given)
     for flag, act in _OF_STORES.items():
-        if getattr(given, flag):
+        if getattr(given, flag) not in (None, False):
             if not options.get("data"):
                 raise InvalidArgument(f"--{flag} is for the store in a folder: name it with --data DIR")
             return act(given, options["data"])

@@ -86,7 +86,9 @@ def test_a_store_is_compacted(data: Path) -> None:
     assert json.loads(done.stdout) == {"entries": 1, "damage": []}
 
 
-@pytest.mark.parametrize("flags", [["--check"], ["--compact"], ["--backup", "x"], ["--restore", "x"]])
+@pytest.mark.parametrize(
+    "flags", [["--check"], ["--compact"], ["--backup", "x"], ["--backup", ""], ["--restore", "x"]]
+)
 def test_what_is_for_a_store_needs_its_folder(flags: list[str], tmp_path: Path) -> None:
     done = penstock_broker(*flags)
     assert done.returncode == 1

@@ -51,7 +51,7 @@ def token(subject: str) -> str:
 def status(url: str, secret: str, method: str = "GET") -> int:
     request = urllib.request.Request(url, method=method, headers={"Authorization": f"Bearer {secret}"})
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         with error:
@@ -130,6 +130,6 @@ def test_the_command_reads_the_file_again(rules: Path) -> None:
         assert "acl_file, line 1: the topic is missing: the former permissions stay" in said
         process.send_signal(signal.SIGTERM)
     assert process.returncode == 0
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "--acl-file, line 1: the topic is missing" in done.stderr

@@ -162,7 +162,7 @@ class Terminal:
 
     def until(self, text: str) -> None:
         """Reads until the text has come."""
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + 120
         while text not in self.text:
             assert time.monotonic() < limit, self.text
             if select.select([self._master], [], [], 1)[0]:
@@ -178,7 +178,7 @@ class Terminal:
         try:
             # The end of the screen of its own.
             self.until("\x1b[?1049l")
-            return self.process.wait(30)
+            return self.process.wait(60)
         finally:
             os.close(self._master)
 
@@ -209,7 +209,7 @@ def test_without_rich_it_says_what_to_install(broker: penstock.Broker, tmp_path:
     (tmp_path / "rich.py").write_text("raise ImportError\n")
     terminal = Terminal("-u", str(broker.http_url), PYTHONPATH=str(tmp_path))
     terminal.until("pip install 'penstock[cli]'")
-    assert terminal.process.wait(30) == 1
+    assert terminal.process.wait(60) == 1
     words = ("top", "-u", str(broker.http_url), "--once", "-i", "100ms", "--json")
     done = subprocess.run(
         [sys.executable, "-m", "penstock", *words],

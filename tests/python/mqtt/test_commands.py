@@ -262,7 +262,7 @@ def test_a_group_shares_the_messages(embedded_mqtt: EmbeddedMqtt, topic: str) ->
     members = [start(*member), start(*member)]
     eventually(lambda: embedded_mqtt.call("status")["mqtt"]["subscriptions"] == before + 2)
     run("pub", url, "-t", topic, "-q", "1", "--quiet", "-l", stdin=b"".join(b"%d\n" % n for n in range(10)))
-    said = [member.communicate(timeout=30) for member in members]
+    said = [member.communicate(timeout=60) for member in members]
     assert [member.returncode for member in members] == [0, 0], said
     lines = [line for out, _ in said for line in out.split()]
     assert sorted(lines) == [b"%d" % number for number in range(10)]
@@ -396,7 +396,7 @@ def test_tls(topic: str, scheme: str) -> None:
         steps = [finding["step"] for finding in said["findings"]]
         assert steps == ["installed", "address", "tls", "connect", "limits", "round trip"]
         distrust = start("doctor", secure)
-        assert b"FAILED tls" in distrust.communicate(timeout=30)[0]
+        assert b"FAILED tls" in distrust.communicate(timeout=60)[0]
     finally:
         broker.stop()
 
@@ -413,7 +413,7 @@ def test_a_will(embedded_mqtt: EmbeddedMqtt, topic: str) -> None:
         process = start("sub", url, "-t", topic, "-k", "10", *flags)
         eventually(lambda: embedded_mqtt.call("status")["mqtt"]["subscriptions"] == before + 1)
         process.kill()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
         message = wills.receive(20)
         assert (message.data, message.qos, message.retain) == (b"gone", 1, True)
         assert (message.content_type, message.user_properties) == ("text/plain", [("a", "b")])
@@ -466,14 +466,14 @@ def test_doctor_finds_nothing_wrong(embedded_mqtt: EmbeddedMqtt) -> None:
 
 def test_doctor_names_the_step_that_fails(guarded: EmbeddedMqtt, tmp_path: Path) -> None:
     process = start("doctor", "mqtt://127.0.0.1:1")
-    assert b"FAILED address" in process.communicate(timeout=30)[0]
+    assert b"FAILED address" in process.communicate(timeout=60)[0]
     assert process.returncode == 1
     process = start("doctor", guarded.url)
-    assert b"FAILED connect" in process.communicate(timeout=30)[0]
+    assert b"FAILED connect" in process.communicate(timeout=60)[0]
     process = start("doctor", f"mqtt+unix://{tmp_path}/none")
-    assert b"FAILED address" in process.communicate(timeout=30)[0]
+    assert b"FAILED address" in process.communicate(timeout=60)[0]
     process = start("doctor", guarded.url.replace("mqtt://", "mqtts://"))
-    assert b"FAILED tls" in process.communicate(timeout=30)[0]
+    assert b"FAILED tls" in process.communicate(timeout=60)[0]
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])

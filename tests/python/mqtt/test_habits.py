@@ -224,7 +224,7 @@ def test_a_request_and_its_response(url: str, place: list[str], topic: str) -> N
         assert (request.data, request.qos, request.retain) == (b"now", 1, False)
         assert request.response_topic and request.correlation_data is None
         client.publish(request.response_topic, b"12:00", qos=1)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out.decode(), err) == (0, f"{request.response_topic} 12:00\n", b"")
 
 
@@ -239,7 +239,7 @@ def test_only_the_response_to_this_request_counts(url: str, place: list[str], to
         client.publish(answers, b"another's", qos=1, correlation_data=b"8")
         client.publish(answers, b"without", qos=1)
         client.publish(answers, b"mine", qos=1, correlation_data=b"7")
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert b'"payload": "mine"' in out and b"another" not in out
 
@@ -300,5 +300,5 @@ def test_a_broker_that_goes_while_a_response_is_awaited(place: list[str], topic:
         eventually(lambda: broker.call("status")["mqtt"]["subscriptions"] == 1)
     finally:
         broker.stop()
-    assert process.wait(30) == 27
+    assert process.wait(60) == 27
     process.communicate()

@@ -30,7 +30,7 @@ def url():
     said = json.loads(process.stdout.readline())
     yield said["url"]
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=15)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, b"", b"")
 
 
@@ -40,7 +40,7 @@ def test_the_broker_command_tells_its_address_and_ends_by_ctrl_c():
     assert "pulsar://127.0.0.1:" in line
     assert "memory" in line
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=15)
+    process.communicate(timeout=60)
     assert process.returncode == 0
 
 
@@ -146,5 +146,5 @@ def test_whoever_reads_may_go_away(url):
     assert process.stdout.readline() == b"x\n"
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     process.stderr.close()

@@ -45,7 +45,7 @@ def get(url: str, secret: str | None = None, context: ssl.SSLContext | None = No
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
     if context:
         handlers.append(urllib.request.HTTPSHandler(context=context))
-    with urllib.request.build_opener(*handlers).open(request, timeout=10) as answer:
+    with urllib.request.build_opener(*handlers).open(request, timeout=60) as answer:
         return answer.read()
 
 
@@ -77,7 +77,7 @@ def test_the_command_tells_its_url_and_is_ready(tmp_path: Path) -> None:
         assert json.loads(get(f"{url}/readyz")) == {"ready": True, "store": "ok", "disk": "ok", "clock": "ok"}
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=15)
+        process.communicate(timeout=60)
     assert process.returncode == 0
 
 

@@ -384,7 +384,7 @@ def test_two_members_share_the_partitions(broker: penstock.Broker, url: str, top
         eventually(lambda: held() == [2, 2], timeout=60.0)
         # Round robin: 25 for each partition.
         run("pub", url, "-t", topic, "-l", "-q", stdin=b"".join(b"%d\n" % n for n in range(100)))
-        said = [member.communicate(timeout=30) for member in members]
+        said = [member.communicate(timeout=60) for member in members]
     finally:
         for one in members:
             one.kill()
@@ -403,7 +403,7 @@ def test_whoever_reads_may_go_away(url: str, single: str) -> None:
     assert process.stdout.readline() == b"x\n"
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     process.stderr.close()
 
 

@@ -146,7 +146,7 @@ class MosquittoPrograms(QueuedPeer):
     def _end(self, how: str) -> None:
         if self._process is not None:
             getattr(self._process, how)()
-            self._process.wait(10)
+            self._process.wait(60)
             self._reader.join(10)
             assert self._process.stdout is not None
             self._process.stdout.close()
