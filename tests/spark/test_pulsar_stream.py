@@ -14,7 +14,7 @@ from penstock.pulsar.ranges import place
 from penstock.spark.sources.pulsar import read_config
 from penstock.spark.sources.pulsar_stream import PulsarStreamReader
 
-from support.queries import WAIT, Stream, end_of
+from support.queries import Stream, end_of
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -104,14 +104,14 @@ def test_a_live_query_gets_what_is_published_and_new_partitions(client, service,
     fill(client, topic, range(10))
     running = query.start()
     try:
-        eventually(lambda: running.lastProgress is not None, WAIT)
+        eventually(lambda: running.lastProgress is not None)
         fill(client, topic, range(10, 30))
-        eventually(lambda: query.values == list(range(10, 30)), WAIT)
+        eventually(lambda: query.values == list(range(10, 30)))
         service.grow_topic(topic, 4)
         fill(client, topic, range(30, 70), batching=False)
-        eventually(lambda: query.values == list(range(10, 70)), WAIT)
+        eventually(lambda: query.values == list(range(10, 70)))
         # The progress of a batch is told after its rows.
-        eventually(lambda: len(end_of(running)["topics"]) == 4, WAIT)
+        eventually(lambda: len(end_of(running)["topics"]) == 4)
         assert end_of(running)["v"] == 1
     finally:
         running.stop()

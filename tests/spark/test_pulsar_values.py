@@ -25,7 +25,6 @@ from support.waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-WAIT = 60.0
 UTC = datetime.UTC
 
 
@@ -419,9 +418,9 @@ def test_a_stream_keeps_its_schema_until_it_starts_again(spark, client, service,
     stream = Rows(spark, service.url, topic, tmp_path / "checkpoint")
     running = stream.start(processingTime="0 seconds")
     try:
-        eventually(lambda: stream.values == [{"a": 1}], WAIT)
+        eventually(lambda: stream.values == [{"a": 1}])
         send(client, topic, new, {"a": 2, "b": "x"})
-        eventually(lambda: stream.values == [{"a": 1}, {"a": 2}], WAIT)
+        eventually(lambda: stream.values == [{"a": 1}, {"a": 2}])
     finally:
         running.stop()
     send(client, topic, new, {"a": 3, "b": "y"})

@@ -16,7 +16,7 @@ from penstock.spark.sources.tubemq import read_config
 from penstock.spark.sources.tubemq_stream import TubeMqStreamReader
 from penstock.tubemq.offsets import UNIT
 
-from support.queries import WAIT, Stream, end_of
+from support.queries import Stream, end_of
 from support.tubemq import wire
 from support.tubemq.harness import EmbeddedTubeMq, TubeMqService, group
 from support.tubemq.liar import Liar
@@ -103,10 +103,10 @@ def test_a_live_query_gets_what_is_published(client, topic, stream):
     fill(client, topic, range(10))
     running = query.start()
     try:
-        eventually(lambda: running.lastProgress is not None, WAIT)
+        eventually(lambda: running.lastProgress is not None)
         fill(client, topic, range(10, 30))
-        eventually(lambda: query.values == list(range(10, 30)), WAIT)
-        eventually(lambda: list(end_of(running)["topics"][topic]) == ["1:0", "1:1", "1:2"], WAIT)
+        eventually(lambda: query.values == list(range(10, 30)))
+        eventually(lambda: list(end_of(running)["topics"][topic]) == ["1:0", "1:1", "1:2"])
         assert end_of(running)["v"] == 1
     finally:
         running.stop()
@@ -154,7 +154,7 @@ def test_a_group_that_others_use_is_not_moved(client, topic, stream):
         consumer.nack(first)
         again = []
         # What it had not acknowledged comes again.
-        eventually(lambda: again.append(consumer.receive(timeout=5).data) or first.data in again, WAIT)
+        eventually(lambda: again.append(consumer.receive(timeout=5).data) or first.data in again)
 
 
 def test_a_run_ends_where_the_topic_ended_when_it_began(client, topic, stream):
@@ -240,7 +240,7 @@ def test_a_batch_waits_for_enough_messages(client, service, topic):
         fill(client, topic, range(10))
         began = time.monotonic()
         assert reader.latestOffset(begin, None) == begin
-        eventually(lambda: reader.latestOffset(begin, None) != begin, WAIT)
+        eventually(lambda: reader.latestOffset(begin, None) != begin)
         assert time.monotonic() - began > 3
     finally:
         reader.stop()
@@ -259,7 +259,7 @@ def test_a_live_query_does_not_wait_for_ever(client, topic, stream):
     fill(client, topic, range(10))
     running = query.start()
     try:
-        eventually(lambda: query.values == list(range(10)), WAIT)
+        eventually(lambda: query.values == list(range(10)))
     finally:
         running.stop()
 
@@ -291,10 +291,10 @@ def test_servers_may_restart_under_a_query(request, spark, tmp_path, cluster):
             fill(client, topic, range(2_000))
             running = query.start()
             try:
-                eventually(lambda: query.values == list(range(2_000)), WAIT)
+                eventually(lambda: query.values == list(range(2_000)))
                 service.restart()
                 fill(client, topic, range(2_000, 4_000))
-                eventually(lambda: query.values == list(range(4_000)), WAIT)
+                eventually(lambda: query.values == list(range(4_000)))
             finally:
                 running.stop()
     finally:
@@ -345,7 +345,7 @@ def test_after_a_loss_the_query_goes_on_at_the_new_end(client, service, topic, o
         assert tolerant.latestOffset(beyond, None) == end
         assert planned(tolerant, beyond, end) == []
         fill(client, topic, range(30, 60))
-        eventually(lambda: entries(tolerant.latestOffset(end, None), topic) > entries(end, topic), WAIT)
+        eventually(lambda: entries(tolerant.latestOffset(end, None), topic) > entries(end, topic))
         latest = tolerant.latestOffset(end, None)
         begins = {key: start for key, start, _ in planned(tolerant, end, latest)}
         assert begins and all(start == end["topics"][topic][key] for key, start in begins.items())

@@ -4,9 +4,6 @@ import json
 
 from penstock.spark import register
 
-WAIT = 60.0
-"""Seconds for what a query does by itself: a batch takes long on a busy machine."""
-
 
 def end_of(query):
     """The offset behind the last batch, as it is told."""

@@ -16,8 +16,8 @@ from penstock.pulsar import DeadLetterPolicy, KeySharedPolicy
 from support.java import Refused
 from support.messages import numbered
 from support.pulsar.harness import PulsarService, RealPulsar
-from support.pulsar.java import WAIT, JavaConsumer, PulsarJava, encoded
-from support.waiting import eventually
+from support.pulsar.java import JavaConsumer, PulsarJava, encoded
+from support.waiting import PATIENCE, eventually
 
 pytestmark = [pytest.mark.real_pulsar, pytest.mark.timeout(120)]
 
@@ -48,7 +48,7 @@ class Peers:
     def read(self, topic: str, count: int) -> list[Any]:
         """Ours."""
         with self.ours.reader(topic, position="earliest") as reader:
-            return [reader.receive(timeout=WAIT) for _ in range(count)]
+            return [reader.receive(timeout=PATIENCE) for _ in range(count)]
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_dead_letters_of_both_are_alike(peers: Peers, service: PulsarService) ->
                 with peers.producer(topic) as producer:
                     producer.send_bytes(b"bad")
                 for _ in range(3):
-                    consumer.nack(consumer.receive(timeout=WAIT))
+                    consumer.nack(consumer.receive(timeout=PATIENCE))
                 assert consumer.receive_many(1, timeout=1) == []
         with peers.consumer(f"{topic}-s-DLQ", "first") as letters:
             (letter,) = letters.receive(1)
@@ -120,10 +120,10 @@ def test_what_java_retries_is_ours_to_consume(peers: Peers, topic: str) -> None:
         time.sleep(0.1)
     policy = DeadLetterPolicy(5, retry=True)
     with peers.ours.consumer(topic, "s", type="shared", dead_letter=policy) as mine:
-        first = mine.receive(timeout=WAIT)
+        first = mine.receive(timeout=PATIENCE)
         assert first.properties["RECONSUMETIMES"] == "1"
         mine.reconsume_later(first, 0.1)
-        second = mine.receive(timeout=WAIT)
+        second = mine.receive(timeout=PATIENCE)
         assert second.properties["RECONSUMETIMES"] == "2"
         assert set(first.properties) == set(second.properties)
         mine.reconsume_later(second, 0.1)
@@ -169,7 +169,7 @@ def test_keys_are_split_among_both(peers: Peers, topic: str, out_of_order: bool)
             *({"value": payload, "key": f"key-{n % 20}"} for n, payload in enumerate(numbered(100)))
         )
         keys: list[dict[Any, list[bytes]]] = [{}, {}]
-        deadline = time.monotonic() + WAIT
+        deadline = time.monotonic() + PATIENCE
         while sum(len(of_key) for side in keys for of_key in side.values()) < 100:
             assert time.monotonic() < deadline
             for message in theirs.up_to(100, 0.05):
@@ -207,7 +207,7 @@ def test_the_end_of_a_topic_is_told(peers: Peers, service: PulsarService, topic:
         messages = consumer.receive(3)
         consumer.ack(*messages)
         assert payloads(reader.receive(3)) == payloads(messages) == numbered(3)
-        eventually(consumer.reached_end, WAIT)
+        eventually(consumer.reached_end)
         with pytest.raises(Refused, match="TopicTerminated"):
             producer.send_bytes(b"late")
     with pytest.raises(Refused, match="TopicTerminated"):
@@ -227,7 +227,7 @@ def test_brokers_tell_of_topics_of_a_pattern(peers: Peers, service: PulsarServic
         assert sorted(payloads(consumer.receive(2))) == [b"second", b"third"]
         assert time.monotonic() - began < 30
     with peers.ours.consumer(re.compile(f"{prefix}-.*"), "mine", position="earliest") as mine:
-        got = [bytes(mine.receive(timeout=WAIT).data) for _ in range(3)]
+        got = [bytes(mine.receive(timeout=PATIENCE).data) for _ in range(3)]
         assert sorted(got) == [b"first", b"second", b"third"]
 
 
@@ -282,7 +282,7 @@ def test_a_delayed_message_comes_late(peers: Peers, topic: str) -> None:
         assert payloads(theirs.receive(2)) == [b"now", b"soon"]
         assert payloads(theirs.receive(1)) == [b"late"]
         assert time.monotonic() - began > 0.8
-        assert [bytes(mine.receive(timeout=WAIT).data) for _ in range(3)] == [b"now", b"soon", b"late"]
+        assert [bytes(mine.receive(timeout=PATIENCE).data) for _ in range(3)] == [b"now", b"soon", b"late"]
 
 
 # ------------------------------------------------------------------------------ topics
@@ -294,7 +294,7 @@ def test_new_partitions_are_noticed(peers: Peers, service: PulsarService) -> Non
     with peers.consumer(topic, **options) as consumer, peers.producer(topic, **options) as producer:
         assert producer.call("number_of_partitions") == len(peers.java.partitions(service, topic)) == 2
         service.grow_topic(topic, 4)
-        eventually(lambda: producer.call("number_of_partitions") == 4, WAIT)
+        eventually(lambda: producer.call("number_of_partitions") == 4)
         ids = producer.send(*({"value": b"%d" % n, "key": f"key-{n}"} for n in range(40)))
         assert {place[2] for place in ids} == {0, 1, 2, 3}
         seen = consumer.receive(40)
@@ -373,7 +373,7 @@ def test_topics_that_are_not_persistent(peers: Peers, service: PulsarService, ki
         producer.send(*({"value": payload, "key": "k"} for payload in numbered(10)))
         peers.send(topic, b"ours", batching=False)
         assert payloads(theirs.receive(11)) == [*numbered(10), b"ours"]
-        assert [bytes(mine.receive(timeout=WAIT).data) for _ in range(11)] == [*numbered(10), b"ours"]
+        assert [bytes(mine.receive(timeout=PATIENCE).data) for _ in range(11)] == [*numbered(10), b"ours"]
 
 
 # ------------------------------------------------------------------------------ producers

@@ -19,7 +19,8 @@ from penstock.pulsar import KeyValue, Schema
 
 from support.java import Refused
 from support.pulsar.harness import PulsarService
-from support.pulsar.java import WAIT, Colour, Item, Maker, PulsarJava, encoded
+from support.pulsar.java import Colour, Item, Maker, PulsarJava, encoded
+from support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.real_pulsar, pytest.mark.timeout(120)]
 
@@ -122,7 +123,7 @@ def test_values_of_java_are_read_by_us(
     with pulsar_java.producer(service, topic, schema=name) as producer:
         producer.send(*({"value": one} for one in given))
     with ours.reader(topic, schema=schema, position="earliest") as reader:
-        messages = [reader.receive(timeout=WAIT) for _ in values]
+        messages = [reader.receive(timeout=PATIENCE) for _ in values]
     assert [one.value for one in messages] == values
     if name in PRIMITIVES:
         assert [one.data for one in messages] == [schema.encode(value) for value in values]
@@ -220,7 +221,7 @@ def test_versions_of_both(
     assert [one.value["count"] for one in seen] == [1, -(2**40), -(2**40)]
     assert [one.schema_version[-1] for one in seen if one.schema_version] == [0, 1, 1]
     with ours.reader(topic, schema=few, position="earliest") as reader:
-        messages = [reader.receive(timeout=WAIT) for _ in range(3)]
+        messages = [reader.receive(timeout=PATIENCE) for _ in range(3)]
     assert [one.value for one in messages] == [Item("ours", 1), *[Item("grüße", -(2**40))] * 2]
     assert [one.schema_version for one in messages] == [one.schema_version for one in seen]
 
@@ -243,7 +244,7 @@ def test_a_schema_that_does_not_follow_is_refused(
         with pytest.raises(Refused, match="SchemaSerialization"):
             producer.send({"value": b"\x01"})
     with ours.reader(topic, schema="auto", position="earliest") as reader:
-        assert [reader.receive(timeout=WAIT).value["weight"] for _ in range(2)] == [1.0, 2.0]
+        assert [reader.receive(timeout=PATIENCE).value["weight"] for _ in range(2)] == [1.0, 2.0]
 
 
 def test_a_producer_of_several_schemas(
@@ -259,6 +260,6 @@ def test_a_producer_of_several_schemas(
         producer.send({"value": ITEM, "schema": "json"})
         producer.send({"value": Schema.json(Item).encode(Item("last"))})
     with ours.reader(topic, schema="auto", position="earliest") as reader:
-        messages = [reader.receive(timeout=WAIT) for _ in range(3)]
+        messages = [reader.receive(timeout=PATIENCE) for _ in range(3)]
     assert [one.value["name"] for one in messages] == ["first", "grüße", "last"]
     assert [one.schema_version[-1] for one in messages] == [0, 1, 0]
