@@ -156,6 +156,8 @@ class Terminal:
             stderr=slave,
             env={**env, "TERM": "xterm", **environment},
             start_new_session=True,
+            # Ignored by whatever a shell has started in the background, and so by these tests.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         os.close(slave)
         self.text = ""
