@@ -5,12 +5,12 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::database::{Directory, prepare};
+use super::database::{Directory, prepare, require_store};
 use super::entries::{SEQUENCE_BITS, Stored, keys_of, next_number, sequence_of, strays};
 use super::rows;
 use crate::broker::log::Source as _;
 use crate::broker::log::cursor::Cursor;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::sqlite::Sync;
 
 /// Entries, and their bytes, that are read at a time.
@@ -32,10 +32,7 @@ pub struct Checked {
 /// Reads the whole store in `path` and tells what is damaged in it. An older store is brought up to date first, as at a
 /// start. No broker may use the store meanwhile.
 pub fn check(path: &Path) -> Result<Checked> {
-    if !path.join("broker.db").is_file() {
-        let text = format!("{} is not the folder of a store: it has no broker.db", path.display());
-        return Err(Error::new(ErrorKind::InvalidArgument, text));
-    }
+    require_store(path)?;
     let directory = Directory::open(path)?;
     let db = directory.connect(Sync::Full)?;
     prepare(&db)?;
@@ -208,6 +205,7 @@ mod tests {
     use crate::broker::log::Entry;
     use crate::broker::log::tests::entry;
     use crate::broker::store::entries::{entry_key, require_topics, run_ms};
+    use crate::error::ErrorKind;
     use crate::sqlite::Job as _;
 
     #[test]

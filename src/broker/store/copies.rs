@@ -4,12 +4,10 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use super::check::check;
-use super::database::{Directory, prepare};
+use super::database::{DATABASE, Directory, prepare, require_store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sqlite::{self, Sync};
 
-/// The database in the folder of a store.
-const DATABASE: &str = "broker.db";
 /// The folder in that of a store where a backup is checked before it becomes the store.
 const RESTORING: &str = "restoring";
 
@@ -22,17 +20,6 @@ fn log_of(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push("-wal");
     name.into()
-}
-
-fn require_store(path: &Path) -> Result<PathBuf> {
-    let database = path.join(DATABASE);
-    if !database.is_file() {
-        return Err(invalid(format!(
-            "{} is not the folder of a store: it has no {DATABASE}",
-            path.display()
-        )));
-    }
-    Ok(database)
 }
 
 /// Copies the store in the directory `path`, of a broker that runs or not, into a new file `to`, without free pages.
@@ -160,25 +147,16 @@ pub fn compact(path: &Path) -> Result<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::entries;
     use super::super::op::Op;
     use super::*;
     use crate::broker::log::Entry;
     use crate::broker::log::tests::entry;
-    use crate::sqlite::Job;
+    use crate::sqlite::{Connection, Job};
 
     #[test]
     fn a_backup_of_a_store_in_use_has_everything_and_no_free_pages() {
         let directory = tempfile::tempdir().unwrap();
-        let opened = Directory::open(directory.path()).unwrap();
-        let db = opened.connect(Sync::Os).unwrap();
-        prepare(&db).unwrap();
-        for sequence in 0..100 {
-            let body = vec![0; 10_000].into();
-            let entry = Entry { sequence, last_index: sequence, body, ..entry(1, 60) };
-            Op::Append { topic: 1, entry, producer: None }.apply(&db).unwrap();
-        }
-        db.execute("DELETE FROM entry WHERE id < ?1", [entries::entry_key(1, 90)]).unwrap();
+        let _in_use = store(directory.path());
         let copies = tempfile::tempdir().unwrap();
         let copy = copies.path().join("broker.db");
         backup(directory.path(), &copy).unwrap();
@@ -222,8 +200,8 @@ mod tests {
         }
     }
 
-    /// A store with entries 90 to 99 of 10,000 bytes, and free pages where ninety others were.
-    fn store(path: &Path) {
+    /// A store with entries 90 to 99 of 10,000 bytes, and free pages where ninety others were; in use until it is dropped.
+    fn store(path: &Path) -> (Directory, Connection) {
         let opened = Directory::open(path).unwrap();
         let db = opened.connect(Sync::Os).unwrap();
         prepare(&db).unwrap();
@@ -235,6 +213,7 @@ mod tests {
             Op::Append { topic: 1, entry, producer: None }.apply(&db).unwrap();
         }
         Op::Trim { topic: 1, first: 90, next: 100, next_index: 100 }.apply(&db).unwrap();
+        (opened, db)
     }
 
     fn names(path: &Path) -> Vec<String> {
@@ -248,10 +227,9 @@ mod tests {
     fn a_compacted_store_has_its_entries_and_no_free_pages() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(compact(folder.path()).unwrap_err().kind(), ErrorKind::InvalidArgument, "no store");
-        store(folder.path());
-        let opened = Directory::open(folder.path()).unwrap();
+        let in_use = store(folder.path());
         assert_eq!(compact(folder.path()).unwrap_err().kind(), ErrorKind::InvalidArgument, "in use");
-        drop(opened);
+        drop(in_use);
         let (before, after) = compact(folder.path()).unwrap();
         assert!(before > 900_000 && after < 200_000, "{before} {after}");
         assert_eq!(fs::metadata(folder.path().join(DATABASE)).unwrap().len(), after);
@@ -263,7 +241,7 @@ mod tests {
     fn a_store_is_made_of_a_backup() {
         let folder = tempfile::tempdir().unwrap();
         let (first, second) = (folder.path().join("first"), folder.path().join("second"));
-        store(&first);
+        drop(store(&first));
         let file = folder.path().join("backup.db");
         backup(&first, &file).unwrap();
         let bytes = fs::read(&file).unwrap();
@@ -296,7 +274,7 @@ mod tests {
         fs::write(&file, vec![7; 10_000]).unwrap();
         restore(&file, &path).unwrap_err();
         fs::remove_file(&file).unwrap();
-        store(&folder.path().join("first"));
+        drop(store(&folder.path().join("first")));
         backup(&folder.path().join("first"), &file).unwrap();
         let mut bytes = fs::read(&file).unwrap();
         let middle = bytes.len() / 2;
@@ -311,9 +289,7 @@ mod tests {
     #[test]
     fn the_file_of_a_store_in_use_is_no_backup() {
         let folder = tempfile::tempdir().unwrap();
-        let opened = Directory::open(folder.path()).unwrap();
-        let db = opened.connect(Sync::Os).unwrap();
-        prepare(&db).unwrap();
+        let _in_use = store(folder.path());
         let error = restore(&folder.path().join(DATABASE), &folder.path().join("other")).unwrap_err();
         assert!(error.message().contains("broker.db-wal"), "{error}");
     }

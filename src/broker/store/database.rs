@@ -23,6 +23,19 @@ const FORMAT: i64 = 6;
 /// The migration to format 3. The time at which older cursors were written is unknown.
 const TOUCHED: &str = "ALTER TABLE cursor ADD COLUMN touched_ms INTEGER NOT NULL DEFAULT 0";
 
+/// The database in the directory of a store.
+pub(super) const DATABASE: &str = "broker.db";
+
+/// The database of the store in the directory `path`, which must have one.
+pub(super) fn require_store(path: &Path) -> Result<PathBuf> {
+    let database = path.join(DATABASE);
+    if !database.is_file() {
+        let text = format!("{} is not the folder of a store: it has no {DATABASE}", path.display());
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
+    Ok(database)
+}
+
 /// An open data directory. Dropping it releases the directory.
 #[derive(Debug)]
 pub struct Directory {
@@ -50,7 +63,7 @@ impl Directory {
 
     /// Connects to the database in the directory.
     pub fn connect(&self, sync: Sync) -> Result<Connection> {
-        sqlite::open(&self.path.join("broker.db"), sync)
+        sqlite::open(&self.path.join(DATABASE), sync)
     }
 }
 

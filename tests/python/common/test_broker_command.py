@@ -86,6 +86,13 @@ def test_a_store_is_compacted(data: Path) -> None:
     assert json.loads(done.stdout) == {"entries": 1, "damage": []}
 
 
+def test_a_key_on_the_command_line_is_refused() -> None:
+    done = penstock_broker("--port", "0", "--token-key", "0123456789abcdef0123456789abcdef")
+    assert done.returncode == 1
+    assert "file:PATH or env:NAME" in done.stderr
+    assert "0123456789abcdef" not in done.stderr
+
+
 @pytest.mark.parametrize(
     "flags", [["--check"], ["--compact"], ["--backup", "x"], ["--backup", ""], ["--restore", "x"]]
 )

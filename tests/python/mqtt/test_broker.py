@@ -71,18 +71,6 @@ def test_users_of_penstock_passwd_get_in_and_nobody_else(tmp_path: Path) -> None
                 assert peer.connect("one", username=user, password=password)["reason"] == code, user
 
 
-def penstock_broker(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "penstock", "broker", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-def test_a_key_on_the_command_line_is_refused() -> None:
-    done = penstock_broker("--port", "0", "--token-key", "0123456789abcdef0123456789abcdef")
-    assert done.returncode == 1
-    assert "file:PATH or env:NAME" in done.stderr
-    assert "0123456789abcdef" not in done.stderr
-
-
 def test_a_bad_file_of_one_protocol_keeps_the_users_of_all(tmp_path: Path) -> None:
     mqtt, tubemq = tmp_path / "mqtt", tmp_path / "tubemq"
     assert passwd(str(mqtt), "till", "-b", "drop") == 0
