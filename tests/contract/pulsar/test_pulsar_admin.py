@@ -153,13 +153,17 @@ def play(service: PulsarService, script: str, folder: Path) -> list[str]:
 
 
 def normal(output: str, run: str) -> str:
-    """Output without the numbers of ledgers and times, and of lists what belongs to this test."""
+    """Output without the numbers of ledgers and times, and of lists what belongs to this test.
+
+    Without the commas at the ends of lines as well: the order of fields is that of Java's reflection and may
+    change from one run to the next.
+    """
     if "Reason:" in output:
         # The words may differ.
         return "refused"
     output = re.sub(r"\b\d+:(-?\d+)", r"L:\1", output)
     output = re.sub(r'("ledgerId" :|Publish time:) \d+', r"\1 N", output)
-    lines = [line.rstrip() for line in output.splitlines() if not NOISE.match(line)]
+    lines = [line.rstrip(" ,") for line in output.splitlines() if not NOISE.match(line)]
     if any("://" in line for line in lines):
         lines = sorted(line for line in lines if run in line)
     return "\n".join(lines).strip()
