@@ -44,7 +44,7 @@ FUZZ_SECONDS_IN_TEST := 5
 WHEEL_PROFILE ?= dist
 ENGINE_SOURCES := Cargo.toml Cargo.lock build.rs pyproject.toml $(shell find src proto -type f)
 FEATURE_SETS := none client simulation python
-PYTEST := $(PY) -m pytest -q
+PYTEST := tools/in-memory $(PY) -m pytest -q
 # Most tests mainly wait for a broker, those with real ones even more so.
 TWO := --numprocesses 2
 THREE := --numprocesses 3
@@ -144,7 +144,7 @@ rustdoc:
 	@$(STEP) "cargo doc, warnings denied" env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --features python
 
 rust-test:
-	@$(STEP) "Rust tests" cargo test --quiet --features simulation,arrow
+	@$(STEP) "Rust tests" tools/in-memory cargo test --quiet --features simulation,arrow
 
 rust-check:
 	@$(STEP) "Rust tests of the library" cargo test --quiet --features simulation,arrow --lib

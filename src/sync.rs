@@ -295,7 +295,7 @@ mod tests {
                 *ready.lock() = true;
                 changed.notify_all();
             });
-            let guard = changed.wait_timeout_while(guard, Duration::from_secs(10), |ready| !*ready);
+            let guard = changed.wait_timeout_while(guard, Duration::from_secs(60), |ready| !*ready);
             assert!(*guard);
         });
     }

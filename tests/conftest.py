@@ -100,7 +100,7 @@ async def client(service: PulsarService) -> AsyncIterator[Any]:
     """A client of ``service``."""
     import penstock
 
-    async with penstock.connect(service.url, connect_timeout=PATIENCE) as client:
+    async with penstock.connect(service.url, connect_timeout=PATIENCE, operation_timeout=PATIENCE) as client:
         yield client
 
 

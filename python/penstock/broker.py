@@ -240,7 +240,7 @@ class Broker:
         """
         return self._running().topic_stats(name)
 
-    def stop(self, timeout: Duration = 5.0) -> None:
+    def stop(self, timeout: Duration = 60.0) -> None:
         """Stops listening, writes accepted messages and closes the store. A second call does nothing.
 
         Args:

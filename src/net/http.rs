@@ -172,8 +172,8 @@ mod tests {
             socket.write_all(answer.as_bytes()).await.unwrap();
             String::from_utf8(request).unwrap()
         });
-        let second = Duration::from_secs(1);
-        let client = HttpClient::new(None, second, second);
+        let minute = Duration::from_secs(60);
+        let client = HttpClient::new(None, minute, minute);
         let headers = [("authorization", "Bearer t".to_owned())];
         (client.get(&uri, &headers, LIMIT).await, server.await.unwrap())
     }
@@ -221,7 +221,7 @@ mod tests {
         let client = HttpClient::new(None, soon, soon);
         assert_eq!(client.get(&uri, &[], LIMIT).await.unwrap_err().kind(), ErrorKind::Timeout);
         drop(listener);
-        let refused = HttpClient::new(None, Duration::from_secs(10), Duration::from_secs(10));
+        let refused = HttpClient::new(None, Duration::from_secs(60), Duration::from_secs(60));
         assert_eq!(refused.get(&uri, &[], LIMIT).await.unwrap_err().kind(), ErrorKind::ConnectFailed);
         let error = refused.get("https://127.0.0.1:1/", &[], LIMIT).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Protocol);

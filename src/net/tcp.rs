@@ -272,7 +272,7 @@ mod tests {
             let _ = Pin::new(&mut *tcp).poll_flush(cx).map(Result::unwrap);
             polled.map(|read| read.map(|()| buf.filled().len()))
         });
-        tokio::time::timeout(Duration::from_secs(10), next).await.expect("what was sent comes").unwrap()
+        tokio::time::timeout(Duration::from_secs(60), next).await.expect("what was sent comes").unwrap()
     }
 
     async fn pass(tcp: &mut Tcp, far: &mut TcpStream) {

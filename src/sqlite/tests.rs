@@ -78,7 +78,7 @@ fn a_panic_of_the_thread_is_reported_to_all_who_wait() {
     let (writer, reports) = started(connection, Trouble::Wait);
     for _ in 0..2 {
         writer.submit(Panics);
-        let report = reports.recv_timeout(Duration::from_secs(20)).unwrap();
+        let report = reports.recv_timeout(Duration::from_secs(60)).unwrap();
         let Outcome::Failed(error) = report.outcome else { panic!("{report:?}") };
         assert!(error.message().contains("panicked"), "{error}");
     }
@@ -413,7 +413,7 @@ fn what_was_left_for_later_is_done_while_there_is_time() {
     let (mut writer, reports) = started(connection, Trouble::Fail);
     writer.submit(Leaves);
     for jobs in [1, 0, 0, 0] {
-        let report = reports.recv_timeout(Duration::from_secs(20)).unwrap();
+        let report = reports.recv_timeout(Duration::from_secs(60)).unwrap();
         assert!(matches!(report.outcome, Outcome::Written(bytes) if bytes > 0));
         assert_eq!(report.jobs, jobs);
     }

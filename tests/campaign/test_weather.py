@@ -10,15 +10,15 @@ import pytest
 from support.campaign.targets import embedded, mosquitto
 from support.campaign.weather import storm
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 async def test_bad_weather_before_the_embedded_broker_loses_nothing(tmp_path: Path) -> None:
     with embedded(tmp_path) as target:
-        await asyncio.wait_for(storm(tmp_path, target, seconds=30, every=10), 280)
+        await asyncio.wait_for(storm(tmp_path, target, seconds=30, every=10), 880)
 
 
 @pytest.mark.real_mqtt
 async def test_bad_weather_before_mosquitto_loses_nothing(tmp_path: Path) -> None:
     with mosquitto() as target:
-        await asyncio.wait_for(storm(tmp_path, target, seconds=30, every=10), 280)
+        await asyncio.wait_for(storm(tmp_path, target, seconds=30, every=10), 880)

@@ -2,7 +2,7 @@
 one namespace, as a reader would type them.
 
 * `await` may stand at the top level, as in IPython.
-* The addresses in `PLACEHOLDERS` are replaced by those of the broker.
+* The addresses in `PLACEHOLDERS` are replaced by those of the broker, and short time limits by longer ones.
 * A block that cannot run here says why in its title, where readers see it too:
   ```` ```python title="Not run by the tests: needs a Pulsar cluster" ````. It is compiled, at least.
 * A block whose title is a file name is written to that file; a `test_*.py` is then run by pytest.
@@ -34,6 +34,8 @@ PLACEHOLDERS = {
     "ws": re.compile(r"ws://(?:127\.0\.0\.1|localhost):8080/mqtt"),
     "tubemq": re.compile(r"tubemq://(?:127\.0\.0\.1|localhost):8715"),
 }
+SHORT = re.compile(r"timeout=(?:5|10|15)\)")
+"""Limits that are enough for a reader, and not for a machine that does much else."""
 
 
 class Block(NamedTuple):
@@ -94,6 +96,7 @@ def run(page: Path) -> int:
             filled = block.text
             for scheme, pattern in PLACEHOLDERS.items():
                 filled = pattern.sub(broker[scheme], filled)
+            filled = SHORT.sub("timeout=60)", filled)
             code = compiled(block._replace(text=filled), str(page))
             if block.title.startswith(NOT_RUN):
                 continue

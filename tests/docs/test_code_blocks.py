@@ -34,6 +34,7 @@ def named(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.mark.timeout(420)
 @pytest.mark.parametrize(
     "page",
     [
@@ -52,7 +53,7 @@ def test_python(page: Path, tmp_path: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=400,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 

@@ -34,7 +34,7 @@ def test_example(example: Path, tmp_path: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=170,
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     for text in EXPECTED[example.stem]:

@@ -34,6 +34,8 @@ SAID = [
 def script(tmp_path: Path) -> Path:
     """The commands of the page, with its files beside it."""
     page = PAGE.read_text(encoding="utf-8").replace("broker.lan", "localhost").replace("0.0.0.0", "127.0.0.1")
+    # The broker may be slow to start.
+    page = page.replace("--retry 20 ", "--retry 240 ")
     for port in PORTS:
         assert port in page
         page = re.sub(rf"\b{port}\b", str(free_port()), page)
@@ -49,6 +51,7 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.timeout(600)
 def test_the_page_for_a_lan(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
     monkeypatch.delenv("PENSTOCK_URL", raising=False)
@@ -57,7 +60,7 @@ def test_the_page_for_a_lan(script: Path, monkeypatch: pytest.MonkeyPatch) -> No
         start_new_session=True,
     ) as shell:  # fmt: skip
         try:
-            output, _ = shell.communicate(timeout=120)
+            output, _ = shell.communicate(timeout=580)
         except BaseException:
             # Everything that it has started.
             subprocess.run(["kill", "-KILL", "--", f"-{shell.pid}"], check=False)

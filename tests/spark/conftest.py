@@ -1,5 +1,6 @@
 """One Spark session for all tests, and a frame to write."""
 
+import contextlib
 import os
 import sys
 import threading
@@ -8,6 +9,8 @@ import pytest
 
 from penstock import blocking
 from penstock.spark import java, pool
+
+from support.waiting import PATIENCE
 
 ROWS = 25_000
 LONGEST = (
@@ -26,21 +29,40 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
 
 
+@contextlib.contextmanager
+def patience():
+    """Clients wait for a machine that stands still, unless their test gives them a limit; so do those of
+    processes that begin meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("CONNECT", "OPERATION", "REQUEST"):
+            patch.setenv(f"PENSTOCK_{name}_TIMEOUT", str(PATIENCE))
+        yield
+
+
+# By module, because a session would keep it until the tests of other folders have run.
+@pytest.fixture(scope="module", autouse=True)
+def patient_clients():
+    with patience():
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     from pyspark.sql import SparkSession
 
     java.ensure(tmp_path_factory.mktemp("java"))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    session = (
+    builder = (
         SparkSession.builder.master("local[2, 3]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
     )
+    # The workers have the environment of the JVM.
+    with patience():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
@@ -95,17 +117,20 @@ class MqttReader:
                 self._rows += rows
                 self._more.notify_all()
 
-    def rows(self, count, *, or_more=False):
-        """``count`` rows; fails when there are more, unless ``or_more``: then all until no more arrive."""
+    def rows(self, count):
+        """``count`` rows; fails when there are more."""
         with self._more:
-            self._until(count, 60)
+            self._more.wait_for(lambda: len(self._rows) >= count, PATIENCE)
             assert len(self._rows) >= count, f"{len(self._rows)} rows came"
-            while self._until(len(self._rows) + 1, 0.5):
-                assert or_more, "more rows came"
+            there = len(self._rows)
+            assert not self._more.wait_for(lambda: len(self._rows) > there, 0.5), "more rows came"
             return self._rows
 
-    def _until(self, count, timeout):
-        return self._more.wait_for(lambda: len(self._rows) >= count, timeout)
+    def rows_until(self, are_all):
+        """The rows that have come when ``are_all(rows)`` holds, or in a minute."""
+        with self._more:
+            self._more.wait_for(lambda: are_all(self._rows), PATIENCE)
+            return list(self._rows)
 
     def __enter__(self):
         return self

@@ -31,7 +31,7 @@ def run(spark, url, topic, folder, number_of):
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50)
     rows = source.option("numPartitions", 2).load().selectExpr("cast(value as string) value")
     query = rows.writeStream.option("checkpointLocation", folder).foreachBatch(each).start()
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 150
     while query.isActive and time.monotonic() < deadline:
         if (query.lastProgress or {}).get("batchId", -1) >= 2:
             break

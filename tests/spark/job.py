@@ -47,8 +47,22 @@ class Listener(penstock.spark.LagListener):
         self.ended: list[Any] = []
 
     def onQueryTerminated(self, event: Any) -> None:
-        self.ended += self.queries()
+        # One that failed is started again.
+        if not event.exception:
+            self.ended += self.queries()
         super().onQueryTerminated(event)
+
+
+def started(writer: Any) -> Any:
+    """The query of ``writer``. Spark gives the Python of a source 10 s to begin, and a busy machine may need
+    more, as in ``support.queries``, which is not on the path here."""
+    while True:
+        query = writer.start()
+        while not query.exception() and "Initializing" in query.status["message"]:
+            time.sleep(0.05)
+        if "connect back" not in str(query.exception()):
+            return query
+        query.stop()
 
 
 def run(spark: Any, url: str, topic: str, folder: Path) -> dict[str, Any]:
@@ -62,7 +76,7 @@ def run(spark: Any, url: str, topic: str, folder: Path) -> dict[str, Any]:
     total = values.agg(F.count("value"), F.sum("value")).first()
     listener = Listener()
     spark.streams.addListener(listener)
-    query = (
+    query = started(
         spark.readStream.format("penstock")
         .options(**options)
         .load()
@@ -71,10 +85,9 @@ def run(spark: Any, url: str, topic: str, folder: Path) -> dict[str, Any]:
         .options(url=url, topic=f"{topic}-copy", value="value", checkpointLocation=str(folder / "checkpoint"))
         .queryName("copy")
         .trigger(availableNow=True)
-        .start()
     )
     ended = query.awaitTermination(120)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not (listener.ended and not listener.queries()) and time.monotonic() < deadline:
         time.sleep(0.05)
     spark.streams.removeListener(listener)

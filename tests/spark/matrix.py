@@ -220,7 +220,7 @@ class Run:
     def read(self, topic: str, count: int) -> list[str | None]:
         """The payloads in Base64."""
         with self.client.reader(topic, position="earliest") as reader:
-            messages = [reader.receive(20) for _ in range(count)]
+            messages = [reader.receive(60) for _ in range(count)]
         return [
             None if message.value is None else base64.b64encode(message.data).decode() for message in messages
         ]

@@ -15,6 +15,7 @@ from penstock import blocking, errors
 from penstock.spark import partition_writer, pool
 
 from support.mqtt.proxy import Proxy
+from support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("own_pool")]
 TOO_LARGE = "x" * (6 << 20)
@@ -28,7 +29,7 @@ def kept(url, *topics):
 
 def messages(url, topic, count):
     with blocking.connect(url) as client, client.reader(topic, position="earliest") as reader:
-        found = [reader.receive(20) for _ in range(count)]
+        found = [reader.receive(PATIENCE) for _ in range(count)]
         assert not reader.receive_many(timeout=0.3)
     return found
 
@@ -158,7 +159,7 @@ def test_dead_letters_of_mqtt_and_tubemq(embedded_mqtt, embedded_tubemq, reading
                 dead_letter_topic=dead,
             )
             assert writer(batches({"v": ["a", "b"], "at": [0, -1]}))[0].bad_rows == 1
-            message = consumer.receive(30)
+            message = consumer.receive(PATIENCE)
     assert message.data == b"b"
     assert dict(message.properties)["penstock-topic"] == topic
 
@@ -171,7 +172,7 @@ def test_a_dead_letter_waits_no_longer_than_other_rows(embedded_mqtt):
         def verdict(passage, origin, packet):
             # The first PUBACK is delayed, and with it everything behind it.
             if origin == "broker" and packet.kind == 4:
-                stuck.wait(30)
+                stuck.wait(100)
             return "pass"
 
         proxy.verdict = verdict
@@ -191,7 +192,7 @@ def test_a_dead_letter_waits_no_longer_than_other_rows(embedded_mqtt):
                 writer(batches({"v": ["a"], "t": pa.array([None], pa.string())}))
         finally:
             stuck.set()
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 60
 
 
 def test_a_value_that_python_cannot_convert_is_named_by_its_row(embedded, topic, monkeypatch):
@@ -246,9 +247,9 @@ def test_qos_and_retain_flag_of_each_row(embedded_mqtt, reading):
     with blocking.connect(embedded_mqtt.url) as client:
         with client.consumer(f"{topic}/#", qos=2) as consumer:
             assert writer(batches(rows))[0].rows == 3
-            live = {message.data: message.qos for message in (consumer.receive(20) for _ in range(3))}
+            live = {message.data: message.qos for message in (consumer.receive(PATIENCE) for _ in range(3))}
         with client.consumer(f"{topic}/#", qos=2) as consumer:
-            retained = {consumer.receive(20).data, consumer.receive(20).data}
+            retained = {consumer.receive(PATIENCE).data, consumer.receive(PATIENCE).data}
             assert not consumer.receive_many(timeout=0.3)
     assert live == {b"a": 0, b"b": 2, b"c": 1}
     assert retained == {b"b", b"c"}
@@ -266,7 +267,7 @@ def test_a_connection_that_takes_long_holds_up_no_other(embedded, monkeypatch):
     def slowly(url, **options):
         if options["operation_timeout"] == 21:
             begun.set()
-            assert end.wait(30)
+            assert end.wait(PATIENCE)
         return connect(url, **options)
 
     monkeypatch.setattr(blocking, "connect", slowly)
@@ -278,7 +279,7 @@ def test_a_connection_that_takes_long_holds_up_no_other(embedded, monkeypatch):
     seen = []
     threads = [threading.Thread(target=use) for _ in range(2)]
     threads[0].start()
-    assert begun.wait(20)
+    assert begun.wait(PATIENCE)
     threads[1].start()
     with pool.client(quick) as client:
         assert client.topics("public/default") is not None

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from penstock import blocking, errors
+from penstock import errors, frames
 from penstock.spark import partition_writer, register, write
 
 from support.waiting import eventually
@@ -36,11 +36,7 @@ def run_until(query, batch):
 
 
 def payloads(url, topic):
-    found = []
-    with blocking.connect(url) as client, client.reader(topic, position="earliest") as reader:
-        while part := reader.read_frame(10_000, timeout=1)["value"].to_pylist():
-            found += part
-    return sorted(map(int, found))
+    return sorted(map(int, frames.read(url, topic)["value"].to_pylist()))
 
 
 def test_a_write_from_a_thread_in_a_batch_is_refused_unless_it_names_the_batch(
@@ -64,8 +60,9 @@ def test_a_write_from_a_thread_in_a_batch_is_refused_unless_it_names_the_batch(
     last = forget_the_last_commit(tmp_path)
     run_until(sink(batch_id=True), last + 1)
     found = payloads(embedded.url, topic)
-    assert len(found) >= 50 * (last + 2)
-    assert found == list(range(len(found))), "rows of a batch are missing, or twice there"
+    # The batch behind them may have been stopped half-way.
+    assert set(found) >= set(range(50 * (last + 2))), "rows of a batch are missing"
+    assert len(found) == len(set(found)), "rows of a batch are there twice"
 
 
 def test_a_data_source_with_the_name_of_a_write_needs_the_batch(spark, embedded, topic, tmp_path):
@@ -93,7 +90,7 @@ def test_a_data_source_with_the_name_of_a_write_needs_the_batch(spark, embedded,
     writer = stream(spark, 10).writeStream.option("checkpointLocation", str(tmp_path))
     run_until(writer.foreachBatch(each).start(), 1)
     found = payloads(embedded.url, topic)
-    assert len(found) >= 40 and found == list(range(len(found)))
+    assert set(found) >= set(range(40)) and len(found) == len(set(found))
 
 
 def test_ids_of_rows_have_the_number_of_the_batch(spark, embedded_mqtt, reading):

@@ -5,6 +5,8 @@ import pytest
 from penstock import blocking, frames
 from penstock.spark.spark_options import without_those_of_spark
 
+from support.queries import started
+
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
 
 ROWS = 5
@@ -142,7 +144,7 @@ STREAM_WRITES = {
 def test_a_stream_is_copied_however_it_is_asked_for(embedded, topic, stream, tmp_path, read, written):
     writer = stream(STREAM_READS[read]).writeStream.format("penstock").trigger(availableNow=True)
     writer = writer.options(url=embedded.url, topic=topic, value="value", checkpointLocation=str(tmp_path))
-    query = STREAM_WRITES[written](writer)
+    query = started(lambda: STREAM_WRITES[written](writer))
     assert query.awaitTermination(60)
     assert count(embedded.url, topic) == ROWS
 
@@ -159,7 +161,7 @@ def test_a_stream_that_cannot_be_written_so_is_refused(embedded, topic, stream, 
     writer = stream().writeStream.format("penstock").trigger(availableNow=True)
     writer = writer.options(url=embedded.url, topic=topic, value="value", checkpointLocation=str(tmp_path))
     with pytest.raises(Exception, match=why):
-        act(writer).awaitTermination(60)
+        started(lambda: act(writer)).awaitTermination(60)
     assert count(embedded.url, topic) == 0
 
 
@@ -192,7 +194,7 @@ def test_jobs_of_batches_and_of_streams_are_counted(spark, embedded, filled, top
     assert after > before
     writer = stream().writeStream.format("penstock").trigger(availableNow=True)
     writer = writer.options(url=embedded.url, topic=topic, value="value", checkpointLocation=str(tmp_path))
-    assert writer.start().awaitTermination(60)
+    assert started(writer.start).awaitTermination(60)
     assert jobs(spark) > after
 
 
@@ -214,9 +216,10 @@ def test_an_unknown_option_of_a_stream_is_named_with_the_nearest(
     spark, embedded, filled, embedded_mqtt, stream, tmp_path
 ):
     def start(frame, **options):
-        frame.writeStream.format("penstock").options(
+        writer = frame.writeStream.format("penstock").options(
             url=embedded.url, topic=filled, checkpointLocation=str(tmp_path), **options
-        ).start().awaitTermination(60)
+        )
+        started(writer.start).awaitTermination(60)
 
     with Refused(spark, r"no option 'idd_property'; did you mean 'id_property'\?"):
         start(stream(), idd_property="x")

@@ -19,7 +19,7 @@ from penstock.spark.datasource import PenstockDataSource
 
 from support.spark_cluster import HOME, standalone
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 JOB = Path(__file__).with_name("job.py")
 WITHOUT = Path(__file__).with_name("without.py")
@@ -55,7 +55,7 @@ def run(*command, **environment):
         check=False,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=540,
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return json.loads(done.stdout.splitlines()[-1])
@@ -89,10 +89,7 @@ def test_batches_of_connect_are_written_once(embedded, tmp_path):
     answers = run(BATCHES, embedded.url, topic, tmp_path)
     assert "in foreachBatch of Spark Connect a write does not see its batch" in answers["refused"]
     assert answers["errors"] == ["", ""]
-    found = []
-    with blocking.connect(embedded.url) as client, client.reader(topic, position="earliest") as reader:
-        while part := reader.read_frame(1000, timeout=1)["value"].to_pylist():
-            found += map(int, part)
+    found = [int(value) for value in frames.read(embedded.url, topic)["value"].to_pylist()]
     # The last batch may have been stopped half-way.
     assert set(found) >= set(range(150)), "rows of a batch after the first are missing"
     assert len(found) == len(set(found)), "rows of the second run came again"

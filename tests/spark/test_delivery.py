@@ -10,11 +10,11 @@ import uuid
 import pyarrow as pa
 import pytest
 
-from penstock import blocking, errors
+from penstock import blocking, errors, frames
 from penstock.spark import partition_writer, register, write
 
 from support.pulsar.harness import RealPulsar
-from support.waiting import eventually
+from support.waiting import PATIENCE, eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
 
@@ -28,9 +28,7 @@ def topics(service):
         with blocking.connect(service.url) as client:
             client.consumer(topic, "keep", position="earliest").close()
         if isinstance(service, RealPulsar):
-            service.rest("POST", f"{service.path(topic)}/deduplicationEnabled", True)
-            policy = f"{service.path(topic)}/deduplicationEnabled"
-            eventually(lambda: service.rest("GET", policy) is True, 30)
+            service.drop_repetitions(topic, partitions)
         return topic
 
     return create
@@ -41,7 +39,7 @@ def payloads(url, topic, count):
     found = []
     with blocking.connect(url) as client, client.reader(topic, position="earliest") as reader:
         while len(found) < count:
-            part = reader.read_frame(count - len(found), timeout=20)
+            part = reader.read_frame(count - len(found), timeout=PATIENCE)
             assert part.num_rows, f"{len(found)} of {count} rows came"
             found += part["value"].to_pylist()
         assert reader.read_frame(10, timeout=0.3).num_rows == 0
@@ -122,8 +120,10 @@ def test_a_micro_batch_that_is_replayed_adds_no_row(spark, service, topics, tmp_
     again = start()
     run_until(again, last + 1)
     count = 50 * (1 + max(int(name) for name in os.listdir(tmp_path / "commits") if name.isdigit()))
-    found = payloads(service.url, topic, count)
-    assert sorted(map(int, found)) == list(range(count))
+    found = [int(value) for value in frames.read(service.url, topic)["value"].to_pylist()]
+    # The batch behind them may have been stopped half-way.
+    assert set(range(count)) <= set(found) <= set(range(count + 50))
+    assert len(found) == len(set(found))
 
 
 def test_a_topic_that_has_grown_loses_no_row(spark, service, topics):
@@ -133,7 +133,7 @@ def test_a_topic_that_has_grown_loses_no_row(spark, service, topics):
     write(frame, service.url, topic, **arguments)
     service.grow_topic(topic, 5)
     with blocking.connect(service.url) as client:
-        eventually(lambda: client.partitions(topic) == 5, 30)
+        eventually(lambda: client.partitions(topic) == 5)
         client.consumer(topic, "keep").close()
     write(frame, service.url, topic, **arguments)
     # Which partition a row is sent to depends on their number, so that rows come again, and none is missing.
@@ -226,7 +226,7 @@ def test_bad_rows_get_to_a_topic_of_their_own(mixed, service, topics):
     )
     assert (report.rows, report.bad_rows) == (996, 4)
     with blocking.connect(service.url) as client, client.reader(dead, position="earliest") as reader:
-        messages = [reader.receive(20) for _ in range(4)]
+        messages = [reader.receive(PATIENCE) for _ in range(4)]
         found = {message.properties["row-id"]: message for message in messages}
     assert set(found) == {"job/0/3", "job/0/7", "job/1/0", "job/1/499"}
     assert found["job/0/7"].value == b"7"
@@ -315,8 +315,7 @@ def test_bad_rows_of_an_attempt_that_failed_come_again(spark, service, topics, h
     frame.rdd.mapPartitionsWithIndex(fails_at_first(how, 5000)).foreachPartition(writer)
     found = payloads(service.url, topic, 11_998)
     assert sorted(map(int, found)) == sorted(set(range(12_000)) - {7, 6100})
-    with blocking.connect(service.url) as client, client.reader(dead, position="earliest") as reader:
-        rows = reader.read_frame(100, timeout=3)["value"].to_pylist()
+    rows = frames.read(service.url, dead)["value"].to_pylist()
     assert set(rows) == {b"7", b"6100"}
 
 
@@ -330,7 +329,7 @@ def test_a_row_that_python_cannot_read_is_sent_dead(embedded, topic):
     (report,) = writer(iter(table.to_batches()))
     assert (report.rows, report.bad_rows) == (1, 1)
     with blocking.connect(embedded.url) as client, client.reader(dead, position="earliest") as reader:
-        message = reader.receive(20)
+        message = reader.receive(PATIENCE)
     assert message.value == b"{}" and "no form as text" in message.properties["penstock-error"]
 
 
@@ -363,7 +362,7 @@ def test_each_row_has_its_topic(spark, service, topics, how):
         with blocking.connect(service.url) as client, client.reader(name, position="earliest") as reader:
             rows = []
             while len(rows) < 1000:
-                rows += reader.read_frame(1000 - len(rows), timeout=20).to_pylist()
+                rows += reader.read_frame(1000 - len(rows), timeout=PATIENCE).to_pylist()
         assert sorted(int(row["value"]) for row in rows) == list(range(number, 3000, 3))
         # The ids are those of the rows in their partition, not in their topic.
         for row in rows:
@@ -377,7 +376,8 @@ def test_keys_of_bytes_and_ordering_keys(spark, service, topics):
     frame = spark.sql("select 'x' v, X'FF00' k, X'0102' o union all select 'y', null, null")
     write(frame, service.url, topic, value="v", key="k", ordering_key="o")
     with blocking.connect(service.url) as client, client.reader(topic, position="earliest") as reader:
-        by_value = {message.value: message for message in (reader.receive(20), reader.receive(20))}
+        messages = [reader.receive(PATIENCE) for _ in range(2)]
+    by_value = {message.value: message for message in messages}
     one, other = by_value[b"x"], by_value[b"y"]
     assert (one.key_bytes, one.ordering_key) == (b"\xff\x00", b"\x01\x02")
     assert (other.key, other.key_bytes, other.ordering_key) == (None, None, None)
@@ -391,7 +391,7 @@ def test_the_official_client_reads_keys_of_bytes(spark, service, topics):
     client = pulsar.Client(service.url)
     try:
         reader = client.create_reader(topic, pulsar.MessageId.earliest)
-        assert reader.read_next(20_000).partition_key() in ("/wA=", b"\xff\x00")
+        assert reader.read_next(60_000).partition_key() in ("/wA=", b"\xff\x00")
     finally:
         client.close()
 
@@ -404,7 +404,7 @@ def test_a_delayed_row_waits(spark, service, topics):
     with blocking.connect(service.url) as client:
         consumer = client.consumer(topic, "shared", type="shared", position="earliest")
         write(frame, service.url, topic, value="v", deliver_at="at")
-        assert consumer.receive(20).value == b"now"
+        assert consumer.receive(PATIENCE).value == b"now"
         assert not consumer.receive_many(timeout=1)
 
 
@@ -417,7 +417,7 @@ def test_rows_as_avro_records(spark, service, topics):
     assert report.rows == 500
     with blocking.connect(service.url) as client:
         with client.reader(topic, schema="auto", position="earliest") as reader:
-            found = [reader.receive(20).value for _ in range(500)]
+            found = [reader.receive(PATIENCE).value for _ in range(500)]
     by_id = {row["id"]: row for row in found}
     assert by_id[3] == {"id": 3, "name": "name 3", "half": 1.5, "maybe": "x"}
     assert by_id[4]["maybe"] is None
@@ -452,7 +452,7 @@ def test_nothing_of_a_write_brings_a_deleted_topic_back(spark, service):
     write(frame, service.url, topic, value="value")
     with blocking.connect(service.url) as client:
         assert topic in client.topics("public/default")
-        eventually(lambda: service.delete_topic(topic) is None, 20)
+        eventually(lambda: service.delete_topic(topic) is None)
         assert not eventually_there(lambda: name in "".join(client.topics("public/default")), 3)
 
 
@@ -471,6 +471,6 @@ def test_json_keeps_numbers_of_rows_in_ids(spark, service, topics):
     with blocking.connect(service.url) as client, client.reader(topic, position="earliest") as reader:
         rows = []
         while len(rows) < 2500:
-            rows += reader.read_frame(2500 - len(rows), timeout=20).to_pylist()
+            rows += reader.read_frame(2500 - len(rows), timeout=PATIENCE).to_pylist()
     for row in rows:
         assert dict(row["properties"])["row-id"] == f"job/0/{json.loads(row['value'])['id']}"

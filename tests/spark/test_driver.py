@@ -12,7 +12,7 @@ from penstock.spark.config import sink_config
 from penstock.spark.driver import ROWS_PER_MESSAGE, _arrow_batches, _short_messages
 from penstock.spark.spark_options import as_texts, without_text
 
-from support.waiting import eventually
+from support.waiting import PATIENCE, eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
 ROWS_CONF = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -23,7 +23,7 @@ def values(url, topic, count):
     rows = []
     with blocking.connect(url) as client, client.reader(topic, position="earliest") as reader:
         while len(rows) < count:
-            part = reader.read_frame(count - len(rows), timeout=20).to_pylist()
+            part = reader.read_frame(count - len(rows), timeout=PATIENCE).to_pylist()
             assert part, f"{len(rows)} of {count} rows came"
             rows += [row["value"].decode() for row in part]
         assert reader.read_frame(10, timeout=0.2).num_rows == 0
@@ -77,11 +77,11 @@ def test_the_sessions_setting_is_what_it_was(spark):
     def hold():
         with _short_messages(spark):
             inner.set()
-            assert outer.wait(20)
+            assert outer.wait(PATIENCE)
 
     other = threading.Thread(target=hold)
     other.start()
-    assert inner.wait(20)
+    assert inner.wait(PATIENCE)
     # Another object for the same session.
     with _short_messages(type(spark).getActiveSession()):
         assert spark.conf.get(ROWS_CONF) == str(ROWS_PER_MESSAGE)
@@ -132,7 +132,7 @@ def test_an_observed_frame_has_its_metrics(spark, embedded, topic):
     metrics = []
     waiting = threading.Thread(target=lambda: metrics.append(seen.get), daemon=True)
     waiting.start()
-    waiting.join(30)
+    waiting.join(PATIENCE)
     assert metrics == [{"count": 10}]
 
 
@@ -143,7 +143,7 @@ def test_a_stream_with_a_name_is_written(spark, embedded, topic, tmp_path):
     writer = writer.options(url=embedded.url, topic=topic, value="value", checkpointLocation=str(tmp_path))
     query = writer.queryName("named").start()
     try:
-        eventually(lambda: query.exception() or (query.lastProgress or {}).get("batchId", -1) >= 1, 60)
+        eventually(lambda: query.exception() or (query.lastProgress or {}).get("batchId", -1) >= 1, 240)
         assert query.exception() is None
         assert query.name == "named"
         assert query.lastProgress["sink"]["numOutputRows"] == 20

@@ -8,13 +8,13 @@ import time
 import pyarrow as pa
 import pytest
 
-from penstock import blocking, errors
+from penstock import blocking, errors, frames
 from penstock.spark import partition_writer, pool
 from penstock.spark.config import sink_config
 
 from support.pulsar.harness import RealPulsar
 from support.service import BrokerProcess
-from support.waiting import eventually
+from support.waiting import PATIENCE, eventually
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
 IDEMPOTENT = {"delivery": "idempotent", "stable_order": True, "write_id": "job"}
@@ -29,20 +29,14 @@ def new_topic(service):
         with blocking.connect(service.url) as client:
             client.consumer(topic, "keep", position="earliest").close()
         if isinstance(service, RealPulsar):
-            policy = f"{service.path(topic)}/deduplicationEnabled"
-            service.rest("POST", policy, True)
-            eventually(lambda: service.rest("GET", policy) is True, 30)
+            service.drop_repetitions(topic, partitions)
         return topic
 
     return create
 
 
-def payloads(url, topic, seconds=1.0):
-    found = []
-    with blocking.connect(url) as client, client.reader(topic, position="earliest") as reader:
-        while part := reader.read_frame(10_000, timeout=seconds)["value"].to_pylist():
-            found += part
-    return found
+def payloads(url, topic):
+    return frames.read(url, topic)["value"].to_pylist()
 
 
 def batches(rows, size=400):
@@ -87,7 +81,7 @@ def test_records_are_sent_once(service, new_topic):
         assert (report.rows, report.repeated_rows) == (500, repeated)
     with blocking.connect(service.url) as client:
         with client.reader(topic, schema="auto", position="earliest") as reader:
-            assert [reader.receive(20).value["n"] for _ in range(500)] == list(range(500))
+            assert [reader.receive(PATIENCE).value["n"] for _ in range(500)] == list(range(500))
             assert not reader.receive_many(timeout=0.5)
 
 
@@ -135,10 +129,11 @@ def test_what_the_broker_refuses_hides_no_row_of_the_next_attempt(real_pulsar):
     topic = real_pulsar.topic()
     with blocking.connect(real_pulsar.url) as client:
         client.consumer(topic, "keep", position="earliest").close()
-    path = real_pulsar.path(topic)
-    for policy, value in (("deduplicationEnabled", True), ("maxMessageSize", 1000)):
-        real_pulsar.rest("POST", f"{path}/{policy}", value)
-        eventually(lambda: real_pulsar.rest("GET", f"{path}/{policy}") == value, 30)  # noqa: B023
+    policy = f"{real_pulsar.path(topic)}/maxMessageSize"
+    real_pulsar.rest("POST", policy, 1000)
+    eventually(lambda: real_pulsar.rest("GET", policy) == 1000)
+    # The broker applies what it was told before this as well.
+    real_pulsar.drop_repetitions(topic)
     writer = partition_writer(real_pulsar.url, topic, value="v", batch_max_messages=1, **IDEMPOTENT)
     for _ in range(2):
         with pytest.raises(errors.NotAllowed):
@@ -156,8 +151,8 @@ def test_a_copy_of_a_task_waits_for_the_one_that_runs(embedded, topic):
             # The first attempt: another job has the name.
             producers.of(topic)
         end = threading.Timer(1.5, running.close)
-        end.start()
         started = time.monotonic()
+        end.start()
         with pool.producers(config, "penstock-job-0", is_again=True) as producers:
             producers.of(topic)
         assert time.monotonic() - started > 1
@@ -172,7 +167,7 @@ def test_more_topics_than_producers(embedded, topic, monkeypatch):
         writer = partition_writer(embedded.url, topic_column="t", value="v", **delivery)
         (report,) = writer(batches(rows, 100))
         assert report.rows == 600
-    found = collections.Counter(int(v) for name in names for v in payloads(embedded.url, name, 0.3))
+    found = collections.Counter(int(v) for name in names for v in payloads(embedded.url, name))
     assert found == dict.fromkeys(range(600), 2)
 
 

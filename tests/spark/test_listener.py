@@ -14,6 +14,7 @@ from penstock import errors
 from penstock.spark import Lag, LagListener
 from penstock.spark.lag import lags
 
+from support import queries
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -293,7 +294,7 @@ def test_a_stream_that_is_behind_tells_by_how_much(spark, client, service, tmp_p
     listener.onQueryProgress = watching
     spark.streams.addListener(listener)
     try:
-        query = (
+        writer = (
             spark.readStream.format("penstock")
             .options(url=service.url, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=40)
             .load()
@@ -301,8 +302,8 @@ def test_a_stream_that_is_behind_tells_by_how_much(spark, client, service, tmp_p
             .queryName("behind")
             .option("checkpointLocation", str(tmp_path))
             .trigger(availableNow=True)
-            .start()
         )
+        query = queries.started(writer.start)
         assert query.awaitTermination(120)
         eventually(lambda: bool(seen) and not listener.queries(), 60)
     finally:

@@ -12,6 +12,7 @@ from penstock.spark import PartitionReport, WriteReport, partition_writer, pool,
 from penstock.spark.config import sink_config
 
 from support.pulsar.harness import EmbeddedPulsar
+from support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 ROWS = 25_000  # of the frame
@@ -22,7 +23,7 @@ def read(url, topic, count):
     rows = []
     with blocking.connect(url) as client, client.reader(topic, position="earliest") as reader:
         while len(rows) < count:
-            table = reader.read_frame(count - len(rows), timeout=20)
+            table = reader.read_frame(count - len(rows), timeout=PATIENCE)
             assert table.num_rows, f"{len(rows)} of {count} rows came"
             rows += table.to_pylist()
         assert reader.read_frame(10, timeout=0.2).num_rows == 0

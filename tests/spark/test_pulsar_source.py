@@ -293,13 +293,13 @@ def test_a_range_ends_with_a_chunk_that_is_no_message(client, service):
     assert id.entry == 2, "three chunks"
     part = Range(topic, place(id.ledger, 0), False, place(id.ledger, 2))
     started = time.monotonic()
-    assert list(rows(client, part, [("value", "value")], {}, 30.0, True)) == []
-    assert time.monotonic() - started < 25, "no message was waited for"
+    assert list(rows(client, part, [("value", "value")], {}, 90.0, True)) == []
+    assert time.monotonic() - started < 55, "no message was waited for"
 
 
 def read(client, part, **options):
     """The values of a range."""
-    batches = rows(client, part, [("value", "value")], options, 30.0, True)
+    batches = rows(client, part, [("value", "value")], options, 90.0, True)
     return [value for batch in batches for value in pa.record_batch(batch).column("value").to_pylist()]
 
 
@@ -325,16 +325,16 @@ def test_a_message_that_was_never_completed_is_left_out(client, service, source)
     fill(client, topic, 5)
     chunks = Chunks(service, topic)
     chunks.send("abandoned", 0, 2, age=3600)
-    started = time.monotonic()
-    assert values(source(topic)) == list(range(5))
-    assert values(source(topic, minPartitions=3)) == list(range(5))
-    assert time.monotonic() - started < 60, "its rest was waited for, for a minute each time"
+    for options in ({}, {"minPartitions": 3}):
+        started = time.monotonic()
+        assert values(source(topic, **options)) == list(range(5))
+        assert time.monotonic() - started < 55, "its rest was waited for, for a minute"
     # One that is young is waited for.
     chunks.send("young", 0, 2)
     (part,) = Plan(client, read_config({"url": service.url, "subscribe": topic}).own).ranges()
     started = time.monotonic()
     assert len(read(client, part, chunked_message_timeout=2.0)) == 5
-    assert 1 < time.monotonic() - started < 30
+    assert 1 < time.monotonic() - started < 55
 
 
 def test_a_time_at_a_message_in_chunks_is_that_of_all_of_it(client, service, source):

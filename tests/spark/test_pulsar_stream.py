@@ -15,7 +15,7 @@ from penstock.spark.sources.pulsar import read_config
 from penstock.spark.sources.pulsar_stream import PulsarStreamReader
 
 from support.queries import Stream, end_of
-from support.waiting import eventually
+from support.waiting import PATIENCE, eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -149,7 +149,7 @@ def test_a_topic_that_is_gone_ends_the_query_unless_it_may_be(client, service, s
     service.delete_topic(second, partitioned=True)
     running = query.start(availableNow=True)
     with pytest.raises(Exception, match=r"TopicNotFound|failOnDataLoss=false"):
-        running.awaitTermination(60)
+        running.awaitTermination(240)
     fill(client, first, range(20, 30), batching=False)
     tolerant = stream(topic=f"{first},{second}", failOnDataLoss="false", subscription="spark")
     tolerant.run()
@@ -219,7 +219,7 @@ def test_partitions_are_asked_side_by_side_for_a_time(client, service, monkeypat
 
     def late(consumer, timeout):
         # Each message comes when all have been asked for.
-        asked.wait(20)
+        asked.wait(PATIENCE)
         return receive(consumer, timeout)
 
     monkeypatch.setattr(PulsarConsumer, "receive", late)

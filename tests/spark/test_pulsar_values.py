@@ -21,6 +21,7 @@ from penstock.spark.arrow import arrow_schema
 from penstock.spark.sources.pulsar import SOURCE, batches, read_config
 from penstock.spark.sources.reading import row_schema, wanted
 
+from support.queries import started
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -404,7 +405,7 @@ class Rows:
             self.values.extend(values(batch))
 
         writer = frame.writeStream.foreachBatch(collect).option("checkpointLocation", str(self._folder))
-        return writer.trigger(**trigger).start()
+        return started(lambda: writer.trigger(**trigger).start())
 
     def run(self):
         query = self.start(availableNow=True)

@@ -10,6 +10,8 @@ from penstock import errors
 from penstock.spark import partition_writer
 from penstock.spark.rows import to_batch
 
+from support.waiting import PATIENCE
+
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("own_pool")]
 UTC = datetime.UTC
 NOON = datetime.datetime(2024, 7, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -128,7 +130,7 @@ def test_event_times_of_plain_rows(zone, embedded):
     rows = [t.Row(v="x", at=as_spark_gives(t.TimestampType(), NOON))]
     with blocking.connect(embedded.url) as client, client.consumer(topic, "s") as consumer:
         partition_writer(embedded.url, topic, value="v", event_time="at")(rows)
-        assert consumer.receive(10).event_time == int(NOON.timestamp() * 1000)
+        assert consumer.receive(PATIENCE).event_time == int(NOON.timestamp() * 1000)
 
 
 def test_a_column_that_the_schema_has_not_is_named(embedded_mqtt):

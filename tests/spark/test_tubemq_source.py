@@ -17,7 +17,7 @@ from penstock.tubemq.offsets import UNIT
 from penstock.tubemq.ranges import GROUPS, Plan, Range, rows
 
 from support.tubemq.harness import EmbeddedTubeMq, TubeMqService, group
-from support.waiting import eventually
+from support.waiting import PATIENCE, eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
 
@@ -70,7 +70,7 @@ def planned(client, service, topic, **options):
 
 def read(client, part, **options):
     """The values of a range."""
-    given = {"timeout": 10.0, "fails_on_loss": True, **options}
+    given = {"timeout": PATIENCE, "fails_on_loss": True, **options}
     found = rows(client, part, [("value", "value")], **given)
     return [int(value) for batch in found for value in pa.record_batch(batch).column("value").to_pylist()]
 
@@ -293,11 +293,12 @@ def test_no_group_of_others_is_moved_and_partitions_are_given_back(client, servi
     mine = group()
     fill(client, topic, range(300))
     with client.consumer(topic, mine, position="first", auto_ack=True) as consumer:
-        assert len(consumer.receive_many(100, timeout=5)) > 0
+        assert len(consumer.receive_many(100, timeout=PATIENCE)) > 0
         assert source(topic, minPartitions=12).count() == 300
         assert source(topic).count() == 300
     with client.consumer(topic, mine, position="first", auto_ack=True) as consumer:
-        left = consumer.read_frame(1_000, timeout=2).num_rows
+        left = consumer.read_frame(1, timeout=PATIENCE).num_rows
+        left += consumer.read_frame(1_000, timeout=2).num_rows
     assert 0 < left < 300, "it goes on where it was"
     # Nobody has a partition in the groups of the source: a member takes them all at once.
     with client.consumer(topic, f"{GROUPS}-0", position="first") as consumer:
@@ -308,7 +309,7 @@ def test_readers_of_one_partition_do_not_wait_for_each_other(client, service):
     topic = service.topic()
     fill(client, topic, range(2_000))
     (whole,) = planned(client, service, topic)
-    readers = [rows(client, whole, [("value", "value")], 10.0, True) for _ in range(4)]
+    readers = [rows(client, whole, [("value", "value")], PATIENCE, True) for _ in range(4)]
     first = [next(reader) for reader in readers]
     rest = [sum(pa.record_batch(batch).num_rows for batch in reader) for reader in readers]
     counts = [pa.record_batch(batch).num_rows for batch in first]
@@ -322,7 +323,7 @@ def test_a_reader_that_is_left_gives_its_partition_back(client, service):
     (whole,) = planned(client, service, topic)
     own = group()
     for _ in range(3):
-        reader = rows(client, whole, [("value", "value")], 10.0, True, groups=own)
+        reader = rows(client, whole, [("value", "value")], PATIENCE, True, groups=own)
         next(reader)
         reader.close()
     with client.consumer(topic, f"{own}-0", position="first") as consumer:

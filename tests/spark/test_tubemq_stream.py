@@ -20,7 +20,7 @@ from support.queries import Stream, end_of
 from support.tubemq import wire
 from support.tubemq.harness import EmbeddedTubeMq, TubeMqService, group
 from support.tubemq.liar import Liar
-from support.waiting import eventually
+from support.waiting import PATIENCE, eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
 
@@ -136,7 +136,8 @@ def test_what_is_committed_is_confirmed_in_the_group(client, topic, stream):
     query.run()
     query.run()
     with client.consumer(topic, mine, position="first", auto_ack=True) as consumer:
-        left = consumer.read_frame(100, timeout=2).num_rows
+        left = consumer.read_frame(10, timeout=PATIENCE).num_rows
+        left += consumer.read_frame(100, timeout=1).num_rows
     assert left == 10, "those of the last batch"
 
 
@@ -144,7 +145,7 @@ def test_a_group_that_others_use_is_not_moved(client, topic, stream):
     mine = group()
     fill(client, topic, range(30))
     with client.consumer(topic, mine, position="first") as consumer:
-        first = consumer.receive(timeout=5)
+        first = consumer.receive(timeout=PATIENCE)
         query = stream(subscription=mine)
         query.run()
         fill(client, topic, range(30, 40))
@@ -154,7 +155,7 @@ def test_a_group_that_others_use_is_not_moved(client, topic, stream):
         consumer.nack(first)
         again = []
         # What it had not acknowledged comes again.
-        eventually(lambda: again.append(consumer.receive(timeout=5).data) or first.data in again)
+        eventually(lambda: again.append(consumer.receive(timeout=PATIENCE).data) or first.data in again)
 
 
 def test_a_run_ends_where_the_topic_ended_when_it_began(client, topic, stream):
@@ -188,7 +189,7 @@ def test_a_topic_that_is_gone_ends_the_query_unless_it_may_be(spark, embedded_tu
         # The embedded broker makes a topic that it is asked for; it is not the one that was read.
         running = query.start(availableNow=True)
         with pytest.raises(Exception, match=r"DataLost|TopicNotFound"):
-            running.awaitTermination(60)
+            running.awaitTermination(240)
         fill(client, first, range(20, 30))
         tolerant = Stream(spark, embedded_tubemq.url, topics, folder, failOnDataLoss="false")
         tolerant.run()
@@ -430,7 +431,7 @@ def served(*liars):
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(PATIENCE)
     loop, ends, url = running
     try:
         yield url

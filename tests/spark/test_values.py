@@ -8,6 +8,8 @@ import pytest
 from penstock import blocking, errors
 from penstock.spark import partition_writer, register, write
 
+from support.waiting import PATIENCE
+
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
 
 
@@ -15,7 +17,7 @@ def read(url, topic, count=1):
     rows = []
     with blocking.connect(url) as client, client.reader(topic, position="earliest") as reader:
         while len(rows) < count:
-            part = reader.read_frame(count - len(rows), timeout=20).to_pylist()
+            part = reader.read_frame(count - len(rows), timeout=PATIENCE).to_pylist()
             assert part, f"{len(rows)} of {count} rows came"
             rows += part
     return rows
@@ -89,7 +91,7 @@ def test_a_key_has_the_same_text_by_each_door(spark, embedded, topic, send):
 def test_a_key_of_bytes_is_one_by_each_door(spark, embedded, topic, send):
     send(spark.sql("select 'x' v, X'FF00' k"), key="k")
     with blocking.connect(embedded.url) as client, client.reader(topic, position="earliest") as reader:
-        message = reader.receive(20)
+        message = reader.receive(PATIENCE)
         assert (message.key, message.key_bytes) == ("/wA=", b"\xff\x00")
 
 

@@ -152,7 +152,7 @@ class Listener:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
-            connection.settimeout(5)
+            connection.settimeout(60)
             with contextlib.suppress(OSError), self._context.wrap_socket(connection, server_side=True) as tls:
                 self.handshakes += 1
                 while data := tls.recv(4096):

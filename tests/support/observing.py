@@ -12,10 +12,7 @@ from penstock import ConnectionEvent
 
 from support.chaos import ChaosProxy
 from support.scripts import free_port
-from support.waiting import until
-
-#: Most seconds for one event.
-PATIENCE = 30
+from support.waiting import PATIENCE, until
 
 
 @contextlib.asynccontextmanager

@@ -4,6 +4,24 @@ import json
 
 from penstock.spark import register
 
+from support.waiting import eventually
+
+
+def started(start):
+    """The query that ``start`` starts. Spark gives the Python of a source 10 s to begin, and a busy machine
+    may need more: the query ends before it has read anything, and is started again."""
+    while True:
+        query = start()
+
+        def has_begun(query=query):
+            return query.exception() or "Initializing" not in query.status["message"]
+
+        eventually(has_begun, 240)
+        if "connect back" not in str(query.exception()):
+            return query
+        # Its name and its checkpoint are free when it has ended.
+        query.stop()
+
 
 def end_of(query):
     """The offset behind the last batch, as it is told."""
@@ -30,11 +48,11 @@ class Stream:
         return frame.writeStream.foreachBatch(collect).option("checkpointLocation", str(self._folder))
 
     def start(self, **trigger):
-        return self._writer().trigger(**(trigger or {"processingTime": "0 seconds"})).start()
+        return started(lambda: self._writer().trigger(**(trigger or {"processingTime": "0 seconds"})).start())
 
     def run(self):
         """Reads what there is now; returns the query, which has ended."""
-        query = self._writer().trigger(availableNow=True).start()
+        query = self.start(availableNow=True)
         query.awaitTermination(120)
         assert query.exception() is None
         return query

@@ -50,7 +50,7 @@ def standalone(folder: Path, hosts: tuple[str, ...] = ("127.0.0.1", "127.0.0.1")
             resources = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}"))
             start(f"worker.Worker-{number}", host, *resources, url)
         try:
-            eventually(lambda: master.read_text().count("Registering worker") == len(hosts), 60)
+            eventually(lambda: master.read_text().count("Registering worker") == len(hosts), 240)
         except AssertionError:
             logs = "".join(log.read_text() for log in sorted(folder.glob("*.log")))
             raise RuntimeError(f"the cluster did not start:\n{logs}") from None

@@ -159,7 +159,7 @@ def main() -> int:
                     print(f"{example}\n--- said\n{done.stdout}{done.stderr}")
         finally:
             broker.terminate()
-            broker.wait(15)
+            broker.wait(60)
         print(f"{len(examples) - failed} passed, {failed} failed")
         return 1 if failed else 0
 

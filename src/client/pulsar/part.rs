@@ -322,7 +322,10 @@ fn is_terminal(error: &Error, first: bool) -> bool {
     match error.kind() {
         // The first open fails immediately. A reconnect retries, because the broker may still hold our previous
         // registration.
-        ErrorKind::ProducerBusy | ErrorKind::ConsumerBusy | ErrorKind::QuotaExceeded => first,
+        ErrorKind::ProducerBusy
+        | ErrorKind::ConsumerBusy
+        | ErrorKind::ConsumerAssign
+        | ErrorKind::QuotaExceeded => first,
         // The function that supplies the token may fail for a moment, and a token or certificate may be renewed.
         ErrorKind::Authentication | ErrorKind::Tls => first,
         _ => !error.retriable(),

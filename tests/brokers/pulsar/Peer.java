@@ -118,7 +118,7 @@ public final class Peer {
         String url = options.get("url").asText();
         PulsarClient client = CLIENTS.get(url);
         if (client == null) {
-            client = PulsarClient.builder().serviceUrl(url).operationTimeout(15, TimeUnit.SECONDS)
+            client = PulsarClient.builder().serviceUrl(url).operationTimeout(60, TimeUnit.SECONDS)
                 .statsInterval(0, TimeUnit.SECONDS).build();
             CLIENTS.put(url, client);
         }

@@ -128,6 +128,7 @@ public final class Peer {
     }
 
     private static <T extends TubeClientConfig> T configured(T config, JsonObject options) throws Exception {
+        config.setRpcTimeoutMs(60_000);
         config.setHeartbeatPeriodMs(number(options, "heartbeat_ms", 1000));
         config.setHeartbeatPeriodAfterFail(number(options, "heartbeat_ms", 1000));
         if (options.has("username")) {

@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
+from support.limits import patient_clients
 from support.mqtt.harness import MqttService
 from support.mqtt.wire import V5, V31, V311, Raw
+from support.waiting import PATIENCE
+
+__all__ = ["patient_clients"]
 
 Open = Callable[..., Raw]
 
@@ -39,10 +43,11 @@ def broker(request: pytest.FixtureRequest) -> MqttService:
 
 
 @pytest.fixture(autouse=True)
-def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten seconds are for slow machines; a packet that is known not to arrive gets less."""
-    if request.node.get_closest_marker("xfail"):
-        monkeypatch.setattr(Raw, "timeout", 2.0)
+def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Seconds that a packet gets. One that is known not to arrive gets few."""
+    seconds = 2.0 if request.node.get_closest_marker("xfail") else PATIENCE
+    monkeypatch.setattr(Raw, "timeout", seconds)
+    return seconds
 
 
 @pytest.fixture(params=[V31, V311, V5], ids=["3.1", "3.1.1", "5.0"])

@@ -53,12 +53,12 @@ async def test_each_qos_both_ways(connect: Connect, topic: str, published: int, 
 
 @pytest.mark.differs("mosquitto", "a burst of QoS 2 stops behind its window of 20", version=V31)
 @pytest.mark.differs("mosquitto", "a burst of QoS 2 stops behind its window of 20", version=V311)
-async def test_a_thousand_messages_come_in_their_order(connect: Connect, topic: str) -> None:
+async def test_a_thousand_messages_come_in_their_order(connect: Connect, topic: str, patience: float) -> None:
     async with connect() as client, client.consumer(topic, qos=2) as consumer:
         for qos in (1, 2):
             async with client.producer(topic, qos=qos) as producer:
                 await gather(*[producer.send(payload) for payload in numbered(1000)])
-            got = await take(consumer, 1000, timeout=10)
+            got = await take(consumer, 1000, patience)
             assert payloads(got) == numbered(1000)
 
 
@@ -66,7 +66,7 @@ async def test_acknowledging_in_any_order(connect: Connect, topic: str) -> None:
     async with connect() as client, client.consumer(topic, qos=2) as consumer:
         for qos in (1, 2, 1, 2, 1, 2):
             await client.publish(topic, b"x", qos=qos)
-        messages = [await consumer.receive(timeout=10)]
+        messages = [await consumer.receive(timeout=PATIENCE)]
         # HiveMQ sends the rest after the acknowledgement of the first.
         await consumer.ack(messages[0])
         messages = await receive(consumer, 5)
@@ -155,7 +155,7 @@ async def test_a_shared_subscription(connect: Connect, topic: str) -> None:
         ):
             await gather(*[writer.publish(topic, payload, qos=1) for payload in numbered(40)])
             got: list[bytes] = []
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + PATIENCE
             while len(got) < 40 and time.monotonic() < deadline:
                 for consumer in (one, two):
                     for message in await consumer.receive_many(40, timeout=0.05):
@@ -184,7 +184,7 @@ async def test_everything_of_a_message(connect: Connect, topic: str) -> None:
         assert message.response_topic == "answers/1"
         assert message.correlation_data == b"\0\xff"
         assert message.is_text is True
-        assert message.message_expiry in {59, 60}
+        assert message.message_expiry in range(1, 61)
         assert message.user_properties == pairs
 
 
@@ -267,7 +267,7 @@ async def test_publishing_from_the_receiving_loop(connect: Connect, topic: str) 
         async with client.consumer(f"{topic}/out", qos=1) as echoed:
             await gather(*[client.publish(f"{topic}/in", payload, qos=1) for payload in numbered(200)])
             for _ in range(200):
-                message = await consumer.receive(timeout=10)
+                message = await consumer.receive(timeout=PATIENCE)
                 await client.publish(f"{topic}/out", bytes(message.data), qos=1)
                 await consumer.ack(message)
             got = await take(echoed, 200)
@@ -303,7 +303,7 @@ async def test_the_blocking_twin(broker: MqttService, version: int, topic: str) 
                 with client.producer(topic) as producer:
                     producer.send(b"two")
                 for payload in (b"one", b"two"):
-                    message = consumer.receive(timeout=10)
+                    message = consumer.receive(timeout=PATIENCE)
                     assert bytes(message.data) == payload
                     consumer.ack(message)
 

@@ -219,14 +219,20 @@ def test_ping_is_answered(open, version: int) -> None:
 
 
 def test_who_is_silent_for_one_and_a_half_times_the_keep_alive_is_disconnected(open, version: int) -> None:
-    one = open(version, keep_alive=1)
-    # Alive as long as it sends packets.
-    for _ in range(3):
-        with pytest.raises(TimeoutError):
-            one.packet(0.5)
-        one.sync()
+    for attempts_left in reversed(range(5)):
+        one = open(version, keep_alive=1)
+        try:
+            # Alive as long as it sends packets. It sends none while the machine stands still.
+            for _ in range(3):
+                with pytest.raises(TimeoutError):
+                    one.packet(0.5)
+                one.sync()
+            break
+        except (AssertionError, OSError, pytest.fail.Exception):
+            if not attempts_left:
+                raise
     # Brokers check periodically, not every second.
-    said = one.closed(timeout=12)
+    said = one.closed()
     assert [line["reason"] for line in said] in ([], [0x8D])
 
 

@@ -15,6 +15,7 @@ from penstock import errors
 from support.fixtures import running
 from support.mqtt.harness import USERS, EmbeddedMqtt, Mosquitto, MqttService
 from support.mqtt.wire import V5, V311, Raw, Will
+from support.waiting import PATIENCE
 
 RULES = """\
 # Clients without a user: none get in.
@@ -180,7 +181,7 @@ async def test_our_client_is_told(ruled: MqttService) -> None:
         # The connection goes on.
         async with client.consumer("open/#", qos=1) as consumer:
             await client.publish("open/from bob", b"x", qos=1)
-            assert (await consumer.receive(timeout=10)).topic == "open/from bob"
+            assert (await consumer.receive(timeout=PATIENCE)).topic == "open/from bob"
 
 
 def test_refusals_are_counted_and_new_rules_hold_at_once(tmp_path: Any) -> None:

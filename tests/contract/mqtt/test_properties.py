@@ -7,6 +7,7 @@ import time
 import pytest
 
 from support.mqtt import wire
+from support.mqtt.harness import MqttService
 from support.mqtt.wire import V5, V311
 
 PAIRS = [("z", "1"), ("a", "2"), ("z", "1"), ("größe", "☃"), ("", "")]
@@ -76,13 +77,13 @@ def test_the_expiry_that_is_forwarded_is_what_is_left(open, topic: str, client_i
     kept = {"session_expiry_interval": 60}
     one, other = open(V5, client_id, props=kept), open()
     one.subscribe([(topic, 1)])
-    other.publish(topic, b"x", 1, props={"message_expiry_interval": 100})
-    assert dict(one.message()["properties"])["message_expiry_interval"] in {99, 100}
+    other.publish(topic, b"x", 1, props={"message_expiry_interval": 1000})
+    assert dict(one.message()["properties"])["message_expiry_interval"] in range(900, 1001)
     one.drop()
-    other.publish(topic, b"waits", 1, props={"message_expiry_interval": 100})
+    other.publish(topic, b"waits", 1, props={"message_expiry_interval": 1000})
     time.sleep(2.1)
     back = open(V5, client_id, clean=False, props=kept)
-    assert 95 <= dict(back.message()["properties"])["message_expiry_interval"] <= 98
+    assert 900 <= dict(back.message()["properties"])["message_expiry_interval"] <= 998
     open(V5, client_id)
 
 
@@ -287,9 +288,10 @@ def test_auth_and_disconnect_with_reserved_flags_close_the_connection(open) -> N
 
 
 @pytest.mark.differs("hivemq", "it processes it")
-def test_nothing_of_a_client_is_processed_after_its_disconnect(open, topic: str) -> None:
+def test_nothing_of_a_client_is_processed_after_its_disconnect(broker: MqttService, open, topic: str) -> None:
     watcher, one = open(), open()
     watcher.subscribe(topic)
     one.send(wire.disconnect(), wire.publish(topic, b"late"))
     assert one.closed() == []
-    watcher.quiet(0.2)
+    # HiveMQ delivers it, sooner or later.
+    watcher.quiet(30 if broker.name == "hivemq" else 0.2)

@@ -8,6 +8,7 @@ import pytest
 
 from support.mqtt import wire
 from support.mqtt.wire import V5, V311
+from support.waiting import PATIENCE
 
 BOTH = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"], indirect=True)
 
@@ -187,7 +188,7 @@ def test_options_of_a_subscription_are_kept(session, open, version: int, topic: 
 def test_a_session_expires(open, client_id: str) -> None:
     one = open(V5, client_id, props={"session_expiry_interval": 1})
     one.drop()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while True:
         time.sleep(1.2)
         back = open(V5, client_id, clean=False, props={"session_expiry_interval": 1})

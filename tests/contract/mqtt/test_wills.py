@@ -61,7 +61,7 @@ def test_a_will_is_published_when_the_keep_alive_is_over(open, version: int, top
     watcher.subscribe([(topic, 0)])
     dying = open(version, keep_alive=1, will=Will(topic, b"gone"))
     # Brokers check periodically, not every second.
-    assert watcher.message(timeout=12)["payload"] == b"gone"
+    assert watcher.message()["payload"] == b"gone"
     dying.closed()
 
 
@@ -121,16 +121,23 @@ def test_a_delayed_will_waits(open, topic: str) -> None:
     will = Will(topic, b"later", properties=[("will_delay_interval", 1)])
     began = time.monotonic()
     open(will=will, props={"session_expiry_interval": 60}).socket.close()
-    assert watcher.message(timeout=5)["payload"] == b"later"
+    assert watcher.message()["payload"] == b"later"
     assert time.monotonic() - began > 0.9
 
 
 def test_who_is_back_in_time_cancels_the_delayed_will(open, topic: str, client_id: str) -> None:
-    watcher = open()
-    watcher.subscribe([(topic, 1)])
-    will = Will(topic, b"never", properties=[("will_delay_interval", 1)])
-    open(V5, client_id, will=will, props={"session_expiry_interval": 60}).socket.close()
-    back = open(V5, client_id, clean=False, props={"session_expiry_interval": 60})
+    kept = {"session_expiry_interval": 60}
+    for number in range(10):
+        watcher, who, own = open(), f"{client_id}{number}", f"{topic}/{number}"
+        watcher.subscribe([(own, 1)])
+        will = Will(own, b"never", properties=[("will_delay_interval", 1)])
+        one = open(V5, who, will=will, props=kept)
+        began = time.monotonic()
+        one.socket.close()
+        back = open(V5, who, clean=False, props=kept)
+        # Unless the machine stood still, it is back in time.
+        if time.monotonic() - began < 0.8:
+            break
     assert back.connack["session_present"] is True
     watcher.quiet(1.5)
 
@@ -139,9 +146,9 @@ def test_who_is_back_in_time_cancels_the_delayed_will(open, topic: str, client_i
 def test_a_delayed_will_is_published_when_the_session_ends_before(open, topic: str) -> None:
     watcher = open()
     watcher.subscribe([(topic, 1)])
-    will = Will(topic, b"session is over", properties=[("will_delay_interval", 60)])
+    will = Will(topic, b"session is over", properties=[("will_delay_interval", 600)])
     open(will=will, props={"session_expiry_interval": 0}).socket.close()
-    assert watcher.message(timeout=5)["payload"] == b"session is over"
+    assert watcher.message()["payload"] == b"session is over"
 
 
 @pytest.mark.differs("mosquitto", "it waits for the delay all the same")
@@ -150,10 +157,10 @@ def test_a_clean_start_ends_the_session_and_publishes_the_delayed_will(
 ) -> None:
     watcher = open()
     watcher.subscribe([(topic, 1)])
-    will = Will(topic, b"session is over", properties=[("will_delay_interval", 60)])
-    open(V5, client_id, will=will, props={"session_expiry_interval": 60}).socket.close()
+    will = Will(topic, b"session is over", properties=[("will_delay_interval", 600)])
+    open(V5, client_id, will=will, props={"session_expiry_interval": 600}).socket.close()
     open(V5, client_id, clean=True)
-    assert watcher.message(timeout=5)["payload"] == b"session is over"
+    assert watcher.message()["payload"] == b"session is over"
 
 
 def test_properties_of_the_will_arrive_in_their_order(open, topic: str) -> None:

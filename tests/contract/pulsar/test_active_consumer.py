@@ -11,12 +11,11 @@ from penstock import errors
 
 from support.messages import payloads, receive
 from support.pulsar.harness import PulsarService
-
-SECONDS = 30
+from support.waiting import PATIENCE
 
 
 async def change(consumer: Any) -> tuple[str, bool]:
-    return await asyncio.wait_for(consumer.active_change(), SECONDS)
+    return await asyncio.wait_for(consumer.active_change(), PATIENCE)
 
 
 async def until_active(consumer: Any, wanted: bool = True) -> None:
@@ -62,7 +61,7 @@ async def test_each_partition_has_its_active_consumer(client: Any, service: Puls
 
         following = [asyncio.create_task(follow(name, each)) for name, each in (("a", one), ("b", two))]
         parts = [f"{topic}-partition-{number}" for number in range(2)]
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(PATIENCE):
             # As brokers sort them: by name.
             while not (state["a"].get(parts[0]) and state["b"].get(parts[1])) or state["a"].get(parts[1]):
                 await asyncio.sleep(0.02)
@@ -84,4 +83,4 @@ async def test_closing_ends_the_wait_for_a_change(client: Any, topic: str) -> No
     await asyncio.sleep(0.05)
     await consumer.close()
     with pytest.raises(errors.Closed):
-        await asyncio.wait_for(waiting, SECONDS)
+        await asyncio.wait_for(waiting, PATIENCE)

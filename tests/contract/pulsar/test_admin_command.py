@@ -15,6 +15,7 @@ from penstock import blocking
 
 from support.commands import Commands, send
 from support.pulsar.harness import PulsarService, RealPulsar
+from support.waiting import PATIENCE
 
 
 class Admin(Commands):
@@ -103,7 +104,7 @@ def test_subscriptions(admin: Admin, service: PulsarService) -> None:
     admin("subscription", "reset", topic, "all", "--position", "earliest")
     time.sleep(1.5)
     admin("subscription", "expire", topic, "all", "--older-than", "1s")
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE
     while admin.backlog(topic, "all") and time.monotonic() < until:
         time.sleep(0.1)
     assert admin.backlog(topic, "all") == 0
@@ -165,7 +166,7 @@ def test_messages_of_a_subscription_are_looked_at(admin: Admin, service: PulsarS
             producer.send(b'{"a": 1}', "k", properties={"b": "c"}, event_time=1_700_000_000_000)
         send_batch(service, topic)
         with client.reader(topic, position="earliest") as reader:
-            read = [reader.receive(timeout=10) for _ in range(4)]
+            read = [reader.receive(timeout=PATIENCE) for _ in range(4)]
     lines = admin.lines("subscription", "peek", topic, "s", "-n", "9")
     assert [line["id"] for line in lines] == [str(message.id) for message in read]
     assert [line["payload"].encode() for line in lines] == [message.data for message in read]

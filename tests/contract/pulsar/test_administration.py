@@ -15,6 +15,7 @@ import pytest
 import penstock
 
 from support.pulsar.harness import Answer, EmbeddedPulsar, PulsarService, RealPulsar
+from support.waiting import PATIENCE
 
 VOLATILE = {
     "ledgerId",
@@ -299,7 +300,7 @@ def test_messages_are_looked_at_and_skipped(service: PulsarService) -> None:
     assert (backlog("a"), peek("a", 1).body) == (5, b"payload 0")
     time.sleep(1.5)
     assert service.ask("POST", f"{path}/subscription/b/expireMessages/1").status == 204
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while backlog("b") and time.monotonic() < deadline:
         time.sleep(0.1)
     assert (backlog("a"), backlog("b")) == (5, 0)
@@ -317,7 +318,7 @@ def test_consumers_go_on_where_a_subscription_was_moved_to(service: PulsarServic
         ):
             for number in range(10):
                 producer.send(b"%d" % number)
-            assert [consumer.receive(timeout=10).data for _ in range(10)][-1] == b"9"
+            assert [consumer.receive(timeout=PATIENCE).data for _ in range(10)][-1] == b"9"
             # It is connected: neither it nor its topic goes without force.
             assert service.ask("DELETE", f"{path}/subscription/s").status == 412
             assert service.ask("DELETE", path).status == 412
@@ -325,7 +326,7 @@ def test_consumers_go_on_where_a_subscription_was_moved_to(service: PulsarServic
             ledger, entry = first.split(":")
             at = {"ledgerId": int(ledger), "entryId": int(entry) + 5, "partitionIndex": -1}
             assert service.ask("POST", f"{path}/subscription/s/resetcursor", at).status == 204
-            again = consumer.receive(timeout=20)
+            again = consumer.receive(timeout=PATIENCE)
             assert again.data == b"5"
             figures = service.ask("GET", f"{path}/stats").json()
             assert [one["producerName"] for one in figures["publishers"]]

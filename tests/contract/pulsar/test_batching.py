@@ -10,6 +10,7 @@ import pytest
 from penstock import errors
 
 from support.messages import gather, numbered, payloads, receive
+from support.waiting import PATIENCE
 
 CODECS = ["lz4", "zlib", "zstd", "snappy"]
 
@@ -151,7 +152,7 @@ async def test_compression_lets_more_through_than_the_limit(client: Any, topic: 
         client.producer(topic, compression="zstd", batching=False) as producer,
     ):
         await producer.send(payload)
-        assert bytes((await consumer.receive(timeout=20)).data) == payload
+        assert bytes((await consumer.receive(timeout=PATIENCE)).data) == payload
 
 
 async def test_a_batch_keeps_tombstones_apart_from_empty_messages(client: Any, topic: str) -> None:

@@ -13,6 +13,7 @@ from penstock import errors
 
 from support.messages import numbered, payloads
 from support.pulsar.harness import PulsarService
+from support.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def blocking(service: PulsarService) -> Iterator[Any]:
 def test_there_and_back(blocking: Any, topic: str) -> None:
     with blocking.consumer(topic, "s") as consumer, blocking.producer(topic) as producer:
         message_id = producer.send(b"x", key="k", properties={"a": "b"})
-        message = consumer.receive(timeout=10)
+        message = consumer.receive(timeout=PATIENCE)
         assert (message.data, message.key, message.properties, message.id) == (
             b"x",
             "k",
@@ -39,7 +40,7 @@ def test_send_many_and_receive_many(blocking: Any, topic: str) -> None:
         assert len(producer.send_many(numbered(2000))) == 2000
         got: list[bytes] = []
         while len(got) < 2000:
-            messages = consumer.receive_many(1000, timeout=10)
+            messages = consumer.receive_many(1000, timeout=PATIENCE)
             assert messages
             consumer.ack_many(messages)
             got += payloads(messages)
@@ -51,7 +52,7 @@ def test_send_nowait_and_flush(blocking: Any, topic: str) -> None:
         for payload in numbered(100):
             producer.send_nowait(payload)
         producer.flush()
-        assert [bytes(consumer.receive(timeout=10).data) for _ in range(100)] == numbered(100)
+        assert [bytes(consumer.receive(timeout=PATIENCE).data) for _ in range(100)] == numbered(100)
 
 
 def test_iterating(blocking: Any, topic: str) -> None:
@@ -73,7 +74,7 @@ def test_a_timeout_loses_nothing(blocking: Any, topic: str) -> None:
         assert timed_out.value.topic == topic
         assert consumer.receive_many(10, timeout=0.05) == []
         producer.send(b"x")
-        assert bytes(consumer.receive(timeout=10).data) == b"x"
+        assert bytes(consumer.receive(timeout=PATIENCE).data) == b"x"
 
 
 def test_seek_and_unsubscribe(blocking: Any, topic: str) -> None:
@@ -81,7 +82,7 @@ def test_seek_and_unsubscribe(blocking: Any, topic: str) -> None:
         consumer = blocking.consumer(topic, "s")
         ids = producer.send_many(numbered(10))
         consumer.seek(ids[4], inclusive=True)
-        assert bytes(consumer.receive(timeout=10).data) == numbered(10)[4]
+        assert bytes(consumer.receive(timeout=PATIENCE).data) == numbered(10)[4]
         consumer.unsubscribe()
         assert consumer.closed
 
@@ -100,7 +101,7 @@ def test_a_producer_is_shared_between_threads(blocking: Any, topic: str) -> None
             thread.join(30)
         got: list[bytes] = []
         while len(got) < 200:
-            messages = consumer.receive_many(200, timeout=10)
+            messages = consumer.receive_many(200, timeout=PATIENCE)
             assert messages
             got += payloads(messages)
         for number in range(4):
@@ -121,7 +122,7 @@ def test_use_after_close(blocking: Any, topic: str) -> None:
 def test_refused_and_wanted_again(blocking: Any, topic: str) -> None:
     with blocking.consumer(topic, "s", type="shared") as consumer, blocking.producer(topic) as producer:
         producer.send(b"x")
-        consumer.nack(consumer.receive(timeout=10), delay=0.1)
-        message = consumer.receive(timeout=10)
+        consumer.nack(consumer.receive(timeout=PATIENCE), delay=0.1)
+        message = consumer.receive(timeout=PATIENCE)
         assert bytes(message.data) == b"x"
         consumer.ack(message)

@@ -17,6 +17,7 @@ from penstock.pulsar import DeadLetterPolicy
 
 from support.chaos import ChaosProxy
 from support.messages import gather, nothing, numbered, payloads, receive
+from support.waiting import PATIENCE
 
 QUICK: dict[str, Any] = {"type": "shared", "nack_delay": 0.05}
 
@@ -25,7 +26,7 @@ async def refuse(consumer: Any, times: int, payload: bytes | None = None) -> lis
     """Nacks a message each of the ``times`` that it is delivered."""
     got: list[Any] = []
     while len(got) < times:
-        message = await consumer.receive(timeout=20)
+        message = await consumer.receive(timeout=PATIENCE)
         if payload is None or message.data == payload:
             got.append(message)
             await consumer.nack(message)
@@ -43,7 +44,7 @@ async def letters(client: Any, topic: str, subscription: str = "dead") -> AsyncG
 
 async def settled(consumer: Any, **counts: int) -> None:
     """Waits until ``stats()`` has these counts."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while not counts.items() <= consumer.stats().items():
         assert time.monotonic() < deadline, consumer.stats()
         await asyncio.sleep(0.02)
@@ -61,7 +62,7 @@ async def test_a_message_that_is_refused_too_often_is_a_dead_letter(
         got = await refuse(consumer, 3)
         assert [message.redelivery_count for message in got] == [0, 1, 2]
         async with letters(client, topic) as dead:
-            letter = await dead.receive(timeout=20)
+            letter = await dead.receive(timeout=PATIENCE)
             assert (bytes(letter.data), letter.key, letter.ordering_key) == (b"poison", "k", b"o")
             assert letter.event_time == 123
             origin = f"{got[0].id.ledger}:{got[0].id.entry}:-1"
@@ -87,9 +88,9 @@ async def test_a_message_that_is_late_too_often_is_a_dead_letter(client: Any, to
         client.producer(topic, batching=False) as producer,
     ):
         await producer.send(b"poison")
-        assert payloads(await receive(consumer, 2, timeout=20)) == [b"poison", b"poison"]
+        assert payloads(await receive(consumer, 2)) == [b"poison", b"poison"]
         async with letters(client, topic) as dead:
-            assert bytes((await dead.receive(timeout=20)).data) == b"poison"
+            assert bytes((await dead.receive(timeout=PATIENCE)).data) == b"poison"
         await settled(consumer, dead_letters=1, ack_timeouts=2)
         await nothing(consumer, 1.5)
 
@@ -108,7 +109,7 @@ async def test_the_topic_and_its_first_subscription_can_be_named(
         await settled(consumer, dead_letters=1)
         # The subscription was there before the message, and a new one begins behind it.
         async with client.consumer(other, "first") as dead, client.consumer(other, "new") as later:
-            assert bytes((await dead.receive(timeout=20)).data) == b"poison"
+            assert bytes((await dead.receive(timeout=PATIENCE)).data) == b"poison"
             await nothing(later)
 
 
@@ -128,7 +129,7 @@ async def test_the_other_messages_are_delivered_as_ever(client: Any, topic: str)
                     await consumer.ack(message)
                     good.add(message.data)
         async with letters(client, topic) as dead:
-            got = payloads(await receive(dead, 10, timeout=20))
+            got = payloads(await receive(dead, 10))
         assert sorted(got) == [payload for payload in numbered(100) if payload.endswith(b"7")]
         assert sorted([*good, *got]) == numbered(100)
 
@@ -150,7 +151,7 @@ async def test_of_a_batch_what_is_not_acknowledged_dies(client: Any, topic: str)
         assert payloads(again) == payloads(poison)
         await consumer.nack_many(again)
         async with letters(client, topic) as dead:
-            got = await receive(dead, 2, timeout=20)
+            got = await receive(dead, 2)
         assert sorted(payloads(got)) == sorted(payloads(poison))
         origins = {f"{m.id.ledger}:{m.id.entry}:-1:{m.id.batch_index}" for m in poison}
         assert {letter.properties["ORIGIN_MESSAGE_ID"] for letter in got} == origins
@@ -181,7 +182,7 @@ async def test_a_chunked_message_can_die(client: Any, topic: str) -> None:
             await producer.send(body)
         got = await refuse(consumer, 2)
         async with letters(client, topic) as dead:
-            letter = await dead.receive(timeout=20)
+            letter = await dead.receive(timeout=PATIENCE)
             assert bytes(letter.data) == body
         first, last = letter.properties["ORIGIN_MESSAGE_ID"].split(";")
         assert last == f"{got[0].id.ledger}:{got[0].id.entry}:-1"
@@ -204,7 +205,7 @@ async def test_a_message_that_cannot_be_sent_is_not_delivered_and_tried_again(
     ):
         await producer.send(b"poison")
         await refuse(consumer, 2)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE
         while not consumer.stats()["dead_letters_failed"] >= 2:
             assert time.monotonic() < deadline, consumer.stats()
             await asyncio.sleep(0.05)
@@ -212,7 +213,7 @@ async def test_a_message_that_cannot_be_sent_is_not_delivered_and_tried_again(
         await nothing(consumer)
         async with client.consumer(other, "dead", position="earliest") as dead:
             await guard.close()
-            assert bytes((await dead.receive(timeout=20)).data) == b"poison"
+            assert bytes((await dead.receive(timeout=PATIENCE)).data) == b"poison"
             await settled(consumer, dead_letters=1)
         stats = consumer.stats()
         await consumer.close()
@@ -233,7 +234,7 @@ async def test_a_seek_gives_the_dead_another_life(client: Any, topic: str) -> No
         await refuse(consumer, 2)
         await settled(consumer, dead_letters=1)
         await consumer.seek("earliest")
-        again = await consumer.receive(timeout=20)
+        again = await consumer.receive(timeout=PATIENCE)
         assert bytes(again.data) == b"x"
         await consumer.ack(again)
 
@@ -246,10 +247,10 @@ async def test_a_message_can_be_consumed_later(client: Any, topic: str) -> None:
     ):
         assert consumer.topic.endswith(topic.rpartition("/")[2])
         await producer.send(b"x", key="k", ordering_key=b"o", properties={"a": "b"}, event_time=123)
-        first = await consumer.receive(timeout=10)
+        first = await consumer.receive(timeout=PATIENCE)
         started = time.monotonic()
         await consumer.reconsume_later(first, 0.5, {"why": "busy"})
-        second = await consumer.receive(timeout=20)
+        second = await consumer.receive(timeout=PATIENCE)
         assert time.monotonic() - started > 0.4
         origin = f"{first.id.ledger}:{first.id.entry}:-1"
         common = {
@@ -265,13 +266,13 @@ async def test_a_message_can_be_consumed_later(client: Any, topic: str) -> None:
         assert second.event_time == 123
         assert second.properties == {**common, "RECONSUMETIMES": "1", "DELAY_TIME": "500"}
         await consumer.reconsume_later(second, "10ms")
-        third = await consumer.receive(timeout=20)
+        third = await consumer.receive(timeout=PATIENCE)
         assert third.properties == {**common, "RECONSUMETIMES": "2", "DELAY_TIME": "10"}
         assert consumer.stats()["retried"] == 2
         # It has been there as often as the policy allows.
         await consumer.reconsume_later(third, 0)
         async with client.consumer(f"{topic}-s-DLQ", "dead") as dead:
-            letter = await dead.receive(timeout=20)
+            letter = await dead.receive(timeout=PATIENCE)
         assert letter.properties == {**common, "RECONSUMETIMES": "3", "DELAY_TIME": "0"}
         assert (letter.key, letter.ordering_key, letter.event_time) == ("k", b"o", 123)
         await settled(consumer, retried=2, dead_letters=1)
@@ -289,11 +290,11 @@ async def test_a_retried_message_that_is_refused_too_often_dies_too(client: Any,
         client.producer(topic, batching=False) as producer,
     ):
         await producer.send(b"x")
-        await consumer.reconsume_later(await consumer.receive(timeout=10), 0)
+        await consumer.reconsume_later(await consumer.receive(timeout=PATIENCE), 0)
         again = await refuse(consumer, 2)
         assert again[0].topic.endswith("-s-RETRY")
         async with letters(client, topic) as dead:
-            letter = await dead.receive(timeout=20)
+            letter = await dead.receive(timeout=PATIENCE)
         assert letter.properties["RECONSUMETIMES"] == "1"
         assert not letter.properties["REAL_TOPIC"].endswith("-RETRY")
 
@@ -304,8 +305,8 @@ async def test_later_is_at_once_where_one_consumer_gets_all(client: Any, topic: 
     options: dict[str, Any] = {"type": kind, "dead_letter": policy, "ack_receipt": True}
     async with client.consumer(topic, "s", **options) as consumer, client.producer(topic) as producer:
         await producer.send(b"x")
-        await consumer.reconsume_later(await consumer.receive(timeout=20), 0.1)
-        again = await consumer.receive(timeout=20)
+        await consumer.reconsume_later(await consumer.receive(timeout=PATIENCE), 0.1)
+        again = await consumer.receive(timeout=PATIENCE)
         assert again.properties["RECONSUMETIMES"] == "1"
         await consumer.ack(again)
 
@@ -321,22 +322,22 @@ async def test_several_topics_and_partitions_share_the_topics_of_the_first(
         client.producer(other, batching=False) as producer,
     ):
         await producer.send(b"x", key="k")
-        message = await consumer.receive(timeout=20)
+        message = await consumer.receive(timeout=PATIENCE)
         await consumer.reconsume_later(message, 0)
-        again = await consumer.receive(timeout=20)
+        again = await consumer.receive(timeout=PATIENCE)
         assert again.topic.endswith(f"{first.rpartition('/')[2]}-s-RETRY")
         # The topic, not the partition.
         assert again.properties["REAL_TOPIC"] == message.topic.rpartition("-partition-")[0]
         await consumer.reconsume_later(again, 0)
         async with letters(client, first) as dead:
-            assert bytes((await dead.receive(timeout=20)).data) == b"x"
+            assert bytes((await dead.receive(timeout=PATIENCE)).data) == b"x"
 
 
 async def test_retries_without_a_topic_for_them_are_refused(client: Any, topic: str) -> None:
     for options in ({}, {"dead_letter": DeadLetterPolicy(1), "type": "shared"}):
         async with client.consumer(topic, "s", **options) as consumer, client.producer(topic) as producer:
             await producer.send(b"x")
-            message = await consumer.receive(timeout=10)
+            message = await consumer.receive(timeout=PATIENCE)
             with pytest.raises(errors.NotAllowed, match="retry=True"):
                 await consumer.reconsume_later(message, 1)
             await consumer.ack(message)
@@ -345,8 +346,8 @@ async def test_retries_without_a_topic_for_them_are_refused(client: Any, topic: 
 async def test_a_topic_that_cannot_be_opened_does_not_hold_up_the_others(
     service: Any, client: Any, topic: str
 ) -> None:
-    # The namespace does not exist, which the broker takes its time to say.
-    policy = DeadLetterPolicy(1, topic="public/absent/dead", retry=True)
+    # The tenant does not exist, which a cluster takes its time to say.
+    policy = DeadLetterPolicy(1, topic="absent/absent/dead", retry=True)
     async with (
         client.consumer(topic, "s", dead_letter=policy, **QUICK) as consumer,
         client.producer(topic, batching=False) as producer,
@@ -354,13 +355,14 @@ async def test_a_topic_that_cannot_be_opened_does_not_hold_up_the_others(
         await producer.send(b"poison")
         await refuse(consumer, 2, b"poison")
         await producer.send(b"later")
-        message = await consumer.receive(timeout=20)
-        await asyncio.wait_for(consumer.reconsume_later(message, 0), 10)
-        again = await consumer.receive(timeout=20)
+        # Half of the time for which the client may try to open that topic.
+        message = await consumer.receive(timeout=PATIENCE / 2)
+        await asyncio.wait_for(consumer.reconsume_later(message, 0), PATIENCE / 2)
+        again = await consumer.receive(timeout=PATIENCE / 2)
         assert again.properties["RECONSUMETIMES"] == "1"
         await consumer.ack(again)
         started = time.monotonic()
-    assert time.monotonic() - started < 14
+    assert time.monotonic() - started < 40
 
 
 async def test_an_id_without_a_topic_is_of_the_topic_that_was_asked_for(client: Any, topic: str) -> None:
@@ -370,10 +372,10 @@ async def test_an_id_without_a_topic_is_of_the_topic_that_was_asked_for(client: 
         client.producer(topic, batching=False) as producer,
     ):
         sent = await producer.send(b"x")
-        await consumer.receive(timeout=10)
+        await consumer.receive(timeout=PATIENCE)
         await consumer.ack(sent)
         await consumer.seek(sent, inclusive=True)
-        assert (await consumer.receive(timeout=10)).id == sent
+        assert (await consumer.receive(timeout=PATIENCE)).id == sent
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from penstock.pulsar import ConsumerInterceptor
 
 from support.messages import gather, numbered, payloads, receive
 from support.pulsar.harness import PulsarService
-
-SECONDS = 20
+from support.waiting import PATIENCE
 
 
 async def collect(consumer: Any) -> list[bytes]:
@@ -32,13 +31,13 @@ async def test_an_iteration_ends_with_the_topic(
         await gather(*[producer.send(payload) for payload in numbered(5)])
         iteration = asyncio.create_task(collect(consumer))
         service.terminate_topic(topic)
-        assert await asyncio.wait_for(iteration, SECONDS) == numbered(5)
-        await asyncio.wait_for(consumer.wait_for_end(), SECONDS)
+        assert await asyncio.wait_for(iteration, PATIENCE) == numbered(5)
+        await asyncio.wait_for(consumer.wait_for_end(), PATIENCE)
         assert consumer.reached_end
         with pytest.raises(errors.EndOfTopic):
-            await consumer.receive(timeout=SECONDS)
+            await consumer.receive(timeout=PATIENCE)
         with pytest.raises(errors.EndOfTopic):
-            await consumer.receive_many(10, timeout=SECONDS)
+            await consumer.receive_many(10, timeout=PATIENCE)
 
 
 async def test_an_iteration_with_interceptors_ends_with_the_topic(
@@ -48,7 +47,7 @@ async def test_an_iteration_with_interceptors_ends_with_the_topic(
     async with client.consumer(topic, "s", **options) as consumer, client.producer(topic) as producer:
         await producer.send(b"x")
         service.terminate_topic(topic)
-        assert await asyncio.wait_for(collect(consumer), SECONDS) == [b"x"]
+        assert await asyncio.wait_for(collect(consumer), PATIENCE) == [b"x"]
 
 
 async def test_the_end_is_reached_when_everything_is_acknowledged(
@@ -63,16 +62,16 @@ async def test_the_end_is_reached_when_everything_is_acknowledged(
             await consumer.receive(timeout=0.3)
         assert not consumer.reached_end
         await consumer.ack(messages[2])
-        await asyncio.wait_for(consumer.wait_for_end(), SECONDS)
+        await asyncio.wait_for(consumer.wait_for_end(), PATIENCE)
 
 
 async def test_a_seek_back_begins_again(client: Any, service: PulsarService, topic: str) -> None:
     async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
         await gather(*[producer.send(payload) for payload in numbered(3)])
         service.terminate_topic(topic)
-        assert len(await asyncio.wait_for(collect(consumer), SECONDS)) == 3
+        assert len(await asyncio.wait_for(collect(consumer), PATIENCE)) == 3
         await consumer.seek("earliest")
-        assert await asyncio.wait_for(collect(consumer), SECONDS) == numbered(3)
+        assert await asyncio.wait_for(collect(consumer), PATIENCE) == numbered(3)
 
 
 async def test_producers_of_a_terminated_topic_are_refused(
@@ -96,7 +95,7 @@ async def test_a_subscription_that_is_made_at_the_end_has_nothing_to_wait_for(
         await producer.send(b"before")
     service.terminate_topic(topic)
     async with client.consumer(topic, "s", position="latest") as consumer:
-        await asyncio.wait_for(consumer.wait_for_end(), SECONDS)
+        await asyncio.wait_for(consumer.wait_for_end(), PATIENCE)
         assert not await consumer.has_message_available()
 
 
@@ -110,7 +109,7 @@ async def test_all_partitions_have_to_end(client: Any, service: PulsarService) -
             await consumer.receive(timeout=0.3)
         assert not consumer.reached_end
         service.terminate_topic(f"{topic}-partition-1")
-        assert await asyncio.wait_for(collect(consumer), SECONDS) == []
+        assert await asyncio.wait_for(collect(consumer), PATIENCE) == []
 
 
 async def test_closing_ends_the_wait_for_the_end(client: Any, topic: str) -> None:
@@ -119,4 +118,4 @@ async def test_closing_ends_the_wait_for_the_end(client: Any, topic: str) -> Non
     await asyncio.sleep(0.05)
     await consumer.close()
     with pytest.raises(errors.Closed):
-        await asyncio.wait_for(waiting, SECONDS)
+        await asyncio.wait_for(waiting, PATIENCE)

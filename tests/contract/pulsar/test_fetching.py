@@ -12,6 +12,7 @@ from penstock import errors
 
 from support.messages import nothing, payloads, receive
 from support.pulsar.harness import PulsarService
+from support.waiting import PATIENCE
 
 
 async def send(client: Any, topic: str, count: int, **options: Any) -> None:
@@ -54,7 +55,7 @@ async def test_others_get_what_a_paused_consumer_does_not_ask_for(client: Any, t
             # The first of them had asked for some before it was paused.
             got = await receive(other, 300)
             paused.resume()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 while len(got) < 400:
                     for consumer in (other, paused):
                         got += await consumer.receive_many(400, timeout=0.05)
@@ -66,7 +67,7 @@ async def test_partitions_that_come_later_are_paused_too(client: Any, service: P
     async with client.consumer(topic, "s", partitions_update_interval=0.1) as consumer:
         consumer.pause()
         service.grow_topic(topic, 2)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while len(await consumer.last_message_ids()) < 2:
                 await asyncio.sleep(0.05)
         await send(client, f"{topic}-partition-1", 10)
@@ -82,10 +83,10 @@ async def test_a_consumer_without_a_queue_leaves_messages_to_the_others(client: 
         client.consumer(topic, "s", **options) as busy,
     ):
         await send(client, topic, 20, batching=False)
-        got = [await busy.receive(timeout=10) for _ in range(19)]
+        got = [await busy.receive(timeout=PATIENCE) for _ in range(19)]
         assert payloads(got) == [b"%d" % i for i in range(19)]
         # A slow consumer delays no message that it has not asked for.
-        assert payloads([await idle.receive(timeout=10)]) == [b"19"]
+        assert payloads([await idle.receive(timeout=PATIENCE)]) == [b"19"]
         await nothing(busy)
 
 
@@ -102,7 +103,7 @@ async def test_a_wait_without_a_queue_is_served_by_the_next_message(client: Any,
 async def test_a_batch_is_handed_out_one_by_one_without_a_queue(client: Any, topic: str) -> None:
     async with client.consumer(topic, "s", receiver_queue=0) as consumer:
         await send(client, topic, 10)
-        assert payloads([await consumer.receive(timeout=10) for _ in range(10)]) == [
+        assert payloads([await consumer.receive(timeout=PATIENCE) for _ in range(10)]) == [
             b"%d" % i for i in range(10)
         ]
         await send(client, topic, 3)
@@ -133,15 +134,15 @@ async def test_a_batch_is_full_by_number_by_size_or_in_time(client: Any, topic: 
         await asyncio.sleep(0.1)
         assert not waiting.done()
         await producer.send_many([b"%d" % i for i in range(2, 10)])
-        assert payloads(await asyncio.wait_for(waiting, 10)) == [b"%d" % i for i in range(6)]
+        assert payloads(await asyncio.wait_for(waiting, PATIENCE)) == [b"%d" % i for i in range(6)]
         # The others are fewer than a batch.
-        assert payloads(await consumer.receive_batch(100, timeout=0.5)) == [b"%d" % i for i in range(6, 10)]
+        assert payloads(await consumer.receive_batch(100, timeout=3)) == [b"%d" % i for i in range(6, 10)]
         assert await consumer.receive_batch(timeout=0.1) == []
         sizes = [400, 400, 400, 2000, 100]
         await producer.send_many([bytes(size) for size in sizes])
-        batches = [await consumer.receive_batch(max_bytes=1000, timeout=10) for _ in range(3)]
+        batches = [await consumer.receive_batch(max_bytes=1000, timeout=PATIENCE) for _ in range(3)]
         assert [[len(message.data) for message in batch] for batch in batches] == [[400, 400], [400], [2000]]
-        assert [len(message.data) for message in await consumer.receive_many(timeout=10)] == [100]
+        assert [len(message.data) for message in await consumer.receive_many(timeout=PATIENCE)] == [100]
     for wrong in [{"max": 0}, {"max_bytes": 0}]:
         async with client.consumer(topic, "s") as consumer:
             with pytest.raises(ValueError, match="at least 1"):

@@ -13,6 +13,7 @@ from penstock import errors
 from penstock.pulsar import Schema
 
 from .test_frame_schemas import ORDERS, TABLE, Line, Order
+from support.waiting import PATIENCE
 
 LINES = pa.struct([("article", pa.string()), ("count", pa.int32())])
 ORDER = pa.struct(
@@ -36,7 +37,7 @@ ORDER = pa.struct(
 
 async def read(client: Any, topic: str, rows: int, schema: Any, **options: Any) -> pa.Table:
     async with client.reader(topic, schema=schema, position="earliest") as reader:
-        table = await reader.read_frame(rows, timeout=20, **options)
+        table = await reader.read_frame(rows, timeout=PATIENCE, **options)
         assert table.num_rows == rows
         return table
 
@@ -71,7 +72,7 @@ async def test_a_frame_that_was_read_can_be_sent(client: Any, topic: str) -> Non
         got = await read(client, topic, len(ORDERS), Schema.avro(Order))
         await producer.send_frame(got, value="value")
     async with client.reader(topic, schema=Schema.avro(Order), position="earliest") as reader:
-        assert [(await reader.receive(timeout=20)).value for _ in range(2 * len(ORDERS))] == ORDERS * 2
+        assert [(await reader.receive(timeout=PATIENCE)).value for _ in range(2 * len(ORDERS))] == ORDERS * 2
 
 
 @pytest.mark.parametrize("kind", ["json", "avro"])
@@ -152,8 +153,8 @@ async def test_payloads_that_cannot_be_decoded_are_named_and_nothing_is_lost(
     async with client.consumer(topic, "s", schema=schema, position="earliest") as consumer:
         for _ in range(2):
             with pytest.raises(errors.SchemaError, match=re.escape(f"message {bad} cannot be decoded")):
-                await consumer.read_frame(3, timeout=20)
-        got = await consumer.read_frame(3, timeout=20, on_error="null")
+                await consumer.read_frame(3, timeout=PATIENCE)
+        got = await consumer.read_frame(3, timeout=PATIENCE, on_error="null")
         assert got["value"].to_pylist() == [{"article": "a", "count": 1}, None, {"article": "b", "count": 2}]
         assert got["message_id"][1].as_py() == str(bad)
         with pytest.raises(errors.InvalidArgument, match="on_error"):
@@ -162,8 +163,8 @@ async def test_payloads_that_cannot_be_decoded_are_named_and_nothing_is_lost(
             await consumer.read_frame(1, timeout=0.05, decode="json")
     async with client.consumer(topic, "t", schema=schema, position="earliest") as consumer:
         with pytest.raises(errors.SchemaError):
-            await consumer.read_frame(3, timeout=20)
-        messages = [await consumer.receive(timeout=20) for _ in range(3)]
+            await consumer.read_frame(3, timeout=PATIENCE)
+        messages = [await consumer.receive(timeout=PATIENCE) for _ in range(3)]
         assert [message.data for message in messages][1] == b"\x7f"
         await consumer.ack_cumulative(messages[-1])
 

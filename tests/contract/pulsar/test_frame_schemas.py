@@ -18,6 +18,7 @@ from penstock.pulsar import Avro, Schema
 
 from support.messages import receive
 from support.pulsar.avro import container, records
+from support.waiting import PATIENCE
 
 
 class Colour(enum.Enum):
@@ -94,7 +95,7 @@ TABLE = pa.table(
 
 async def values(client: Any, topic: str, count: int, schema: Any) -> list[Any]:
     async with client.reader(topic, schema=schema, position="earliest") as reader:
-        return [(await reader.receive(timeout=20)).value for _ in range(count)]
+        return [(await reader.receive(timeout=PATIENCE)).value for _ in range(count)]
 
 
 @pytest.mark.parametrize("kind", ["json", "avro"])
@@ -104,7 +105,7 @@ async def test_rows_are_read_as_objects_of_the_schema(client: Any, topic: str, k
         ids = await producer.send_frame(TABLE, key="key")
     assert len(ids) == len(ORDERS)
     async with client.reader(topic, schema=schema, position="earliest") as reader:
-        messages = [await reader.receive(timeout=20) for _ in ORDERS]
+        messages = [await reader.receive(timeout=PATIENCE) for _ in ORDERS]
     assert [message.value for message in messages] == ORDERS
     assert [message.key for message in messages] == TABLE["key"].to_pylist()
     assert {message.schema_version for message in messages} == {bytes(8)}
@@ -130,7 +131,7 @@ async def test_rows_of_avro_are_those_that_another_library_writes_and_reads(clie
     async with client.producer(topic, schema=schema) as producer:
         await producer.send_frame(frame)
     async with client.reader(topic, position="earliest") as reader:
-        payloads = [(await reader.receive(timeout=20)).data for _ in range(3)]
+        payloads = [(await reader.receive(timeout=PATIENCE)).data for _ in range(3)]
     read = polars.read_avro(container(str(schema.definition), payloads))
     assert read.to_dicts() == frame.to_dicts()
     definition, theirs = records(frame)
@@ -172,7 +173,7 @@ async def test_a_column_of_single_values(client: Any, topic: str, name: Any, col
     async with client.producer(topic, schema=name) as producer:
         await producer.send_frame(pa.table({"v": column}), value="v")
     async with client.reader(topic, schema=name, position="earliest") as reader:
-        messages = [await reader.receive(timeout=20) for _ in range(3)]
+        messages = [await reader.receive(timeout=PATIENCE) for _ in range(3)]
     assert [message.value for message in messages] == column.to_pylist()
     assert messages[2].is_null
 
@@ -215,7 +216,7 @@ async def test_rows_do_not_get_to_a_topic_with_a_schema_without_one_by_accident(
         await producer.send_frame(table, value="payload", schema=None)
         await producer.send_frame(table.select(["article"]))
     async with client.reader(topic, schema=schema, position="earliest") as reader:
-        messages = [await reader.receive(timeout=20) for _ in range(4)]
+        messages = [await reader.receive(timeout=PATIENCE) for _ in range(4)]
     assert [bool(message.schema_version) for message in messages] == [False, False, False, True]
     assert [message.value for message in messages] == [Line("bolt", 2)] * 3 + [Line("nut")]
 
@@ -277,7 +278,7 @@ async def test_the_columns_define_the_schema_that_the_topic_gets(client: Any, to
     stored = await client.schema(topic)
     assert (stored.type.lower(), json.loads(stored.definition)["name"]) == (kind, "Row")
     async with client.reader(topic, schema="auto", position="earliest") as reader:
-        messages = [await reader.receive(timeout=20) for _ in range(2 * len(ORDERS))]
+        messages = [await reader.receive(timeout=PATIENCE) for _ in range(2 * len(ORDERS))]
     assert [message.value for message in messages] == TABLE.select(
         ["key", "price"]
     ).to_pylist() + more.to_pylist()

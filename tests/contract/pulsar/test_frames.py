@@ -12,6 +12,7 @@ import pytest
 from penstock import errors
 
 from support.messages import receive
+from support.waiting import PATIENCE
 
 TABLE = pa.table(
     {
@@ -26,7 +27,7 @@ TABLE = pa.table(
 async def rows(consumer: Any, count: int) -> pa.Table:
     parts: list[pa.Table] = []
     while sum(part.num_rows for part in parts) < count:
-        part = await consumer.read_frame(count, timeout=10)
+        part = await consumer.read_frame(count, timeout=PATIENCE)
         assert part.num_rows
         parts.append(part)
     return pa.concat_tables(parts)

@@ -27,8 +27,7 @@ from penstock.pulsar.blocking import PulsarConsumer
 from support.observing import behind
 from support.pulsar.chunks import Chunks
 from support.pulsar.harness import PulsarService
-
-pytestmark = pytest.mark.timeout(120)
+from support.waiting import PATIENCE, eventually
 
 MiB = 1 << 20
 
@@ -77,7 +76,8 @@ def test_a_topic_is_a_table(door: Any, service: PulsarService, topic: str) -> No
     more = frames.read(service.url, topic, columns=["ordering_key", "producer_name", "key_bytes"])
     assert more.column_names == ["ordering_key", "producer_name", "key_bytes"]
     assert more.to_pylist()[0] == {"ordering_key": b"\xff\x00", "producer_name": "p", "key_bytes": b"k"}
-    assert service.subscriptions(topic).keys() == {"keep"}, "no subscription is left behind"
+    # No subscription is left behind. Pulsar deletes it after it has confirmed the end of its consumer.
+    eventually(lambda: service.subscriptions(topic).keys() == {"keep"})
 
 
 @pytest.mark.parametrize("columns", [None, "kafka", "pulsar", ["index", "partition", "value"]])
@@ -150,7 +150,7 @@ def test_ids_of_partitions(door: Any, service: PulsarService) -> None:
     one = frames.read(service.url, topic, start=ids[1])
     assert numbers(one) == [int(row["value"]) for row in [*by_partition[0], *by_partition[1][5:]]]
     with door.reader(topic, position="earliest") as reader:
-        message = reader.receive(timeout=10)
+        message = reader.receive(timeout=PATIENCE)
     assert message.id.topic
     assert frames.read(service.url, topic, start=message.id).num_rows == 39
     assert frames.read(service.url, [topic, service.topic(1)], start=message.id).num_rows == 39
@@ -229,7 +229,7 @@ def test_a_part_of_a_message_is_no_message_at_a_time(
             chunks.send(*part)
         started = time.monotonic()
         assert frames.read(service.url, topic, start=before).num_rows == 0, send
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - started < 50
 
 
 def test_many_partitions_are_asked_for_a_time_at_once(
@@ -241,10 +241,12 @@ def test_many_partitions_are_asked_for_a_time_at_once(
 
     def late(consumer: Any, timeout: float) -> Any:
         # Each of them comes when all have been asked for.
-        asked.wait(20)
+        asked.wait(PATIENCE)
         return receive(consumer, timeout)
 
     asked = threading.Barrier(8)
+    # None asks a second time, without the others.
+    monkeypatch.setattr(ranges, "SHORT", PATIENCE)
     monkeypatch.setattr(PulsarConsumer, "receive", late)
     assert frames.read(service.url, topic, start="-1h")["value"].null_count == 0
     assert frames.read(service.url, topic, end="-1h").num_rows == 0
@@ -525,7 +527,7 @@ def test_closing_ends_an_iteration_in_another_thread(door: Any, service: PulsarS
     time.sleep(1.0)
     assert not ended
     scanned.close()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert len(ended) == 1 and isinstance(ended[0], errors.Closed)
 
 
@@ -548,9 +550,9 @@ def test_an_interrupt_ends_a_read(door: Any, service: PulsarService, topic: str)
         started = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             reading(service.url, topic)
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - started < 50
         timer.join()
-    assert service.subscriptions(topic).keys() == {"keep"}
+    eventually(lambda: service.subscriptions(topic).keys() == {"keep"})
 
 
 # ------------------------------------------------------------------------------------------- writing
@@ -604,7 +606,7 @@ def test_rows_with_a_schema(door: Any, service: PulsarService, topic: str) -> No
     sales = pa.table({"till": ["7", "8"] * 6_000, "amount": [42.0, 13.5] * 6_000})
     assert frames.write(sales, service.url, topic, schema="avro", key="till").rows == 12_000
     with door.reader(topic, schema="auto", position="earliest") as reader:
-        assert reader.receive(timeout=10).value == {"till": "7", "amount": 42.0}
+        assert reader.receive(timeout=PATIENCE).value == {"till": "7", "amount": 42.0}
     with pytest.raises(errors.SchemaError):
         frames.write(sales, service.url, topic)
     other = Schema.avro(pa.schema([("till", pa.string()), ("amount", pa.string())]), name="Other")

@@ -17,8 +17,7 @@ from penstock.pulsar import KeyValue, Schema
 from .test_frame_columns import ORDER
 from .test_frame_schemas import ORDERS, Order
 from support.pulsar.harness import PulsarService
-
-pytestmark = pytest.mark.timeout(120)
+from support.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -153,7 +152,7 @@ def test_pairs_are_structs_of_a_key_and_a_value(
     # As frames of consumers have them, whether these know the schema or not.
     for known in (schema, "auto"):
         with door.reader(topic, schema=known, position="earliest") as reader:
-            assert reader.read_frame(4, timeout=20)["value"].to_pylist() == expected
+            assert reader.read_frame(4, timeout=PATIENCE)["value"].to_pylist() == expected
 
 
 def test_pairs_of_single_values(door: Any, service: PulsarService, topic: str) -> None:

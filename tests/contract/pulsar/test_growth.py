@@ -10,6 +10,7 @@ import pytest
 
 from support.messages import payloads, receive
 from support.pulsar.harness import PulsarService
+from support.waiting import PATIENCE
 
 OFTEN = {"partitions_update_interval": 0.1}
 
@@ -18,7 +19,7 @@ async def send_until_spread(producer: Any, partitions: int, sent: list[bytes]) -
     """Sends messages with keys until each of the partitions has got some."""
     places: set[int] = set()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while len(places) < partitions:
                 batch = [b"%d" % (len(sent) + i) for i in range(100)]
                 ids = await producer.send_many(batch, [f"k{i % 50}" for i in range(100)])
@@ -43,7 +44,7 @@ async def test_growth_under_load_loses_nothing_and_keeps_the_order(
         await send_until_spread(producer, 2, sent)
         service.grow_topic(topic, 5)
         await send_until_spread(producer, 5, sent)
-        messages = await receive(consumer, len(sent), timeout=30)
+        messages = await receive(consumer, len(sent))
         assert sorted(payloads(messages)) == sorted(sent)
         order = defaultdict(list)
         for message in messages:
@@ -99,6 +100,6 @@ async def test_a_deleted_topic_that_is_made_again_is_consumed_again(
         sent: list[bytes] = []
         async with client.producer(deleted) as other:
             await send_until_spread(other, 3, sent)
-        assert sorted(payloads(await receive(consumer, len(sent), timeout=30))) == sorted(sent)
+        assert sorted(payloads(await receive(consumer, len(sent)))) == sorted(sent)
         await producer.send(b"after")
         assert payloads(await receive(consumer, 1)) == [b"after"]

@@ -15,6 +15,7 @@ from penstock.pulsar import Schema
 
 from support.messages import numbered, receive
 from support.pulsar.harness import PulsarService
+from support.waiting import PATIENCE
 
 
 @dataclass
@@ -39,7 +40,7 @@ async def test_a_name_with_characters_that_urls_encode(service: PulsarService) -
     async with penstock.connect(service.admin) as http, penstock.connect(service.url) as binary:
         async with binary.consumer(topic, "s") as consumer, http.producer(topic) as producer:
             await producer.send(b"x")
-            assert (await consumer.receive(timeout=10)).data == b"x"
+            assert (await consumer.receive(timeout=PATIENCE)).data == b"x"
 
 
 async def test_a_topic_that_does_not_exist(service: PulsarService) -> None:
@@ -60,10 +61,10 @@ async def test_schemas_and_patterns(service: PulsarService) -> None:
         assert dict(one.properties) == dict(other.properties)
         options: dict[str, Any] = {"position": "earliest", "pattern_update_interval": "200ms"}
         async with http.consumer(re.compile(f"{topic}.*"), "s", schema="auto", **options) as consumer:
-            assert (await consumer.receive(timeout=10)).value == {"number": 7}
+            assert (await consumer.receive(timeout=PATIENCE)).value == {"number": 7}
             async with http.producer(f"{topic}-2", schema=Schema.avro(Order)) as producer:
                 await producer.send(Order(8))
-            assert (await consumer.receive(timeout=20)).value == {"number": 8}
+            assert (await consumer.receive(timeout=PATIENCE)).value == {"number": 8}
         assert f"{topic}-2" in await http.topics("public/default")
 
 
@@ -77,12 +78,12 @@ def test_the_official_client(service: PulsarService, partitions: int) -> None:
         producer = client.create_producer(topic)
         for number in range(20):
             producer.send(b"%d" % number)
-        received = [consumer.receive(10_000) for _ in range(20)]
+        received = [consumer.receive(60_000) for _ in range(20)]
         assert sorted(int(message.data()) for message in received) == list(range(20))
         for message in received:
             consumer.acknowledge(message)
         pattern = re.compile(f"{topic}.*")
         found = client.subscribe(pattern, "p", initial_position=pulsar.InitialPosition.Earliest)
-        assert found.receive(10_000).data()
+        assert found.receive(60_000).data()
     finally:
         client.close()

@@ -13,7 +13,7 @@ from penstock.pulsar import ConsumerInterceptor, OutgoingMessage, ProducerInterc
 
 from support.messages import nothing, numbered, payloads, receive
 from support.pulsar.harness import PulsarService
-from support.waiting import eventually, until
+from support.waiting import PATIENCE, eventually, until
 
 
 class Marks(ProducerInterceptor):
@@ -104,7 +104,7 @@ async def test_another_message_may_be_sent_instead(client: Any, topic: str) -> N
     async with client.consumer(topic, "s") as consumer:
         async with client.producer(topic, interceptors=Replaces()) as producer:
             await producer.send(b"x", "k")
-        message = await consumer.receive(timeout=10)
+        message = await consumer.receive(timeout=PATIENCE)
         assert (bytes(message.data), message.key) == (b"<x>", topic)
 
 
@@ -123,7 +123,7 @@ async def test_a_consumer_tells_what_becomes_of_messages(client: Any, topic: str
     async with client.producer(topic, batching=False) as producer:
         async with client.consumer(topic, "s", **options) as consumer:
             await producer.send_many(numbered(4))
-            first = await consumer.receive(timeout=10)
+            first = await consumer.receive(timeout=PATIENCE)
             second = await anext(aiter(consumer))
             third, fourth = await receive(consumer, 2)
             seen = [("consume", payload) for payload in numbered(4)]
@@ -133,7 +133,7 @@ async def test_a_consumer_tells_what_becomes_of_messages(client: Any, topic: str
             await consumer.ack_many([second])
             await consumer.ack_cumulative(third)
             await consumer.nack(fourth)
-            again = await consumer.receive(timeout=10)
+            again = await consumer.receive(timeout=PATIENCE)
             assert again.id == fourth.id
             m = numbered(4)
             assert watches.told == [
@@ -172,7 +172,7 @@ async def test_an_interceptor_that_raises_loses_no_message(
             async with client.producer(topic, interceptors=[Raises(), marks]) as producer:
                 await producer.send(b"x", properties={"given": "yes"})
                 assert producer.interceptor_errors == 2
-            message = await consumer.receive(timeout=10)
+            message = await consumer.receive(timeout=PATIENCE)
             await consumer.ack(message)
             assert (bytes(message.data), message.properties) == (b"x", {"given": "yes", "by": "a"})
             assert consumer.interceptor_errors == 2
@@ -215,9 +215,9 @@ def test_without_an_event_loop(service: PulsarService, topic: str) -> None:
             assert marks.told == [
                 (payload, "a", id, None) for payload, id in zip(numbered(3), ids, strict=True)
             ]
-            first = consumer.receive(timeout=10)
+            first = consumer.receive(timeout=PATIENCE)
             second = next(iter(consumer))
-            third = consumer.receive_batch(1, timeout=10)
+            third = consumer.receive_batch(1, timeout=PATIENCE)
             assert payloads([first, second, *third]) == numbered(3)
             consumer.ack(first)
             consumer.ack_many([second])

@@ -12,6 +12,7 @@ from penstock import errors
 from penstock.pulsar import KeySharedPolicy
 
 from support.messages import gather, nothing, payloads, receive
+from support.waiting import PATIENCE
 
 KEYS = [f"key-{number}" for number in range(40)]
 HALF = 32_768
@@ -29,7 +30,7 @@ def sticky(*ranges: tuple[int, int]) -> dict[str, Any]:
 async def collect(consumers: list[Any], count: int) -> list[set[bytes]]:
     """The payloads that each of the consumers gets, until they have so many."""
     got: list[set[bytes]] = [set() for _ in consumers]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while sum(map(len, got)) < count:
             for found, consumer in zip(got, consumers, strict=True):
                 messages = await consumer.receive_many(100, timeout=0.05)
@@ -58,8 +59,8 @@ async def test_consumers_get_the_ranges_that_they_choose(client: Any, topic: str
 async def test_what_is_in_no_range_waits(client: Any, topic: str) -> None:
     async with client.consumer(topic, "s", **sticky((0, HALF - 1))) as low:
         await send(client, topic)
-        mine = set(payloads(await low.receive_many(100, timeout=10)))
-        while more := await low.receive_many(100, timeout=0.5):
+        mine = set(payloads(await low.receive_many(100, timeout=PATIENCE)))
+        while more := await low.receive_many(100, timeout=3):
             mine |= set(payloads(more))
         assert 0 < len(mine) < len(KEYS)
         async with client.consumer(topic, "s", **sticky((HALF, 65_535))) as high:
@@ -109,7 +110,7 @@ async def test_out_of_order_a_new_consumer_need_not_wait(client: Any, topic: str
         async with client.consumer(topic, "s", **policy) as two:
             await send(client, topic)
             by_consumer: dict[Any, set[bytes]] = defaultdict(set)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 while sum(map(len, by_consumer.values())) < len(KEYS):
                     for consumer in (one, two):
                         by_consumer[consumer].update(payloads(await consumer.receive_many(100, timeout=0.05)))

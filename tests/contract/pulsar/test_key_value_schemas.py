@@ -15,6 +15,7 @@ from penstock import errors
 from penstock.pulsar import KeyValue, Schema
 
 from support.pulsar.harness import PulsarService
+from support.waiting import PATIENCE
 
 
 @dataclass
@@ -38,7 +39,7 @@ ENCODINGS: Any = pytest.mark.parametrize("encoding", ["inline", "separated"])
 
 async def received(client: Any, topic: str, count: int, schema: Any = "auto") -> list[Any]:
     async with client.reader(topic, schema=schema, position="earliest") as reader:
-        return [await reader.receive(timeout=20) for _ in range(count)]
+        return [await reader.receive(timeout=PATIENCE) for _ in range(count)]
 
 
 @ENCODINGS
@@ -144,8 +145,8 @@ async def test_pairs_that_do_not_fit_are_not_sent(client: Any, topic: str) -> No
     async with client.producer(topic) as producer:
         await producer.send(b"\0\0\0")
     async with client.reader(topic, schema=schema, position="earliest") as reader:
-        assert (await reader.receive(timeout=20)).value == ("a", Counted("b"))
-        message = await reader.receive(timeout=20)
+        assert (await reader.receive(timeout=PATIENCE)).value == ("a", Counted("b"))
+        message = await reader.receive(timeout=PATIENCE)
         with pytest.raises(errors.SchemaError, match="cut off"):
             _ = message.value
     for part in (Schema.key_value("string", "string"), "auto"):
@@ -191,9 +192,9 @@ async def test_a_table_view_and_dead_letters_hold_pairs(client: Any, topic: str,
         async with client.producer(topic, schema=schema) as producer:
             await producer.send(("a", 1))
         for _ in range(2):
-            await consumer.nack(await consumer.receive(timeout=20))
+            await consumer.nack(await consumer.receive(timeout=PATIENCE))
         async with client.consumer(f"{topic}-s-DLQ", "dead", schema="auto", position="earliest") as letters:
-            assert (await letters.receive(timeout=20)).value == ("a", 1)
+            assert (await letters.receive(timeout=PATIENCE)).value == ("a", 1)
     if encoding == "separated":
         async with client.table_view(topic, schema=schema) as view:
             assert [view[key] for key in view] == [("a", 1)]
@@ -205,7 +206,7 @@ def test_the_blocking_face_has_pairs(service: PulsarService, topic: str) -> None
         with client.producer(topic, schema=schema) as producer:
             producer.send(KeyValue("a", Line("nut")))
         with client.reader(topic, schema=schema, position="earliest") as reader:
-            assert reader.receive(timeout=20).value == ("a", Line("nut"))
+            assert reader.receive(timeout=PATIENCE).value == ("a", Line("nut"))
 
 
 @pytest.mark.parametrize("of", ["json", "avro", "int32", "pair"])

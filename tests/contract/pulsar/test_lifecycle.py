@@ -16,6 +16,7 @@ from penstock import errors
 from support.messages import gather, numbered, payloads, receive
 from support.pulsar.harness import PulsarService
 from support.scripts import free_port
+from support.waiting import PATIENCE
 
 
 async def test_awaited_and_entered_are_the_same(service: PulsarService) -> None:
@@ -73,7 +74,7 @@ async def test_closing_a_consumer_ends_who_waits_for_it(client: Any, topic: str)
     many = asyncio.ensure_future(consumer.receive_many(10))
     await asyncio.sleep(0.05)
     await consumer.close()
-    results = await asyncio.wait_for(asyncio.gather(*waiting, many, return_exceptions=True), 5)
+    results = await asyncio.wait_for(asyncio.gather(*waiting, many, return_exceptions=True), PATIENCE)
     assert all(isinstance(result, errors.Closed) for result in results[:3]), results
     assert isinstance(results[3], errors.Closed) or results[3] == []
 
@@ -88,7 +89,7 @@ async def test_async_for_ends_when_the_consumer_closes(client: Any, topic: str) 
     walking = asyncio.ensure_future(walk())
     await asyncio.sleep(0.05)
     await consumer.close()
-    result = (await asyncio.wait_for(asyncio.gather(walking, return_exceptions=True), 5))[0]
+    result = (await asyncio.wait_for(asyncio.gather(walking, return_exceptions=True), PATIENCE))[0]
     assert result is None or isinstance(result, errors.Closed)
 
 
@@ -107,7 +108,7 @@ async def test_many_handles_on_one_client(client: Any, service: PulsarService) -
     producers = await gather(*[asyncio.ensure_future(open_producer(client, topic)) for topic in topics])
     await gather(*[producer.send(topic.encode()) for producer, topic in zip(producers, topics, strict=True)])
     for consumer, topic in zip(consumers, topics, strict=True):
-        assert bytes((await consumer.receive(timeout=10)).data) == topic.encode()
+        assert bytes((await consumer.receive(timeout=PATIENCE)).data) == topic.encode()
     for handle in (*consumers, *producers):
         await handle.close()
 
@@ -124,7 +125,7 @@ async def test_nobody_there_is_a_quick_error() -> None:
     started = time.monotonic()
     with pytest.raises(errors.ConnectFailed):
         await penstock.connect(f"pulsar://127.0.0.1:{free_port()}", connect_timeout=2)
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 30
 
 
 async def test_one_of_several_hosts_is_enough(service: PulsarService) -> None:
@@ -162,7 +163,7 @@ async def test_a_namespace_must_exist_on_a_cluster_and_is_there_on_the_embedded_
     started = time.monotonic()
     with pytest.raises(penstock.Error):
         await client.producer(topic)
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 50
 
 
 async def test_a_message_over_the_limit_is_refused_and_the_producer_lives(client: Any, topic: str) -> None:
@@ -177,7 +178,7 @@ async def test_a_large_message_within_the_limit_passes(client: Any, topic: str) 
     payload = bytes(range(256)) * (5000 * 4)
     async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
         await producer.send(payload)
-        assert bytes((await consumer.receive(timeout=20)).data) == payload
+        assert bytes((await consumer.receive(timeout=PATIENCE)).data) == payload
 
 
 async def test_send_nowait_says_when_the_window_is_full(client: Any, topic: str) -> None:
@@ -242,7 +243,7 @@ async def test_waiting_for_exclusive_access(client: Any, topic: str) -> None:
     await asyncio.sleep(0.3)
     assert not waiting.done()
     await first.close()
-    second = await asyncio.wait_for(waiting, 10)
+    second = await asyncio.wait_for(waiting, PATIENCE)
     await second.send(b"x")
     await second.close()
 
@@ -258,7 +259,7 @@ async def test_fencing_takes_exclusive_access_away(client: Any, topic: str) -> N
         await second.send(b"y")
         with pytest.raises((errors.ProducerFenced, errors.Closed)):
             for _ in range(100):
-                await asyncio.wait_for(first.send(b"z"), 10)
+                await asyncio.wait_for(first.send(b"z"), PATIENCE)
                 await asyncio.sleep(0.05)
     with contextlib.suppress(penstock.Error):
         await first.close()
@@ -343,7 +344,7 @@ async def test_an_unsubscribe_that_is_refused_loses_nothing(
         with pytest.raises(penstock.Error):
             await consumer.unsubscribe()
         while len(got) < 10:
-            message = await consumer.receive(timeout=20)
+            message = await consumer.receive(timeout=PATIENCE)
             got.append(bytes(message.data))
             await consumer.ack(message)
     assert sorted(got) == [b"%d" % number for number in range(10)]

@@ -15,7 +15,7 @@ from penstock import errors
 
 from support.messages import gather, nothing, numbered, payloads, receive
 from support.pulsar.harness import PulsarService
-from support.waiting import eventually, until
+from support.waiting import PATIENCE, eventually, until
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ async def test_what_is_handed_back_comes_before_what_was_fetched_behind_it(clien
             await until(lambda: listener.stats()["running"] == 1)
         order = dict.fromkeys(payloads(await receive(consumer, 30)))
         while len(order) < 30:
-            order[bytes((await consumer.receive(timeout=10)).data)] = None
+            order[bytes((await consumer.receive(timeout=PATIENCE)).data)] = None
         assert list(order) == numbered(30)
 
 
@@ -210,7 +210,7 @@ async def test_stopping_waits_for_callbacks_and_hands_the_rest_back(
         assert len(got) == concurrency
         rest: list[bytes] = []
         while set(got + rest) != set(sent):
-            rest.append(bytes((await consumer.receive(timeout=10)).data))
+            rest.append(bytes((await consumer.receive(timeout=PATIENCE)).data))
         # Exclusive consumers have everything delivered again, also what is on its way.
         if kind == "shared":
             assert sorted(got + rest) == sent
@@ -266,7 +266,7 @@ async def test_a_callback_may_stop_its_listener(client: Any, topic: str, concurr
 
         listener = consumer.listen(callback, concurrency=concurrency)
         await producer.send_many(numbered(3))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await listener.wait()
         await until(lambda: listener.stats()["handled"] == 1)
         assert len(await receive(consumer, 2)) == 2
@@ -282,7 +282,7 @@ async def test_a_callback_may_close_its_consumer(client: Any, topic: str) -> Non
 
         listener = consumer.listen(callback)
         await producer.send(b"x")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             await listener.wait()
         await until(lambda: consumer.closed)
 
@@ -297,7 +297,7 @@ async def test_a_callback_may_close_its_client(service: PulsarService, topic: st
         await client.close()
 
     listener = consumer.listen(callback)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         await listener.wait()
     await until(lambda: client.closed)
 
@@ -396,7 +396,7 @@ def test_threads_that_are_stopped_hand_the_rest_back(blocking: Any, topic: str, 
     got: list[bytes] = []
 
     def callback(message: Any) -> None:
-        goes_on.wait(20)
+        goes_on.wait(PATIENCE)
         got.append(bytes(message.data))
 
     with blocking.producer(topic, batching=False) as producer:
@@ -407,11 +407,11 @@ def test_threads_that_are_stopped_hand_the_rest_back(blocking: Any, topic: str, 
             stopping = threading.Thread(target=listener.stop)
             stopping.start()
             goes_on.set()
-            stopping.join(20)
-            assert listener.wait(timeout=20)
+            stopping.join(PATIENCE)
+            assert listener.wait(timeout=PATIENCE)
             rest = []
             while len(got) + len(rest) < 12:
-                rest += payloads(consumer.receive_many(12, timeout=10))
+                rest += payloads(consumer.receive_many(12, timeout=PATIENCE))
             assert sorted(got + rest) == numbered(12)
             assert consumer.receive_many(10, timeout=0.3) == []
 

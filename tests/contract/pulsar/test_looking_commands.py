@@ -16,6 +16,7 @@ from penstock.commands.pulsar.end import End
 
 from support.commands import Commands, send
 from support.pulsar.harness import PulsarService
+from support.waiting import PATIENCE, eventually
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def read(service: PulsarService, topic: str, **options: Any) -> list[Any]:
         client.reader(topic, position="earliest", **options) as reader,
     ):
         while reader.has_message_available():
-            found.append(reader.receive(timeout=10))
+            found.append(reader.receive(timeout=PATIENCE))
     return found
 
 
@@ -92,8 +93,9 @@ def test_messages_are_looked_at_and_stay(command: Commands, service: PulsarServi
         assert len(command.lines("peek", topic, "-o", "1h")) == 5
         assert command.lines("peek", topic, "-o", "2099-01-01T00:00:00Z") == []
         assert command.lines("peek", topic, "-o", "latest") == []
-        assert subscriptions_of(service, topic) == ["s"]
-        assert consumer.receive(timeout=10).data == b"0"
+        # Pulsar deletes those of readers after it has confirmed their end.
+        eventually(lambda: subscriptions_of(service, topic) == ["s"])
+        assert consumer.receive(timeout=PATIENCE).data == b"0"
     # Received, but not acknowledged.
     shown = Commands(service.admin).lines("peek", topic, "-s", "s", "-n", "3")
     assert [line["payload"] for line in shown] == ["0", "1", "2"]
@@ -160,7 +162,7 @@ def test_all_of_a_message_is_replayed(command: Commands, service: PulsarService)
     assert [fields(message) for message in after] == [fields(message) for message in before]
     assert fields(after[0])[0] == b"one"
     assert after[4].key_bytes == b"\xff\0"
-    assert subscriptions_of(service, source) == []
+    eventually(lambda: subscriptions_of(service, source) == [])
 
 
 def test_schemas_are_replayed_version_by_version(command: Commands, service: PulsarService) -> None:
@@ -370,8 +372,9 @@ def test_a_replay_to_another_broker(embedded: Any, tmp_path: Any) -> None:
 def test_doctor_deletes_its_topic(service: PulsarService, monkeypatch: pytest.MonkeyPatch) -> None:
     topics = Commands(service.admin, "admin", "topic", "ls")
     monkeypatch.setenv("PENSTOCK_ADMIN_URL", service.admin)
+    patient = ("-X", "connect_timeout=60", "-X", "operation_timeout=60")
     for url in (service.admin, service.url):
-        found = Commands(url).json("doctor", url)["findings"][-1]
+        found = Commands(url).json("doctor", url, *patient)["findings"][-1]
         assert (found["step"], found["ok"]) == ("clean up", True)
         assert found["detail"].endswith("has been deleted")
     assert "penstock-doctor-" not in topics()

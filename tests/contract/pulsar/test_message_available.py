@@ -9,6 +9,7 @@ import pytest
 
 from support.messages import gather, numbered, payloads, receive
 from support.pulsar.harness import PulsarService
+from support.waiting import PATIENCE
 
 BATCHES = pytest.mark.parametrize("batching", [True, False], ids=["batches", "single"])
 
@@ -25,7 +26,7 @@ async def test_a_reader_reads_until_there_is_nothing(client: Any, topic: str, ba
         await filled(client, topic, batching)
         got: list[bytes] = []
         while await reader.has_message_available():
-            got += payloads([await reader.receive(timeout=10)])
+            got += payloads([await reader.receive(timeout=PATIENCE)])
         assert got == numbered(10)
 
 

@@ -14,6 +14,7 @@ from penstock.blocking import connect as connect_blocking
 from penstock.pulsar import ProducerInterceptor, Schema
 
 from support.pulsar.harness import PulsarService
+from support.waiting import PATIENCE
 
 
 @dataclass
@@ -32,7 +33,7 @@ ONE, TWO = bytes(8), (1).to_bytes(8, "big")
 
 async def received(client: Any, topic: str, count: int, schema: Any = "auto") -> list[Any]:
     async with client.reader(topic, schema=schema, position="earliest") as reader:
-        return [await reader.receive(timeout=20) for _ in range(count)]
+        return [await reader.receive(timeout=PATIENCE) for _ in range(count)]
 
 
 async def test_messages_have_schemas_of_their_own(client: Any, topic: str) -> None:
@@ -100,7 +101,7 @@ def test_many_values_of_the_blocking_face(service: PulsarService, topic: str) ->
     with connect_blocking(service.url) as client, client.producer(topic) as producer:
         assert len(producer.send_many(["a", "b"], schema="string")) == 2
         with client.reader(topic, schema="string", position="earliest") as reader:
-            assert [reader.receive(timeout=20).value for _ in range(2)] == ["a", "b"]
+            assert [reader.receive(timeout=PATIENCE).value for _ in range(2)] == ["a", "b"]
 
 
 async def test_a_producer_without_a_schema_sends_messages_that_have_one(client: Any, topic: str) -> None:
@@ -228,6 +229,6 @@ def test_the_blocking_face_has_schemas_of_messages(service: PulsarService, topic
             producer.send_nowait(Line("c"))
             producer.flush()
         with client.reader(topic, schema=Counted, position="earliest") as reader:
-            got = [reader.receive(timeout=20) for _ in range(3)]
+            got = [reader.receive(timeout=PATIENCE) for _ in range(3)]
     assert [message.value for message in got] == [Counted("a"), Counted("b"), Counted("c")]
     assert [message.schema_version for message in got] == [ONE, TWO, ONE]

@@ -9,6 +9,7 @@ import pytest
 
 from support.messages import gather, numbered, payloads, receive
 from support.pulsar.harness import PulsarService
+from support.waiting import PATIENCE
 
 
 async def test_a_plain_topic_has_no_partitions(client: Any, topic: str) -> None:
@@ -93,7 +94,7 @@ async def test_a_partition_is_a_topic_of_its_own(client: Any, service: PulsarSer
     ):
         await other.send(b"not for us")
         await one.send(b"for us")
-        message = await consumer.receive(timeout=10)
+        message = await consumer.receive(timeout=PATIENCE)
         assert bytes(message.data) == b"for us"
         assert message.topic == f"{topic}-partition-1"
 
@@ -127,7 +128,7 @@ async def test_what_is_acknowledged_in_all_partitions_does_not_come_again(
             await consumer.ack_many(await receive(consumer, 30))
         async with client.consumer(topic, "s") as consumer:
             await producer.send(b"new")
-            assert bytes((await consumer.receive(timeout=10)).data) == b"new"
+            assert bytes((await consumer.receive(timeout=PATIENCE)).data) == b"new"
 
 
 async def test_cumulative_acknowledgement_is_per_partition(client: Any, service: PulsarService) -> None:

@@ -13,6 +13,8 @@ import pytest
 from penstock import errors
 from penstock.pulsar import KeyValue, Schema
 
+from support.waiting import PATIENCE
+
 KINDS: Any = pytest.mark.parametrize("kind", ["protobuf", "protobuf_native"])
 
 
@@ -62,7 +64,7 @@ def classes(package: str = "shop", more: bool = False) -> dict[str, Any]:
 
 async def received(client: Any, topic: str, count: int, schema: Any) -> list[Any]:
     async with client.reader(topic, schema=schema, position="earliest") as reader:
-        return [await reader.receive(timeout=20) for _ in range(count)]
+        return [await reader.receive(timeout=PATIENCE) for _ in range(count)]
 
 
 @KINDS

@@ -13,7 +13,8 @@ import pytest
 from support.pulsar.harness import EmbeddedPulsar, PulsarService, RealPulsar
 from support.scripts import BROKERS, run_script
 
-pytestmark = [pytest.mark.real_pulsar, pytest.mark.slow]
+# The shell runs twice, for up to 300 s each time.
+pytestmark = [pytest.mark.real_pulsar, pytest.mark.slow, pytest.mark.timeout(700)]
 
 SAME = """
 admin clusters list

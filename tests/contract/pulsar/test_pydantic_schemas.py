@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from penstock import errors
 from penstock.pulsar import Avro, Schema
 
+from support.waiting import PATIENCE
+
 KINDS: Any = pytest.mark.parametrize("kind", ["json", "avro"])
 T = TypeVar("T")
 
@@ -74,7 +76,7 @@ EMPTY = Order(number=0, placed=datetime(2024, 1, 1, tzinfo=UTC), id=UUID(int=8))
 
 async def values(client: Any, topic: str, count: int, schema: Any) -> list[Any]:
     async with client.reader(topic, schema=schema, position="earliest") as reader:
-        return [(await reader.receive(timeout=20)).value for _ in range(count)]
+        return [(await reader.receive(timeout=PATIENCE)).value for _ in range(count)]
 
 
 @KINDS
@@ -133,7 +135,7 @@ async def test_what_a_model_does_not_take_can_be_received_and_has_its_bytes(
     async with client.producer(topic, schema=schema) as producer:
         await producer.send_many([ORDER, many, EMPTY])
     async with client.consumer(topic, "s", schema=schema, position="earliest") as consumer:
-        got = [await consumer.receive(timeout=20) for _ in range(3)]
+        got = [await consumer.receive(timeout=PATIENCE) for _ in range(3)]
         with pytest.raises(errors.SchemaError, match="too many lines") as raised:
             _ = got[1].value
         assert isinstance(raised.value.__cause__, ValidationError)

@@ -15,7 +15,7 @@ from penstock.pulsar import MessageId
 from support.messages import gather, nothing, numbered, payloads, receive
 from support.observing import behind
 from support.pulsar.harness import PulsarService
-from support.waiting import until
+from support.waiting import PATIENCE, until
 
 
 async def two_partitions(client: Any, service: PulsarService) -> tuple[str, list[str], list[bytes]]:
@@ -67,7 +67,7 @@ async def test_a_duration_back_is_measured_when_the_reader_is_opened(client: Any
         moment()
         async with opening as reader:
             await producer.send(b"after")
-            assert bytes((await reader.receive(timeout=10)).data) == b"after"
+            assert bytes((await reader.receive(timeout=PATIENCE)).data) == b"after"
             await nothing(reader)
 
 
@@ -99,7 +99,7 @@ async def test_a_reader_goes_on_where_another_ended(client: Any, service: Pulsar
     got: list[bytes] = []
     while len(got) < 10:
         async with client.reader(topic, position=last or "earliest", receiver_queue=2) as reader:
-            for message in await reader.receive_many(3, timeout=10):
+            for message in await reader.receive_many(3, timeout=PATIENCE):
                 last[message.topic] = message.id
                 got.append(bytes(message.data))
     assert sorted(got) == sent
@@ -144,7 +144,7 @@ async def test_what_is_no_position_is_refused_at_once(client: Any, topic: str, p
 async def test_an_id_of_another_topic_is_refused(client: Any, topic: str) -> None:
     async with client.producer(topic) as producer, client.reader(topic) as reader:
         await producer.send(b"x")
-        id = (await reader.receive(timeout=10)).id
+        id = (await reader.receive(timeout=PATIENCE)).id
         with pytest.raises(errors.InvalidArgument, match="not of"):
             client.reader(topic, position={"other": id})
         with pytest.raises(errors.InvalidArgument, match="not a topic of this consumer"):
@@ -161,9 +161,9 @@ def test_without_an_event_loop(service: PulsarService, topic: str) -> None:
     with penstock.blocking.connect(service.url) as client, client.producer(topic) as producer:
         producer.send_many(numbered(3))
         with client.reader(topic, position="-1h", subscription="mine") as reader:
-            messages = [reader.receive(timeout=10) for _ in range(3)]
+            messages = [reader.receive(timeout=PATIENCE) for _ in range(3)]
         with client.reader(topic, position=[messages[1].id]) as reader:
-            assert bytes(reader.receive(timeout=10).data) == numbered(3)[2]
+            assert bytes(reader.receive(timeout=PATIENCE).data) == numbered(3)[2]
 
 
 async def test_several_topics_are_read(client: Any, service: PulsarService) -> None:

@@ -15,6 +15,7 @@ from penstock.pulsar import OutgoingMessage, ProducerInterceptor
 
 from support.messages import gather, numbered, payloads, receive
 from support.pulsar.harness import PulsarService
+from support.waiting import PATIENCE
 
 Seen = tuple[str | None, dict[str, str], int]
 
@@ -164,7 +165,7 @@ async def test_a_router_is_told_of_new_partitions(client: Any, service: PulsarSe
     ) as producer:
         assert (await producer.send(b"x")).partition == 1
         service.grow_topic(topic, 4)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while (await producer.send(b"x")).partition != 3:
                 await asyncio.sleep(0.01)
         assert producer.started_partitions <= 3, "those in between got no message"
@@ -321,7 +322,7 @@ async def test_a_lazy_partition_that_cannot_be_opened_fails_its_messages_only(
     ) as producer:
 
         async def send_until_stored(partition: int) -> None:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 while True:
                     with contextlib.suppress(errors.Timeout):
                         assert (await producer.send(b"x", str(partition))).partition == partition
@@ -345,7 +346,7 @@ async def test_a_lazy_partition_that_cannot_be_opened_fails_its_messages_only(
 
 async def test_a_lazy_producer_is_closed_while_a_partition_opens(client: Any, service: PulsarService) -> None:
     topic = service.topic(partitions=3)
-    producer = await client.producer(topic, lazy_start=True, send_timeout=5.0)
+    producer = await client.producer(topic, lazy_start=True, send_timeout=PATIENCE)
     sent = [producer.send(b"x", f"k{i}") for i in range(30)]
     await producer.close()
     assert len(await gather(*sent)) == 30

@@ -19,6 +19,7 @@ from penstock import errors
 from penstock.pulsar import Avro, DeadLetterPolicy, Schema
 
 from support.pulsar.harness import PulsarService
+from support.waiting import PATIENCE
 
 
 class Colour(enum.Enum):
@@ -89,7 +90,7 @@ async def exchange(client: Any, topic: str, schema: Any, values: list[Any], read
     async with client.producer(topic, schema=schema) as producer:
         await producer.send_many(values)
     async with client.reader(topic, schema=reader or schema, position="earliest") as consumer:
-        return [(await consumer.receive(timeout=20)).value for _ in values]
+        return [(await consumer.receive(timeout=PATIENCE)).value for _ in values]
 
 
 @pytest.mark.parametrize(("name", "values"), PRIMITIVES, ids=[name for name, _ in PRIMITIVES])
@@ -98,7 +99,7 @@ async def test_a_primitive_is_read_as_it_was_written(
 ) -> None:
     assert await exchange(client, topic, name, values) == values
     async with client.reader(topic, schema="auto", position="earliest") as consumer:
-        assert [(await consumer.receive(timeout=20)).value for _ in values] == values
+        assert [(await consumer.receive(timeout=PATIENCE)).value for _ in values] == values
     stored = await client.schema(topic)
     assert (stored.definition, stored.type.lower()[:4]) == (b"", name.replace("_", "")[:4])
 
@@ -108,7 +109,7 @@ async def test_an_object_is_read_as_it_was_written(client: Any, topic: str, kind
     schema = getattr(Schema, kind)(Order)
     assert await exchange(client, topic, schema, [ORDER]) == [ORDER]
     async with client.reader(topic, schema="auto", position="earliest") as consumer:
-        value = (await consumer.receive(timeout=20)).value
+        value = (await consumer.receive(timeout=PATIENCE)).value
     assert (value["number"], value["lines"][1]["article"], value["colour"]) == (2**62 + 1, "bolt", "BLUE")
     stored = await client.schema(topic)
     assert stored.type.lower() == kind
@@ -152,7 +153,7 @@ async def test_the_versions_of_a_topic_are_read_by_the_schema_that_each_was_writ
         async with client.producer(topic, schema=schema) as producer:
             await producer.send({"at": MOMENT, **value})
     async with client.reader(topic, schema=two, position="earliest") as consumer:
-        got = [await consumer.receive(timeout=20) for _ in range(4)]
+        got = [await consumer.receive(timeout=PATIENCE) for _ in range(4)]
     assert [message.value["b"] for message in got] == ["none", "x", "y", "none"]
     assert {message.value["at"] for message in got} == {MOMENT}
     versions = {message.schema_version for message in got}
@@ -188,7 +189,7 @@ async def test_a_producer_without_a_schema_may_send_to_a_topic_that_has_one(clie
         await producer.send(schema.encode(Line("bolt", 2)))
         await producer.send(b"\x7f")
     async with client.consumer(topic, "s", schema=schema, position="earliest") as consumer:
-        got = [await consumer.receive(timeout=20) for _ in range(3)]
+        got = [await consumer.receive(timeout=PATIENCE) for _ in range(3)]
         assert [message.value for message in got[:2]] == [Line("nut"), Line("bolt", 2)]
         with pytest.raises(errors.SchemaError, match="does not fit"):
             _ = got[2].value
@@ -201,7 +202,7 @@ async def test_a_tombstone_has_no_value(client: Any, topic: str) -> None:
         await producer.send(Line("nut"), key="k")
         await producer.send(None, key="k", null_value=True)
     async with client.reader(topic, schema=Schema.json(Line), position="earliest") as consumer:
-        first, second = [await consumer.receive(timeout=20) for _ in range(2)]
+        first, second = [await consumer.receive(timeout=PATIENCE) for _ in range(2)]
     assert (first.value, second.value, second.is_null) == (Line("nut"), None, True)
 
 
@@ -236,7 +237,7 @@ async def test_values_that_do_not_fit_are_not_sent(client: Any, topic: str, kind
             producer.send_nowait(None)
         await producer.send(ORDER)
     async with client.reader(topic, schema="auto", position="earliest") as consumer:
-        assert (await consumer.receive(timeout=20)).value["number"] == ORDER.number
+        assert (await consumer.receive(timeout=PATIENCE)).value["number"] == ORDER.number
         assert not await consumer.has_message_available()
 
 
@@ -255,7 +256,8 @@ async def test_numbers_that_are_too_large_are_refused_and_do_not_become_infinite
             await producer.send(-1e39)
         await producer.send(kept)
     async with client.reader(f"{topic}-a", schema="auto", position="earliest") as consumer:
-        assert [(await consumer.receive(timeout=20)).value["kilos"] for _ in range(2)] == [kept, math.inf]
+        kilos = [(await consumer.receive(timeout=PATIENCE)).value["kilos"] for _ in range(2)]
+        assert kilos == [kept, math.inf]
 
 
 @pytest.mark.parametrize("kind", ["json", "avro"])
@@ -277,9 +279,9 @@ async def test_decimals_that_take_long_to_make_are_refused(client: Any, topic: s
     async with client.reader(
         topic, schema=getattr(Schema, kind)(definition), position="earliest"
     ) as consumer:
-        assert (await consumer.receive(timeout=20)).value == {"sum": most}
+        assert (await consumer.receive(timeout=PATIENCE)).value == {"sum": most}
         if kind == "avro":
-            message = await consumer.receive(timeout=20)
+            message = await consumer.receive(timeout=PATIENCE)
             with pytest.raises(errors.SchemaError, match="a decimal of 5000 bytes"):
                 _ = message.value
 
@@ -297,7 +299,7 @@ async def test_messages_of_several_batches_and_partitions_are_read(
     async with client.consumer(topic, "s", schema=Line) as consumer:
         async with client.producer(topic, schema=Line, compression="lz4") as producer:
             await producer.send_many([Line(str(n)) for n in range(300)])
-        got = {(await consumer.receive(timeout=20)).value.article for _ in range(300)}
+        got = {(await consumer.receive(timeout=PATIENCE)).value.article for _ in range(300)}
     assert got == {str(n) for n in range(300)}
 
 
@@ -308,7 +310,7 @@ async def test_partitions_that_start_later_have_the_schema_from_their_first_mess
     async with client.consumer(topic, "s", schema="auto") as consumer:
         async with client.producer(topic, schema=Line, lazy_start=True) as producer:
             await producer.send_many([Line(str(n)) for n in range(40)], keys=[str(n) for n in range(40)])
-        got = [await consumer.receive(timeout=20) for _ in range(40)]
+        got = [await consumer.receive(timeout=PATIENCE) for _ in range(40)]
     assert {message.schema_version for message in got} == {bytes(8)}
     assert {message.value["article"] for message in got} == {str(n) for n in range(40)}
 
@@ -321,9 +323,9 @@ async def test_dead_letters_keep_their_schema(client: Any, topic: str) -> None:
         async with client.producer(topic, schema=schema) as producer:
             await producer.send(Line("poison", 9))
         for _ in range(2):
-            await consumer.nack(await consumer.receive(timeout=20))
+            await consumer.nack(await consumer.receive(timeout=PATIENCE))
         async with client.consumer(f"{topic}-s-DLQ", "dead", schema=schema, position="earliest") as letters:
-            letter = await letters.receive(timeout=20)
+            letter = await letters.receive(timeout=PATIENCE)
             assert (letter.value, letter.schema_version) == (Line("poison", 9), bytes(8))
 
 
@@ -347,8 +349,8 @@ async def test_dead_letters_leave_whatever_schema_their_topic_has(
             sent = Line("poison", 9)
             await producer.send(sent)
         for _ in range(2):
-            await consumer.nack(await consumer.receive(timeout=20))
-        letter = await letters.receive(timeout=20)
+            await consumer.nack(await consumer.receive(timeout=PATIENCE))
+        letter = await letters.receive(timeout=PATIENCE)
         assert (letter.properties["REAL_SUBSCRIPTION"], letter.schema_version) == ("s", None)
 
 
@@ -357,8 +359,8 @@ async def test_retried_messages_keep_their_schema(client: Any, topic: str) -> No
     async with client.consumer(topic, "s", schema=Line, type="shared", dead_letter=policy) as consumer:
         async with client.producer(topic, schema=Line) as producer:
             await producer.send(Line("again"))
-        await consumer.reconsume_later(await consumer.receive(timeout=20), 0)
-        again = await consumer.receive(timeout=20)
+        await consumer.reconsume_later(await consumer.receive(timeout=PATIENCE), 0)
+        again = await consumer.receive(timeout=PATIENCE)
         assert (again.value, again.schema_version) == (Line("again"), bytes(8))
         await consumer.ack(again)
 
@@ -369,12 +371,12 @@ async def test_a_topic_that_was_made_again_has_its_own_versions(
     async with client.producer(topic, schema=Schema.avro(Line)) as producer:
         await producer.send(Line("old"))
         async with client.reader(topic, schema="auto", position="earliest") as consumer:
-            assert (await consumer.receive(timeout=20)).value == {"article": "old", "count": 1}
+            assert (await consumer.receive(timeout=PATIENCE)).value == {"article": "old", "count": 1}
     service.delete_topic(topic)
     async with client.reader(topic, schema="auto", position="earliest") as consumer:
         async with client.producer(topic, schema="string") as producer:
             await producer.send("new")
-        assert (await consumer.receive(timeout=20)).value == "new"
+        assert (await consumer.receive(timeout=PATIENCE)).value == "new"
 
 
 async def test_a_table_view_holds_values(client: Any, topic: str) -> None:
@@ -410,7 +412,7 @@ async def test_definitions_that_are_bombs_are_refused(embedded: PulsarService) -
                 async with client.producer(topic, schema=Schema.avro(empty)) as producer:
                     await producer.send({})
                 async with client.reader(topic, schema=Schema.avro(bomb), position="earliest") as reader:
-                    message = await reader.receive(timeout=20)
+                    message = await reader.receive(timeout=PATIENCE)
                     with pytest.raises(errors.SchemaError, match=r"contains itself|nested"):
                         _ = message.value
 
@@ -420,7 +422,7 @@ def test_the_blocking_face_has_the_same(service: PulsarService, topic: str) -> N
         with client.producer(topic, schema=Order) as producer:
             producer.send(ORDER)
         with client.reader(topic, schema=Order, position="earliest") as reader:
-            assert reader.receive(timeout=20).value == ORDER
+            assert reader.receive(timeout=PATIENCE).value == ORDER
         assert client.schema(topic).type == "Json"
 
 
@@ -461,7 +463,7 @@ async def test_schemas_outlive_the_broker(tmp_path: Any) -> None:
                 await producer.send(Line(str(turn)))
             assert json.loads((await client.schema("t")).definition)["name"] == "Line"
             async with client.reader("t", schema="auto", position="earliest") as consumer:
-                got = [await consumer.receive(timeout=20) for _ in range(turn + 1)]
+                got = [await consumer.receive(timeout=PATIENCE) for _ in range(turn + 1)]
             assert [message.value["article"] for message in got] == ["0", "1"][: turn + 1]
             assert {message.schema_version for message in got} == {bytes(8)}
             await asyncio.sleep(0)

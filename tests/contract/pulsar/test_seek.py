@@ -14,6 +14,7 @@ from penstock import errors
 
 from support.messages import gather, nothing, numbered, payloads, receive
 from support.pulsar.harness import PulsarService
+from support.waiting import PATIENCE
 
 
 async def filled(producer: Any, count: int = 10) -> list[Any]:
@@ -37,7 +38,7 @@ async def test_to_the_end(client: Any, topic: str) -> None:
         await filled(producer)
         await consumer.seek("latest")
         await producer.send(b"new")
-        assert bytes((await consumer.receive(timeout=10)).data) == b"new"
+        assert bytes((await consumer.receive(timeout=PATIENCE)).data) == b"new"
 
 
 @pytest.mark.parametrize("batching", [True, False], ids=["batches", "single"])
@@ -64,7 +65,7 @@ async def test_by_id_inclusive_begins_with_it(client: Any, topic: str, batching:
 async def test_by_time(client: Any, topic: str, form: str) -> None:
     async with client.consumer(topic, "s") as consumer, client.producer(topic, batching=False) as producer:
         await producer.send(b"before")
-        before = (await consumer.receive(timeout=10)).publish_time
+        before = (await consumer.receive(timeout=PATIENCE)).publish_time
         # Publish times are whole milliseconds: wait for the next but one.
         while time.time() * 1000 < before + 2:
             time.sleep(0.001)
@@ -72,9 +73,9 @@ async def test_by_time(client: Any, topic: str, form: str) -> None:
         while time.time() * 1000 < moment + 2:
             time.sleep(0.001)
         await producer.send(b"after")
-        await consumer.receive(timeout=10)
+        await consumer.receive(timeout=PATIENCE)
         await consumer.seek(moment if form == "ms" else datetime.fromtimestamp(moment / 1000, UTC))
-        assert bytes((await consumer.receive(timeout=10)).data) == b"after"
+        assert bytes((await consumer.receive(timeout=PATIENCE)).data) == b"after"
         await nothing(consumer)
 
 
@@ -89,7 +90,7 @@ async def test_to_a_time_before_everything(client: Any, topic: str) -> None:
 async def test_what_was_fetched_ahead_does_not_come_after_a_seek(client: Any, topic: str) -> None:
     async with client.consumer(topic, "s") as consumer, client.producer(topic, batching=False) as producer:
         ids = await filled(producer, 100)
-        await consumer.receive(timeout=10)
+        await consumer.receive(timeout=PATIENCE)
         await consumer.seek(ids[89])
         assert payloads(await receive(consumer, 10)) == numbered(100)[90:]
         await nothing(consumer)
@@ -117,7 +118,7 @@ async def test_many_seeks_in_a_row(client: Any, topic: str) -> None:
         ids = await filled(producer, 20)
         for place in (3, 17, 0, 10, 19, 5):
             await consumer.seek(ids[place], inclusive=True)
-            assert bytes((await consumer.receive(timeout=10)).data) == numbered(20)[place]
+            assert bytes((await consumer.receive(timeout=PATIENCE)).data) == numbered(20)[place]
 
 
 async def test_acknowledged_messages_come_again_after_a_seek(client: Any, topic: str) -> None:
@@ -137,7 +138,7 @@ async def test_messages_go_on_after_a_seek(client: Any, topic: str) -> None:
         await consumer.seek(ids[9])
         for payload in (b"new", b"newer"):
             await producer.send(payload)
-            assert bytes((await consumer.receive(timeout=10)).data) == payload
+            assert bytes((await consumer.receive(timeout=PATIENCE)).data) == payload
 
 
 @pytest.mark.parametrize("position", ["nowhere", -5, None])
@@ -230,8 +231,11 @@ async def test_two_consumers_that_seek_at_the_same_moment_keep_nothing_to_themse
                 await early.seek(ids[2], inclusive=True)
 
             await gather(late.seek(ids[30]), back(pause))
-            got = set().union(*await gather(drain(late), drain(early)))
-            assert got >= set(numbered(40)[31:]), "behind both positions"
+            got: set[bytes] = set()
+            deadline = time.monotonic() + PATIENCE
+            while not got >= set(numbered(40)[31:]):
+                assert time.monotonic() < deadline, "behind both positions"
+                got = got.union(*await gather(drain(late), drain(early)))
             await late.redeliver_unacknowledged()
             await early.redeliver_unacknowledged()
             await nothing(late)

@@ -15,6 +15,7 @@ from penstock import errors
 
 from support.messages import gather, nothing, numbered, payloads, receive
 from support.pulsar.harness import PulsarService, RealPulsar
+from support.waiting import PATIENCE
 
 
 async def test_every_subscription_gets_every_message(client: Any, topic: str) -> None:
@@ -33,7 +34,7 @@ async def test_latest_begins_after_what_is_there(client: Any, topic: str) -> Non
         await producer.send(b"before")
         async with client.consumer(topic, "s", position="latest") as consumer:
             await producer.send(b"after")
-            assert bytes((await consumer.receive(timeout=10)).data) == b"after"
+            assert bytes((await consumer.receive(timeout=PATIENCE)).data) == b"after"
 
 
 async def test_earliest_begins_with_what_is_there(client: Any, topic: str) -> None:
@@ -57,7 +58,7 @@ async def test_a_second_exclusive_consumer_is_refused_at_once(client: Any, topic
         started = time.monotonic()
         with pytest.raises(errors.ConsumerBusy) as refused:
             await client.consumer(topic, "s")
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 25
         assert refused.value.topic == topic
 
 
@@ -120,7 +121,7 @@ async def test_key_shared_gives_each_key_to_one_consumer_in_order(client: Any, t
     async with client.producer(topic, key_based_batching=True) as producer:
         await gather(*[producer.send(b"%d" % i, f"key-{i % 20}") for i in range(400)])
         owners, order, count = defaultdict(set), defaultdict(list), 0
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + PATIENCE
         while count < 400:
             assert time.monotonic() < deadline, count
             for place, consumer in enumerate(consumers):
@@ -143,7 +144,7 @@ async def test_the_ordering_key_goes_before_the_key(client: Any, topic: str) -> 
         await gather(*[producer.send(b"%d" % i, f"key-{i}", ordering_key=b"the same") for i in range(30)])
         owners: set[int] = set()
         count = 0
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + PATIENCE
         while count < 30:
             assert time.monotonic() < deadline, count
             for place, consumer in enumerate(consumers):
@@ -161,8 +162,8 @@ async def test_failover_has_one_active_consumer_and_another_takes_over(client: A
         one = await client.consumer(topic, "s", type="failover", name="a", ack_receipt=True)
         async with client.consumer(topic, "s", type="failover", name="b") as two:
             await gather(*[producer.send(payload) for payload in numbered(20)])
-            first = asyncio.ensure_future(one.receive(timeout=10))
-            second = asyncio.ensure_future(two.receive(timeout=10))
+            first = asyncio.ensure_future(one.receive(timeout=PATIENCE))
+            second = asyncio.ensure_future(two.receive(timeout=PATIENCE))
             done, waiting = await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED)
             assert len(done) == 1
             for future in waiting:
@@ -198,7 +199,7 @@ async def test_unsubscribe_deletes_the_subscription(client: Any, topic: str) -> 
         assert consumer.closed
         async with client.consumer(topic, "s", position="latest") as consumer:
             await producer.send(b"new")
-            assert bytes((await consumer.receive(timeout=10)).data) == b"new"
+            assert bytes((await consumer.receive(timeout=PATIENCE)).data) == b"new"
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "shared", "failover", "key_shared"])
@@ -220,7 +221,7 @@ async def test_a_position_does_not_move_a_subscription_that_exists(
     async with client.producer(topic, batching=False) as producer:
         ids = await gather(*[producer.send(payload) for payload in numbered(10)])
     async with client.consumer(topic, "s", type=kind, position="earliest") as consumer:
-        await consumer.ack(await consumer.receive(timeout=20))
+        await consumer.ack(await consumer.receive(timeout=PATIENCE))
     with pytest.raises(errors.NotAllowed, match=r"exists already.*seek"):
         await client.consumer(topic, "s", type=kind, position=ids[4])
     async with client.consumer(topic, "s", type=kind) as consumer:
@@ -260,7 +261,7 @@ async def test_names_of_subscriptions(client: Any, topic: str, name: str) -> Non
     async with client.consumer(topic, name) as consumer, client.producer(topic) as producer:
         assert consumer.subscription == name
         await producer.send(b"x")
-        await consumer.ack(await consumer.receive(timeout=10))
+        await consumer.ack(await consumer.receive(timeout=PATIENCE))
 
 
 async def test_two_clients_see_each_other(service: PulsarService, client: Any, topic: str) -> None:

@@ -256,7 +256,7 @@ async def test_a_compacted_topic_whose_last_message_deletes_a_key(
             def compacted() -> bool:
                 return real_pulsar.rest("GET", path)["status"] == "SUCCESS"
 
-            await until(compacted, 30)
+            await until(compacted)
             async with client.table_view(topic) as view:
                 assert view.items() == [("a", b"3")]
                 await producer.send(b"4", key="b")

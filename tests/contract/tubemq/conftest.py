@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from support.limits import patient_clients
 from support.tubemq.harness import TubeMqService
+
+__all__ = ["patient_clients"]
 
 
 @pytest.fixture(

@@ -18,7 +18,7 @@ from penstock.tubemq import Position
 from support.messages import numbered, payloads
 from support.tubemq.harness import TubeMqService, group
 from support.tubemq.load import BALANCES, connect, ready, take
-from support.waiting import until
+from support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -69,7 +69,7 @@ async def test_what_is_not_valid_is_named_as_the_caller_named_it(
 
 
 async def test_a_topic_that_nobody_has(tube: TubeMqService) -> None:
-    async with connect(tube, operation_timeout=5) as client:
+    async with connect(tube) as client:
         with pytest.raises(errors.TopicNotFound):
             async with client.producer("nobody_has_it"):
                 pass
@@ -101,14 +101,19 @@ async def test_filters_are_seen_at_once(tube: TubeMqService, balance: str) -> No
     async with connect(tube) as client, client.producer(topic) as producer:
         async with client.consumer(topic, name, filters=["Aa", "till"], balance=balance) as consumer:
             await ready(consumer, 1)
-            for number in range(30):
-                # "BB" has the hash of "Aa".
-                kind = ["till", "Aa", "BB", "other", None, "tills"][number % 6]
-                await producer.send(b"%s %d" % (str(kind).encode(), number), message_type=kind)
-            began = time.monotonic()
-            got = await take(consumer, 10, 8)
-            assert time.monotonic() - began < 4, "what is filtered is not read from the disk only"
-            assert [bytes(message.data).split()[0] for message in got] == [b"till", b"Aa"] * 5
+            # The machine may stand still once.
+            for _ in range(3):
+                for number in range(30):
+                    # "BB" has the hash of "Aa".
+                    kind = ["till", "Aa", "BB", "other", None, "tills"][number % 6]
+                    await producer.send(b"%s %d" % (str(kind).encode(), number), message_type=kind)
+                began = time.monotonic()
+                got = await take(consumer, 10)
+                took = time.monotonic() - began
+                assert [bytes(message.data).split()[0] for message in got] == [b"till", b"Aa"] * 5
+                if took < 4:
+                    break
+            assert took < 4, "what is filtered is not read from the disk only"
             assert await consumer.receive_many(10, timeout=0.3) == []
 
 
@@ -222,10 +227,10 @@ async def test_nack_gives_it_again(tube: TubeMqService) -> None:
     async with connect(tube) as client, client.producer(topic) as producer:
         async with client.consumer(topic, name, position="first", nack_delay=0.1) as consumer:
             await producer.send(b"x")
-            message = await consumer.receive(timeout=10)
+            message = await consumer.receive(timeout=PATIENCE)
             assert message.redelivery_count == 0
             consumer.nack(message)
-            message = await consumer.receive(timeout=10)
+            message = await consumer.receive(timeout=PATIENCE)
             assert bytes(message.data) == b"x" and message.redelivery_count == 1
             await consumer.ack(message)
         async with client.consumer(topic, name) as consumer:
@@ -241,7 +246,7 @@ def test_the_blocking_twin(tube: TubeMqService) -> None:
         ):
             at = producer.send(b"x", "key")
             assert isinstance(at, Position)
-            message = consumer.receive(timeout=10)
+            message = consumer.receive(timeout=PATIENCE)
             assert (message.partition, bytes(message.data), message.key) == (at.partition, b"x", "key")
             consumer.ack(message)
         assert client.partitions(topic) == 3
@@ -280,7 +285,12 @@ async def test_client_balance_has_data_in_a_moment(tube: TubeMqService) -> None:
     topic = tube.topic()
     async with connect(tube) as client, client.producer(topic) as producer:
         await producer.send(b"x")
-    began = time.monotonic()
-    async with connect(tube) as client, client.consumer(topic, group(), position="first") as consumer:
-        await consumer.receive(timeout=5)
-        assert time.monotonic() - began < 2
+    # The machine may stand still once.
+    for _ in range(3):
+        began = time.monotonic()
+        async with connect(tube) as client, client.consumer(topic, group(), position="first") as consumer:
+            await consumer.receive(timeout=PATIENCE)
+            took = time.monotonic() - began
+        if took < 2:
+            break
+    assert took < 2

@@ -14,7 +14,7 @@ from penstock import errors
 from support.messages import numbered, payloads
 from support.tubemq.harness import RealTubeMq, TubeMqService, group
 from support.tubemq.load import BALANCES, connect, ready, take
-from support.waiting import until
+from support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -93,6 +93,6 @@ async def test_a_group_keeps_to_its_rules_of_flow_control(real_tubemq: RealTubeM
             # The next heartbeats report the change.
             rules[1]["rule"] = [{"normFreqInMs": 0}]
             rule("admin_upd_group_flow_control_rule", statusId=1, flowCtrlInfo=json.dumps(rules))
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE
             while await five() > 4 * 0.4:
                 assert time.monotonic() < deadline, "the new rules do not hold"

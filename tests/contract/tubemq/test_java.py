@@ -197,7 +197,7 @@ def test_two_java_members_share(tube: TubeMqService, java: Java, balance: str) -
                     assert two.call("meta")[key]
                     assert str(two.call("connect", key, -1)).startswith("410")
                     assert one.call("disconnect", key) == "ok"
-                    eventually(lambda: two.call("connect", key, -1) == "ok", 10)
+                    eventually(lambda: two.call("connect", key, -1) == "ok")
                     producer.send_all(topic, numbered(30))
                     assert len(one.receive(20)) + len(two.receive(10)) == 30
 

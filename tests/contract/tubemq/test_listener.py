@@ -33,5 +33,5 @@ async def test_each_message_is_handled_and_one_that_failed_comes_again(
         async with client.consumer(topic, name, position="first", nack_delay=0.1) as consumer:
             async with consumer.listen(callback, concurrency=concurrency) as listener:
                 await producer.send_many(numbered(50))
-                await until(lambda: set(got) == set(numbered(50)), 30)
+                await until(lambda: set(got) == set(numbered(50)))
                 assert listener.stats()["failed"] == 1

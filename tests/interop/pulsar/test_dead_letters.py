@@ -14,7 +14,7 @@ import pulsar
 from penstock.pulsar import DeadLetterPolicy
 
 from support.pulsar.harness import PulsarService
-from support.waiting import eventually
+from support.waiting import PATIENCE, eventually
 
 SENT: dict[str, Any] = {"properties": {"a": "b"}, "ordering_key": "o"}
 
@@ -22,7 +22,7 @@ SENT: dict[str, Any] = {"properties": {"a": "b"}, "ordering_key": "o"}
 @pytest.fixture
 def official(service: PulsarService) -> Iterator[Any]:
     client = pulsar.Client(
-        service.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), operation_timeout_seconds=15
+        service.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), operation_timeout_seconds=60
     )
     yield client
     client.close()
@@ -30,14 +30,14 @@ def official(service: PulsarService) -> Iterator[Any]:
 
 @pytest.fixture
 def replaced(service: PulsarService) -> Iterator[Any]:
-    client = drop_in.Client(service.url, operation_timeout_seconds=15)
+    client = drop_in.Client(service.url, operation_timeout_seconds=60)
     yield client
     client.close()
 
 
 @pytest.fixture
 def ours(service: PulsarService) -> Iterator[Any]:
-    with penstock.blocking.connect(service.url) as client:
+    with penstock.blocking.connect(service.url, connect_timeout=PATIENCE) as client:
         yield client
 
 
@@ -51,7 +51,7 @@ def dies_with(pulsar: Any, client: Any, topic: str, died: Callable[[], None]) ->
         dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(1, initial_subscription_name="first"),
     )
     for _ in range(2):
-        consumer.negative_acknowledge(consumer.receive(20_000))
+        consumer.negative_acknowledge(consumer.receive(60_000))
     died()
     consumer.close()
 
@@ -61,7 +61,7 @@ def dies_with_ours(client: Any, topic: str, died: Callable[[], None]) -> None:
     options: dict[str, Any] = {"type": "shared", "position": "earliest", "nack_delay": 0.1}
     with client.consumer(topic, "s", dead_letter=policy, **options) as consumer:
         for _ in range(2):
-            consumer.nack(consumer.receive(timeout=20))
+            consumer.nack(consumer.receive(timeout=60))
         died()
 
 
@@ -86,13 +86,13 @@ def test_a_message_dies_alike_with_both_clients(
         # acknowledgement of the message.
         def died(origin: str = origin) -> None:
             with ours.reader(f"{origin}-s-DLQ", position="earliest") as reader:
-                reader.receive(timeout=20)
+                reader.receive(timeout=60)
             eventually(lambda: service.backlog(origin, "s") == 0)
 
         die(client, topic, died)
         # The subscription was created before the letter; a new one begins at the end.
         with ours.consumer(f"{origin}-s-DLQ", "first", type="shared") as dead:
-            letter = dead.receive(timeout=20)
+            letter = dead.receive(timeout=60)
         assert (bytes(letter.data), letter.key, letter.ordering_key) == (b"poison", "k", b"o")
         assert letter.properties["a"] == "b"
         assert letter.properties["REAL_TOPIC"] == letter.topic.removesuffix("-s-DLQ")

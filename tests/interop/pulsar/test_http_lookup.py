@@ -37,7 +37,7 @@ async def test_a_client_that_is_not_of_the_service(real_pulsar: RealPulsar) -> N
 
 
 async def test_tls_with_a_token(real_pulsar_secure: RealPulsar) -> None:
-    options = {"tls_ca": str(real_pulsar_secure.ca), "operation_timeout": 10}
+    options = {"tls_ca": str(real_pulsar_secure.ca), "operation_timeout": 60, "connect_timeout": 60}
     url = real_pulsar_secure.admin
     for token in (None, "nonsense"):
         with pytest.raises(errors.AuthenticationError):
@@ -62,7 +62,7 @@ async def test_a_lost_connection_is_looked_up_again(real_pulsar: RealPulsar) -> 
             await producer.send(b"2")
             received: set[bytes] = set()
             while received != {b"1", b"2"}:
-                message = await consumer.receive(timeout=20)
+                message = await consumer.receive(timeout=60)
                 received.add(bytes(message.data))
                 await consumer.ack(message)
 

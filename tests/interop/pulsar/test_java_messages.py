@@ -64,7 +64,7 @@ def _clients() -> Iterator[dict[str, Any]]:
 @pytest.fixture
 def ours(_clients: dict[str, Any], service: PulsarService) -> Any:
     if service.url not in _clients:
-        _clients[service.url] = penstock.blocking.connect(service.url)
+        _clients[service.url] = penstock.blocking.connect(service.url, connect_timeout=PATIENCE)
     return _clients[service.url]
 
 

@@ -100,7 +100,7 @@ EACH = pytest.mark.parametrize("name", [*PRIMITIVES, *STRUCTURED, *PAIRS])
 
 @pytest.fixture
 def ours(service: PulsarService) -> Iterator[Any]:
-    with penstock.blocking.connect(service.url) as client:
+    with penstock.blocking.connect(service.url, connect_timeout=PATIENCE) as client:
         yield client
 
 

@@ -15,12 +15,13 @@ import penstock
 from support.messages import numbered, payloads
 from support.pulsar.harness import RealPulsar
 from support.pulsar.load import Load, check, numbers, stored
+from support.waiting import eventually
 
-pytestmark = [pytest.mark.real_pulsar, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real_pulsar, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def connect(broker: RealPulsar) -> Any:
-    return penstock.connect(broker.url, max_backoff=0.5, operation_timeout=60, connect_timeout=10)
+    return penstock.connect(broker.url, max_backoff=0.5, operation_timeout=60, connect_timeout=60)
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
@@ -45,7 +46,7 @@ async def receive_new(consumer: Any, sent: list[bytes]) -> None:
     """
     got: list[bytes] = []
     while len(got) < len(sent):
-        messages = await consumer.receive_many(100, timeout=90)
+        messages = await consumer.receive_many(100, timeout=280)
         assert messages, f"{len(got)} of {len(sent)} messages arrived"
         await consumer.ack_many(messages)
         got += [payload for payload in payloads(messages) if payload in sent]
@@ -159,18 +160,16 @@ async def test_each_type_of_subscription_gets_all_over_an_unload(real_pulsar: Re
 
 async def test_with_deduplication_nothing_is_repeated_either(real_pulsar: RealPulsar) -> None:
     topic = real_pulsar.topic()
+    path = real_pulsar.path(topic)
+
+    def deduplicates() -> bool:
+        return real_pulsar.rest("GET", f"{path}/stats")["deduplicationStatus"] == "Enabled"
+
     async with connect(real_pulsar) as client:
         async with client.producer(topic) as producer:
             await producer.send(b"first:0:")
-        await asyncio.to_thread(
-            real_pulsar.rest, "POST", f"{real_pulsar.path(topic)}/deduplicationEnabled", True
-        )
-        deadline = asyncio.get_running_loop().time() + 20
-        while not await asyncio.to_thread(
-            real_pulsar.rest, "GET", f"{real_pulsar.path(topic)}/deduplicationEnabled"
-        ):
-            assert asyncio.get_running_loop().time() < deadline
-            await asyncio.sleep(0.1)
+            await asyncio.to_thread(real_pulsar.rest, "POST", f"{path}/deduplicationEnabled", True)
+            await asyncio.to_thread(eventually, deduplicates)
         async with Load(client, topic) as load:
             for _ in range(4):
                 await load.progress(500)

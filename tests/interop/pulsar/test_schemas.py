@@ -15,6 +15,7 @@ import pulsar
 from penstock.pulsar import Avro, Schema
 
 from support.pulsar.harness import PulsarService
+from support.waiting import PATIENCE
 
 
 class Item(pulsar.schema.Record):
@@ -33,7 +34,7 @@ class OurItem:
 @pytest.fixture
 def official(service: PulsarService) -> Iterator[Any]:
     client = pulsar.Client(
-        service.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), operation_timeout_seconds=15
+        service.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), operation_timeout_seconds=60
     )
     yield client
     client.close()
@@ -41,7 +42,7 @@ def official(service: PulsarService) -> Iterator[Any]:
 
 @pytest.fixture
 def ours(service: PulsarService) -> Iterator[Any]:
-    with penstock.blocking.connect(service.url) as client:
+    with penstock.blocking.connect(service.url, connect_timeout=PATIENCE) as client:
         yield client
 
 
@@ -67,7 +68,7 @@ def test_records_of_ours_are_read_by_the_official_client(
         producer.send(OurItem("nut", 3, ["a"]))
         producer.send(OurItem("bolt"))
     consumer = subscribed(official, topic, official_schema(Item))
-    first, second = consumer.receive(20_000).value(), consumer.receive(20_000).value()
+    first, second = consumer.receive(60_000).value(), consumer.receive(60_000).value()
     assert (first.name, first.count, first.tags) == ("nut", 3, ["a"])
     assert (second.name, second.count, second.tags) == ("bolt", None, [])
 
@@ -81,19 +82,19 @@ def test_records_of_the_official_client_are_read_by_ours(
     producer.send(Item(name="nut", count=3, tags=["a"]))
     producer.send(Item(name="bolt"))
     with ours.consumer(topic, "ours", schema=schema(OurItem), position="earliest") as consumer:
-        assert consumer.receive(timeout=20).value == OurItem("nut", 3, ["a"])
-        assert consumer.receive(timeout=20).value.name == "bolt"
+        assert consumer.receive(timeout=60).value == OurItem("nut", 3, ["a"])
+        assert consumer.receive(timeout=60).value.name == "bolt"
     with ours.reader(topic, schema="auto", position="earliest") as reader:
-        assert reader.receive(timeout=20).value == {"name": "nut", "count": 3, "tags": ["a"]}
+        assert reader.receive(timeout=60).value == {"name": "nut", "count": 3, "tags": ["a"]}
 
 
 def test_text_is_read_by_both(official: Any, ours: Any, topic: str) -> None:
     with ours.producer(topic, schema="string") as producer:
         producer.send("grüße")
-    assert subscribed(official, topic, pulsar.schema.StringSchema()).receive(20_000).value() == "grüße"
+    assert subscribed(official, topic, pulsar.schema.StringSchema()).receive(60_000).value() == "grüße"
     official.create_producer(topic, schema=pulsar.schema.StringSchema()).send("zurück")
     with ours.reader(topic, schema="string", position="earliest") as reader:
-        assert [reader.receive(timeout=20).value for _ in range(2)] == ["grüße", "zurück"]
+        assert [reader.receive(timeout=60).value for _ in range(2)] == ["grüße", "zurück"]
 
 
 def test_a_definition_of_both_is_one_version(official: Any, ours: Any, topic: str) -> None:
@@ -101,7 +102,7 @@ def test_a_definition_of_both_is_one_version(official: Any, ours: Any, topic: st
     with ours.producer(topic, schema=Schema.json(Item.schema())) as producer:
         producer.send({"name": "bolt", "count": 1, "tags": None})
     with ours.reader(topic, position="earliest") as reader:
-        versions = {reader.receive(timeout=20).schema_version for _ in range(2)}
+        versions = {reader.receive(timeout=60).schema_version for _ in range(2)}
     assert versions == {bytes(8)}
 
 
@@ -131,7 +132,7 @@ def test_frames_of_ours_are_records_of_the_official_client(
     consumer = subscribed(official, topic, official_schema(Row))
     with ours.producer(topic, schema=schema(Row.schema())) as producer:
         producer.send_frame(pa.Table.from_pylist(ROWS))
-    got = [vars(consumer.receive(20_000).value()) for _ in ROWS]
+    got = [vars(consumer.receive(60_000).value()) for _ in ROWS]
     assert [{name: value[name] for name in ROWS[0]} for value in got] == ROWS
 
 
@@ -146,5 +147,5 @@ def test_records_of_the_official_client_are_frames_of_ours(
     with ours.reader(topic, schema="auto", position="earliest") as reader:
         values: list[Any] = []
         while len(values) < len(ROWS):
-            values += reader.read_frame(len(ROWS), timeout=20).column("value").to_pylist()
+            values += reader.read_frame(len(ROWS), timeout=60).column("value").to_pylist()
     assert values == ROWS

@@ -18,7 +18,7 @@ from support.tubemq.liar import Liar
 from support.tubemq.wire import Raw
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.real_tubemq, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.real_tubemq, pytest.mark.timeout(400)]
 
 
 @pytest.mark.parametrize("balance", ["server", "client"])
@@ -139,7 +139,8 @@ def test_two_java_members_share_and_the_one_left_takes_over(own_tubemq: RealTube
     with java.pull(own_tubemq, name, topic) as stays, Java() as other:
         other.pull(own_tubemq, name, topic)
         eventually(lambda: len(set(own_tubemq.holders(name).values())) == 2, 30)
-        assert len(own_tubemq.members(name)) == 2
+        # The master forgets a member that is silent for six seconds, until it is back.
+        eventually(lambda: len(own_tubemq.members(name)) == 2)
         other.kill()
         eventually(lambda: len(stays.partitions()) == 3, 40)
         assert len(set(own_tubemq.holders(name).values())) == 1
@@ -176,7 +177,7 @@ def test_a_standby_takes_over(java: Java) -> None:
         with java.producer(cluster, topic) as producer:
             producer.send(topic, b"before")
             cluster.halt("master1", kill=True)
-            eventually(lambda: cluster.active() != "master1", 30)
+            eventually(lambda: cluster.active() not in ("", "master1"), 120)
             producer.send(topic, b"between")
             with java.balance(cluster, group(), topic, position="first") as consumer:
                 assert [one.data for one in consumer.receive(2, 30)] == [b"before", b"between"]
@@ -205,18 +206,20 @@ def test_credentials_by_hand(real_tubemq_secure: RealTubeMq) -> None:
     context = server.certificates.context(client_certificate=True)
     port = int(server.tls_url.rsplit(":", 1)[1])
     who: dict[str, Any] = {"clientId": "ann_127.0.0.1-1-1-1", "brokerCheckSum": -1, "hostName": "127.0.0.1"}
-    proof = {"authInfo": wire.credentials("ann", "secret")}
     with Raw(port, context=context) as master:
         said = master.call("producer_register", **who)
         assert not said["success"] and said["errCode"] == 415
         old = {"authInfo": wire.credentials("ann", "secret", at=time.time() - 60)}
         said = master.call("producer_register", **who, authInfo=old)
         assert said["errCode"] == 415 and "timestamp" in said["errMsg"]
+        # Good for twenty seconds.
+        proof = {"authInfo": wire.credentials("ann", "secret")}
         said = master.call("producer_register", **who, authInfo=proof)
         assert said["success"]
         visit = said["authorizedInfo"]["visitAuthorizedToken"]
         (broker_info,) = said["brokerInfos"]
         assert master.call("producer_heartbeat", **who, topicList=[topic])["errCode"] == 415
+        proof = {"authInfo": wire.credentials("ann", "secret")}
         said = master.call("producer_heartbeat", **who, topicList=[topic], authInfo=proof)
         assert said["success"] and said["topicInfos"] == [f"{topic}#1:1:1#"]
     with Raw(int(broker_info.rsplit(":", 1)[1]), context=context) as broker:

@@ -17,14 +17,14 @@ from support.tubemq.java import Java
 from support.tubemq.load import BALANCES, Flow, connect, ready, take
 from support.waiting import eventually, until
 
-pytestmark = [pytest.mark.real_tubemq, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.real_tubemq, pytest.mark.timeout(400)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["master1", "broker"])
 async def test_a_restart_in_mid_flight_loses_nothing_acknowledged(own_tubemq: RealTubeMq, part: str) -> None:
     topic, name = own_tubemq.topic(3), group()
-    async with connect(own_tubemq) as client, client.producer(topic, send_timeout=60) as producer:
+    async with connect(own_tubemq) as client, client.producer(topic, send_timeout=150) as producer:
         async with client.consumer(topic, name, position="first") as consumer:
             got: set[int] = set()
 
@@ -60,12 +60,15 @@ async def test_a_killed_member_leaves_its_partitions(
             await asyncio.to_thread(open_, own_tubemq, name, topic, position="first")
             async with client.consumer(topic, name, balance=balance, position="first") as consumer:
                 if balance == "client":
-                    await until(lambda: {part["state"] for part in consumer.partitions()} == {"occupied"}, 20)
+                    await until(lambda: {part["state"] for part in consumer.partitions()} == {"occupied"})
                 await producer.send_many(numbered(30))
                 await asyncio.to_thread(doomed.kill)
                 await ready(consumer, 3, 60)
-                # Unconfirmed messages are delivered to us.
-                assert set(payloads(await take(consumer, 30, 30))) == set(numbered(30))
+                # Unconfirmed messages are delivered to us, some twice if the server drops us for silence.
+                seen: set[bytes] = set()
+                while len(seen) < 30:
+                    seen |= set(payloads(await take(consumer, 1)))
+                assert seen == set(numbered(30))
 
 
 @pytest.mark.slow
@@ -73,13 +76,13 @@ async def test_a_standby_takes_over_in_mid_flight() -> None:
     cluster = await asyncio.to_thread(lambda: RealTubeMq(masters=3, pool={(1, 1): 1}))
     try:
         topic, name = cluster.topic(), group()
-        async with connect(cluster) as client, client.producer(topic, send_timeout=60) as producer:
+        async with connect(cluster) as client, client.producer(topic, send_timeout=150) as producer:
             async with client.consumer(topic, name, position="first", balance="server") as consumer:
                 flow = Flow(producer)
                 await flow.progress(200)
                 await take(consumer, 200)
                 await asyncio.to_thread(cluster.halt, "master1", kill=True)
-                await asyncio.to_thread(eventually, lambda: cluster.active() != "master1", 30)
+                await asyncio.to_thread(eventually, lambda: cluster.active() not in ("", "master1"), 120)
                 await flow.progress(200)
                 await flow.stop()
                 assert not flow.failed, flow.failed[:3]

@@ -14,12 +14,14 @@ import pytest
 import penstock
 from penstock import blocking
 
+from support.waiting import PATIENCE
+
 COMMAND = [sys.executable, "-m", "penstock", "broker"]
 
 
 def penstock_broker(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def data(tmp_path: Path) -> Path:
 def messages(folder: Path) -> list[bytes]:
     with penstock.Broker(data=folder) as broker, blocking.connect(broker.url) as client:
         with client.reader("orders", position="earliest") as reader:
-            return [bytes(message.data) for message in reader.receive_many(10, timeout=5)]
+            return [bytes(message.data) for message in reader.receive_many(10, timeout=PATIENCE)]
 
 
 def test_a_running_broker_is_backed_up_and_the_backup_restored(data: Path, tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_systemd_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     config.write_text('port = 0\nacl_file = "rules.acl"\n')
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(30)
+        systemd.settimeout(120)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         with subprocess.Popen(
             [*COMMAND, "--config", config, "--quiet"], stderr=subprocess.PIPE, text=True

@@ -119,9 +119,8 @@ def with_a_damaged_signature(ca: Authority) -> Shown:
 
 
 def connect(port: int, ca: Authority, **options: Any) -> Any:
-    return penstock.connect(
-        f"pulsar+ssl://127.0.0.1:{port}", tls_ca=ca.pem, token="a-secret", connect_timeout=4, **options
-    )
+    options = {"connect_timeout": 4} | options
+    return penstock.connect(f"pulsar+ssl://127.0.0.1:{port}", tls_ca=ca.pem, token="a-secret", **options)
 
 
 @pytest.mark.parametrize("kind", BAD)
@@ -130,8 +129,8 @@ async def test_a_bad_certificate_is_a_tls_error_at_once_and_no_byte_leaves(kind:
     with listening(*BAD[kind](ca)) as server:
         started = time.monotonic()
         with pytest.raises(errors.TlsError) as refused:
-            await connect(server.port, ca)
-        assert time.monotonic() - started < 3
+            await connect(server.port, ca, connect_timeout=60)
+        assert time.monotonic() - started < 30
         assert server.said == b""
         assert not refused.value.retriable
         assert "a-secret" not in f"{refused.value!r} {refused.value}"
@@ -165,7 +164,7 @@ async def test_the_host_name_check_can_be_left_out_but_not_the_authority() -> No
         assert b"a-secret" in server.said
     with listening(*signed_by_another_authority(ca)) as server:
         with pytest.raises(errors.TlsError):
-            await connect(server.port, ca, tls_skip_hostname_check=True)
+            await connect(server.port, ca, tls_skip_hostname_check=True, connect_timeout=60)
         assert server.said == b""
 
 
@@ -197,8 +196,8 @@ async def test_a_server_that_speaks_only_old_tls() -> None:
     with listening(*ca.leaf(HERE), old) as server:
         started = time.monotonic()
         with pytest.raises(errors.TlsError):
-            await connect(server.port, ca)
-        assert time.monotonic() - started < 3
+            await connect(server.port, ca, connect_timeout=60)
+        assert time.monotonic() - started < 30
         assert server.said == b""
 
 

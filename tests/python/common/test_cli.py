@@ -26,7 +26,7 @@ def run(*arguments):
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=60,
+        timeout=300,
     )
 
 
@@ -195,7 +195,8 @@ def test_a_store_that_is_locked_is_waited_for(tmp_path, broker_process):
     process, url = broker_process
     with blocking.connect(url) as client, client.producer("orders", send_timeout=60) as producer:
         producer.send(b"one")
-        with contextlib.closing(sqlite3.connect(tmp_path / "broker.db", isolation_level=None)) as neighbour:
+        store = sqlite3.connect(tmp_path / "broker.db", timeout=60, isolation_level=None)
+        with contextlib.closing(store) as neighbour:
             neighbour.execute("BEGIN IMMEDIATE")
             sending = threading.Thread(target=producer.send, args=(b"two",))
             sending.start()
@@ -210,14 +211,15 @@ def test_a_store_that_is_locked_is_waited_for(tmp_path, broker_process):
 
 def test_a_store_that_has_failed_ends_the_broker_with_3(tmp_path, broker_process):
     process, url = broker_process
-    with blocking.connect(url) as client, client.producer("orders", send_timeout=3) as producer:
-        producer.send(b"one")
-        with contextlib.closing(sqlite3.connect(tmp_path / "broker.db")) as neighbour, neighbour:
+    with blocking.connect(url) as client:
+        with client.producer("orders", send_timeout=60) as producer:
+            producer.send(b"one")
+        with contextlib.closing(sqlite3.connect(tmp_path / "broker.db", timeout=60)) as neighbour, neighbour:
             # The number of the next message is taken.
             neighbour.execute("CREATE TEMP TABLE next AS SELECT * FROM entry")
             neighbour.execute("UPDATE next SET id = id + 1")
             neighbour.execute("INSERT INTO entry SELECT * FROM next")
-        with pytest.raises(errors.Error):
+        with client.producer("orders", send_timeout=3) as producer, pytest.raises(errors.Error):
             producer.send(b"two")
     assert process.wait(60) == 3
     assert "UNIQUE" in process.stderr.read()

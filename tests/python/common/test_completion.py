@@ -17,7 +17,7 @@ COMMANDS = {
 
 def script(shell: str) -> str:
     words = [sys.executable, "-m", "penstock", "completion", shell]
-    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout
+    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=300).stdout
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def offered(bash: Path, *words: str) -> set[str]:
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     return set(done.stdout.split())
 
@@ -71,7 +71,7 @@ def test_the_scripts_name_every_command_and_are_well_formed(shell: str, tmp_path
     assert text.startswith({"bash": "#", "zsh": "#compdef penstock", "fish": "#"}[shell])
     if program := shutil.which(shell):
         (tmp_path / "script").write_text(text)
-        subprocess.run([program, "-n", tmp_path / "script"], check=True, timeout=60)
+        subprocess.run([program, "-n", tmp_path / "script"], check=True, timeout=300)
 
 
 def test_without_shtab_it_says_what_to_install(tmp_path: Path) -> None:
@@ -86,4 +86,4 @@ def test_without_shtab_it_says_what_to_install(tmp_path: Path) -> None:
 
 def test_an_unknown_shell_is_wrong_usage() -> None:
     words = [sys.executable, "-m", "penstock", "completion", "tcsh"]
-    assert subprocess.run(words, capture_output=True, timeout=60).returncode == 2
+    assert subprocess.run(words, capture_output=True, timeout=300).returncode == 2

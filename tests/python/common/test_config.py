@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=300)
     return process.returncode, error
 
 

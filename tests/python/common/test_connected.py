@@ -76,7 +76,7 @@ async def test_a_flush_says_how_many_messages_have_no_answer(broker: Any, protoc
 async def test_failures_that_follow_a_flush_are_of_the_next(embedded: Any) -> None:
     async with behind(embedded.url, told=True) as (proxy, url):
         client = await penstock.connect(url, max_backoff=0.2)
-        producer = await client.producer(embedded.topic(), send_timeout=1)
+        producer = await client.producer(embedded.topic(), send_timeout=5)
         await away(proxy, producer)
         producer.send_nowait(b"x")
         with pytest.raises(errors.Timeout, match="1 messages had no answer"):

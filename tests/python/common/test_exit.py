@@ -312,7 +312,7 @@ def run_once(script: str, url: str, delay: float, expected: int) -> str | None:
         start_new_session=True,
     )
     try:
-        out, err = process.communicate(timeout=delay + 25)
+        out, err = process.communicate(timeout=delay + 100)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()

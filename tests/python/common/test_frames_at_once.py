@@ -26,6 +26,8 @@ from penstock.broker import running_with
 from penstock.frames import opening, writing
 from penstock.pulsar import MessageId
 
+from support.waiting import PATIENCE
+
 TABLE = pa.table(
     {
         "till": ["7", "8", "7"],
@@ -88,7 +90,7 @@ def test_topics_of_rows_with_mqtt(broker: Any) -> None:
     with blocking.connect(url) as client, client.subscribe("shop/#", qos=1) as consumer:
         frames.write(TABLE, url, "shop/{till}/sales", value="payload", qos=1)
         frames.write(TABLE, url, topic_column="where", value="payload", properties="tags", qos=1)
-        rows = consumer.read_frame(6, timeout=10).to_pylist()
+        rows = consumer.read_frame(6, timeout=PATIENCE).to_pylist()
     expected = TABLE["where"].to_pylist() * 2
     assert [row["topic"] for row in rows] == expected
     assert [row["value"] for row in rows] == TABLE["payload"].to_pylist() * 2
@@ -169,8 +171,8 @@ def test_an_iteration_may_end_while_another_begins(tmp_path: Path, monkeypatch: 
         start(broker, **options)
 
     monkeypatch.setattr(penstock.Broker, "__init__", collected)
-    assert within(30, lambda: frames.read(other, "sales").num_rows) == 3
-    assert within(30, lambda: frames.read(one, "sales").num_rows) == 3
+    assert within(120, lambda: frames.read(other, "sales").num_rows) == 3
+    assert within(120, lambda: frames.read(one, "sales").num_rows) == 3
 
 
 def test_an_iteration_may_end_anywhere_in_this_module(tmp_path: Path) -> None:
@@ -184,7 +186,7 @@ def test_an_iteration_may_end_anywhere_in_this_module(tmp_path: Path) -> None:
             left.close()
         return frames.read(url, "sales").num_rows
 
-    assert within(30, ended) == 3
+    assert within(120, ended) == 3
     assert not opening._shared and not opening._left
 
 
@@ -403,7 +405,7 @@ def test_a_broker_that_is_gone_holds_no_write_after_its_timeout(broker: Any, pro
     started = time.monotonic()
     with pytest.raises(errors.Timeout, match="did not acknowledge a lot of rows within 1 s") as raised:
         frames.write(ending(broker), broker.urls[protocol], "sales", value="payload", ack_timeout=1)
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
     assert "have been acknowledged, and others may have been sent" in raised.value.__notes__[0]
 
 
@@ -424,7 +426,7 @@ def test_an_interrupt_ends_a_write_whose_broker_is_gone(broker: Any, protocol: s
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         frames.write(ending(broker), broker.urls[protocol], "sales", value="payload")
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
     timer.join()
 
 
@@ -515,4 +517,4 @@ def test_importing_costs_no_optional_library() -> None:
         "found = {'pyarrow', 'polars', 'duckdb', 'pandas', 'pyspark', 'rich'} & set(sys.modules)\n"
         "sys.exit(', '.join(found) or 0)"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)

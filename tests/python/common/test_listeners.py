@@ -21,7 +21,7 @@ from penstock.errors import InvalidArgument
 
 from support.certificates import Authority
 from support.mqtt.wire import V5, Raw
-from support.waiting import eventually
+from support.waiting import PATIENCE, eventually
 
 
 class Names:
@@ -69,7 +69,7 @@ def test_certificates_name_the_user_in_every_protocol(names: Names) -> None:
             urllib.request.urlopen(f"{urls['http']}/metrics", context=context, timeout=5)
         mine = names.client("till")
         context.load_cert_chain(mine["tls_cert"], mine["tls_key"])
-        with urllib.request.urlopen(f"{urls['http']}/metrics", context=context, timeout=5) as answer:
+        with urllib.request.urlopen(f"{urls['http']}/metrics", context=context, timeout=PATIENCE) as answer:
             assert answer.status == 200
 
 
@@ -162,7 +162,7 @@ def test_permissions_know_the_name_in_the_certificate(names: Names, tmp_path: Pa
             context = ssl.create_default_context(cafile=names.ca)
             context.load_cert_chain(who["tls_cert"], who["tls_key"])
             try:
-                with urllib.request.urlopen(f"{http}/metrics", context=context, timeout=5) as answer:
+                with urllib.request.urlopen(f"{http}/metrics", context=context, timeout=PATIENCE) as answer:
                     assert answer.status == status
             except urllib.error.HTTPError as error:
                 with error:
@@ -177,7 +177,7 @@ def test_plain_and_tls_stand_side_by_side(names: Names) -> None:
         with blocking.connect(plain) as one, blocking.connect(secure, tls_ca=names.ca) as other:
             with one.consumer("orders", "s") as consumer, other.producer("orders") as producer:
                 producer.send(b"across")
-                assert consumer.receive(timeout=10).data == b"across"
+                assert consumer.receive(timeout=PATIENCE).data == b"across"
         official = pulsar.Client(secure, tls_trust_certs_file_path=names.ca)
         try:
             official.create_producer("orders").send(b"x")
@@ -209,11 +209,11 @@ def test_a_unix_socket_is_for_this_package_and_for_paho(tmp_path: Path) -> None:
             device.connect(str(path))
             device.loop_start()
             try:
-                device.publish("t", b"x", qos=1).wait_for_publish(10)
+                device.publish("t", b"x", qos=1).wait_for_publish(PATIENCE)
             finally:
                 device.disconnect()
                 device.loop_stop()
-            assert consumer.receive(timeout=10).data == b"x"
+            assert consumer.receive(timeout=PATIENCE).data == b"x"
     assert not path.exists()
 
 

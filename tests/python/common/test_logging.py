@@ -233,7 +233,7 @@ def test_a_backlog_of_records_does_not_hold_up_the_exit(embedded: PulsarService)
         [sys.executable, "-c", textwrap.dedent(program), f"pulsar://127.0.0.1:{free_port()}"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "ended\n", "")
@@ -259,7 +259,7 @@ def test_records_after_a_fork_and_at_exit_do_no_harm(embedded: PulsarService) ->
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program), embedded.url],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert ran.returncode == 0 and not ran.stderr, ran
@@ -297,7 +297,7 @@ def test_a_fork_waits_for_the_record_that_a_handler_writes(embedded: PulsarServi
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program), embedded.url],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -15,6 +15,7 @@ from penstock.blocking import connect as connect_blocking
 
 from support.observing import behind
 from support.scripts import free_port
+from support.waiting import until
 
 
 @pytest.fixture(params=["pulsar", "mqtt", "tubemq"])
@@ -24,11 +25,14 @@ def broker(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(name)
 
 
-async def test_the_first_connect_is_retried_until_there_is_a_broker(broker: Any) -> None:
+async def test_the_first_connect_is_retried_until_there_is_a_broker(
+    broker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "penstock")
     async with behind(broker.url, told=not broker.url.startswith("mqtt")) as (proxy, url):
         await proxy.deafen()
         connecting = asyncio.ensure_future(start(url))
-        await asyncio.sleep(0.2)
+        await until(lambda: "attempt 1 of the first connect failed" in caplog.text)
         assert not connecting.done()
         await proxy.listen()
         client = await asyncio.wait_for(connecting, 30)

@@ -28,6 +28,8 @@ from penstock.commands._shared import snapshot
 from penstock.commands._shared.prometheus import parsed
 
 from support.commands import Commands
+from support.scripts import free_port
+from support.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def broker() -> Iterator[penstock.Broker]:
 @contextlib.contextmanager
 def traffic(broker: penstock.Broker) -> Iterator[None]:
     """A producer that sends without end, to a topic with a subscription that takes nothing."""
-    end = threading.Event()
+    flowing, end = threading.Event(), threading.Event()
 
     def run() -> None:
         with (
@@ -49,12 +51,16 @@ def traffic(broker: penstock.Broker) -> Iterator[None]:
         ):
             while not end.wait(0.01):
                 producer.send(b"x" * 100)
+                flowing.set()
 
     thread = threading.Thread(target=run)
     thread.start()
-    yield
-    end.set()
-    thread.join()
+    try:
+        assert flowing.wait(PATIENCE), "nothing is sent"
+        yield
+    finally:
+        end.set()
+        thread.join()
 
 
 def test_rates_and_backlogs(broker: penstock.Broker) -> None:
@@ -196,12 +202,13 @@ def test_it_fills_a_terminal_and_ends_with_ctrl_c(broker: penstock.Broker) -> No
 
 
 def test_it_waits_for_a_broker_that_is_gone() -> None:
-    with penstock.Broker(http_port=0) as broker:
+    port = free_port()
+    with penstock.Broker(http_port=port) as broker:
         url = str(broker.http_url)
         terminal = Terminal("-u", url, "-i", "200ms", columns=200)
         terminal.until("Ctrl-C ends")
     terminal.until("no figures since")
-    with penstock.Broker(http_port=int(url.rpartition(":")[2])):
+    with penstock.Broker(http_port=port):
         terminal.text = ""
         terminal.until("Ctrl-C ends")
         assert terminal.end() == 130
@@ -217,7 +224,7 @@ def test_without_rich_it_says_what_to_install(broker: penstock.Broker, tmp_path:
         [sys.executable, "-m", "penstock", *words],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert json.loads(done.stdout)["broker"]

@@ -47,7 +47,7 @@ def test_limits_are_what_the_options_say() -> None:
 
 def passwd(*arguments: str, stdin: str = "") -> int:
     command = [sys.executable, "-m", "penstock", "passwd", *arguments]
-    return subprocess.run(command, input=stdin, text=True, timeout=60, check=False).returncode
+    return subprocess.run(command, input=stdin, text=True, timeout=300, check=False).returncode
 
 
 def test_users_of_penstock_passwd_get_in_and_nobody_else(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_sighup_reads_the_users_again(tmp_path: Path) -> None:
         assert broker.wait(60) == 0
     finally:
         broker.kill()
-        broker.communicate(timeout=60)
+        broker.communicate(timeout=300)
 
 
 def test_a_bad_password_file_is_named(tmp_path: Path) -> None:

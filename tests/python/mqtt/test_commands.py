@@ -35,7 +35,7 @@ def start(*arguments: str, **rest: Any) -> subprocess.Popen[bytes]:
 
 def run(*arguments: str, stdin: bytes = b"", status: int = 0, **rest: Any) -> bytes:
     process = start(*arguments, stdin=subprocess.PIPE, **rest)
-    out, err = process.communicate(stdin, timeout=60)
+    out, err = process.communicate(stdin, timeout=300)
     assert process.returncode == status, (process.returncode, out, err)
     return err if status in (1, 2) else out
 
@@ -67,7 +67,7 @@ class Session:
         assert run("sub", *self._words, "-E") == b""
 
     def read(self, *arguments: str, status: int = 0) -> bytes:
-        return run("sub", *self._words, "-W", "20", *arguments, status=status)
+        return run("sub", *self._words, "-W", "50", *arguments, status=status)
 
 
 # ------------------------------------------------------------------------------------------------ publishing
@@ -76,11 +76,11 @@ class Session:
 def test_a_message_with_qos_and_retain(url: str, topic: str) -> None:
     session = Session(url, topic)
     run("pub", url, "-t", topic, "-m", "default", "-r")
-    assert run("sub", url, topic, "-q", "2", "-C", "1", "-W", "20", "-F", "%r %q %p") == b"1 0 default\n"
+    assert run("sub", url, topic, "-q", "2", "-C", "1", "-W", "50", "-F", "%r %q %p") == b"1 0 default\n"
     for qos in (1, 2):
         assert run("pub", url, "-t", topic, "-m", f"qos {qos}", "-q", str(qos), "-r") == b""
     assert session.read("-C", "2", "-R", "-F", "%q %p") == b"1 qos 1\n2 qos 2\n"
-    assert run("sub", url, "-t", topic, "-q", "2", "-C", "1", "-W", "20", "-F", "%r %q %p") == b"1 2 qos 2\n"
+    assert run("sub", url, "-t", topic, "-q", "2", "-C", "1", "-W", "50", "-F", "%r %q %p") == b"1 2 qos 2\n"
     run("pub", url, "-t", topic, "-n", "-r")
     assert run("sub", url, "-t", topic, "-C", "1", "-W", "0.3", status=27) == b""
 
@@ -128,14 +128,14 @@ def test_answers_as_json(url: str, topic: str) -> None:
 def test_properties(url: str, topic: str) -> None:
     session = Session(url, topic)
     words = [("content-type", "text/plain"), ("response-topic", "r"), ("correlation-data", "c")]
-    words += [("message-expiry-interval", "100"), ("payload-format-indicator", "1")]
+    words += [("message-expiry-interval", "1000"), ("payload-format-indicator", "1")]
     flags = [text for name, value in words for text in ("-D", "publish", name, value)]
     users = ("-D", "publish", "user-property", "a", "1", "-D", "publish", "user-property", "a", "2")
     run("pub", url, "-t", topic, "-m", "x", "-q", "1", *flags, *users)
     assert session.read("-C", "1", "-F", "%C %R %D %F %P") == b"text/plain r c 1 a:1 a:2\n"
     run("pub", url, "-t", topic, "-m", "x", "-q", "1", *flags, *users)
     left = int(session.read("-C", "1", "-F", "%E"))
-    assert 90 <= left <= 100
+    assert 900 <= left <= 1000
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_formats(url: str, topic: str) -> None:
         "pub", url, "-t", topic, "-m", "Hi\u00e9", "-r", "-q", "1", "-D", "publish", "user-property", "a", "b"
     )
     text = r"%t|%p|%x|%X|%q|%r|%l|%%|%P|%-14t|%15t|%.3t|%05l|%-5l|%2p|%6p|%4x|\\\t\e|%@Y-%@m|%@N"
-    out = run("sub", url, "-t", topic, "-q", "1", "-C", "1", "-W", "20", "-F", text).decode().split("|")
+    out = run("sub", url, "-t", topic, "-q", "1", "-C", "1", "-W", "50", "-F", text).decode().split("|")
     digits = "4869c3a9"
     assert out[:9] == [topic, "Hi\u00e9", digits, digits.upper(), "1", "1", "4", "%", "a:b"]
     assert out[9:13] == [topic.ljust(14), topic.rjust(15), topic[:3], "00004"]
@@ -170,7 +170,7 @@ def test_formats(url: str, topic: str) -> None:
     assert re.fullmatch(r"20\d\d-\d\d", out[18])
     assert re.fullmatch(r"\d{9}\n", out[19])
     out = run(
-        "sub", url, "-t", topic, "-q", "1", "-C", "1", "-W", "20", "-F", "%I|%U|%m|%S|%j|%C|%E"
+        "sub", url, "-t", topic, "-q", "1", "-C", "1", "-W", "50", "-F", "%I|%U|%m|%S|%j|%C|%E"
     ).decode()
     moment, seconds, packet, _, as_json, content_type, expiry = out.split("|")
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}", moment)
@@ -185,7 +185,7 @@ def test_formats(url: str, topic: str) -> None:
 
 def test_json_in_json(url: str, topic: str) -> None:
     run("pub", url, "-t", topic, "-m", '{"a": [1]}', "-r")
-    one = ("sub", url, "-t", topic, "-C", "1", "-W", "20", "-F", "%J")
+    one = ("sub", url, "-t", topic, "-C", "1", "-W", "50", "-F", "%J")
     assert json.loads(run(*one))["payload"] == {"a": [1]}
     run("pub", url, "-t", topic, "-m", "no json", "-r")
     assert "%J" in refused(*one, status=1)
@@ -224,7 +224,7 @@ def test_json(url: str, topic: str) -> None:
 
 def test_verbose_and_no_newline(url: str, topic: str) -> None:
     run("pub", url, "-t", topic, "-m", "x", "-r")
-    one = ("sub", url, "-t", topic, "-C", "1", "-W", "20")
+    one = ("sub", url, "-t", topic, "-C", "1", "-W", "50")
     assert run(*one, "-v") == f"{topic} x\n".encode()
     assert run(*one, "-N") == b"x"
     assert run(*one, "-v", "-N") == f"{topic} x".encode()
@@ -233,7 +233,7 @@ def test_verbose_and_no_newline(url: str, topic: str) -> None:
 def test_retained_live_and_unwanted_messages(url: str, topic: str) -> None:
     for name in ("a", "b"):
         run("pub", url, "-t", f"{topic}/{name}", "-m", name, "-r")
-    everything = ("sub", url, "-t", f"{topic}/#", "-W", "0.5")
+    everything = ("sub", url, "-t", f"{topic}/#", "-W", "3")
     assert sorted(run(*everything, status=27).split()) == [b"a", b"b"]
     assert run(*everything, "-R", status=27) == b""
     assert run(*everything, "-T", f"{topic}/b", status=27) == b"a\n"
@@ -250,19 +250,19 @@ def test_a_timeout_has_its_own_status(url: str, topic: str) -> None:
     assert run("sub", url, "-t", topic, "-W", "0.2", status=27) == b""
     run("pub", url, "-t", topic, "-m", "x", "-r")
     # As mosquitto_sub: status 27 when the time is over, whether messages arrived or not.
-    assert run("sub", url, "-t", topic, "-W", "0.5", status=27) == b"x\n"
-    assert run("sub", url, "-t", topic, "-W", "20", "-C", "1") == b"x\n"
+    assert run("sub", url, "-t", topic, "-W", "3", status=27) == b"x\n"
+    assert run("sub", url, "-t", topic, "-W", "50", "-C", "1") == b"x\n"
     assert "-W" in refused("sub", url, "-t", topic, "-W", "soon", status=1)
 
 
 def test_a_group_shares_the_messages(embedded_mqtt: EmbeddedMqtt, topic: str) -> None:
     url = embedded_mqtt.url
     before = embedded_mqtt.call("status")["mqtt"]["subscriptions"]
-    member = ("sub", url, "-t", topic, "-q", "1", "-s", "group", "-C", "5", "-W", "20")
+    member = ("sub", url, "-t", topic, "-q", "1", "-s", "group", "-C", "5", "-W", "50")
     members = [start(*member), start(*member)]
     eventually(lambda: embedded_mqtt.call("status")["mqtt"]["subscriptions"] == before + 2)
     run("pub", url, "-t", topic, "-q", "1", "--quiet", "-l", stdin=b"".join(b"%d\n" % n for n in range(10)))
-    said = [member.communicate(timeout=60) for member in members]
+    said = [member.communicate(timeout=300) for member in members]
     assert [member.returncode for member in members] == [0, 0], said
     lines = [line for out, _ in said for line in out.split()]
     assert sorted(lines) == [b"%d" % number for number in range(10)]
@@ -286,7 +286,7 @@ def test_messages_that_nobody_acknowledged_come_again(url: str, topic: str) -> N
 def test_versions(url: str, topic: str, given: str, level: int) -> None:
     run("pub", url, "-t", topic, "-m", "x", "-r", "-V", given, "-q", "1")
     # Only MQTT 5.0 has subscription identifiers.
-    out = run("sub", url, "-t", topic, "-V", given, "-C", "1", "-W", "20", "-F", "%p %S")
+    out = run("sub", url, "-t", topic, "-V", given, "-C", "1", "-W", "50", "-F", "%p %S")
     assert out.startswith(b"x ")
     assert (len(out.strip()) > 1) == (level == 5)
 
@@ -388,7 +388,7 @@ def test_tls(topic: str, scheme: str) -> None:
         trust = ("--cafile", str(broker.certificates.ca))
         own = ("--cert", str(broker.certificates.client_crt), "--key", str(broker.certificates.client_key))
         run("pub", secure, "-t", topic, "-m", "x", "-r", *trust, *own, "--tls-alpn", "mqtt")
-        assert run("sub", secure, "-t", topic, "-C", "1", "-W", "20", *trust) == b"x\n"
+        assert run("sub", secure, "-t", topic, "-C", "1", "-W", "50", *trust) == b"x\n"
         assert "tls" in refused("pub", secure, "-t", topic, "-m", "x", status=1)
         elsewhere = secure.replace("127.0.0.1", "localhost")
         run("pub", elsewhere, "-t", topic, "-m", "y", *trust, "--insecure")
@@ -396,7 +396,7 @@ def test_tls(topic: str, scheme: str) -> None:
         steps = [finding["step"] for finding in said["findings"]]
         assert steps == ["installed", "address", "tls", "connect", "limits", "round trip"]
         distrust = start("doctor", secure)
-        assert b"FAILED tls" in distrust.communicate(timeout=60)[0]
+        assert b"FAILED tls" in distrust.communicate(timeout=300)[0]
     finally:
         broker.stop()
 
@@ -413,7 +413,7 @@ def test_a_will(embedded_mqtt: EmbeddedMqtt, topic: str) -> None:
         process = start("sub", url, "-t", topic, "-k", "10", *flags)
         eventually(lambda: embedded_mqtt.call("status")["mqtt"]["subscriptions"] == before + 1)
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         message = wills.receive(20)
         assert (message.data, message.qos, message.retain) == (b"gone", 1, True)
         assert (message.content_type, message.user_properties) == ("text/plain", [("a", "b")])
@@ -466,14 +466,14 @@ def test_doctor_finds_nothing_wrong(embedded_mqtt: EmbeddedMqtt) -> None:
 
 def test_doctor_names_the_step_that_fails(guarded: EmbeddedMqtt, tmp_path: Path) -> None:
     process = start("doctor", "mqtt://127.0.0.1:1")
-    assert b"FAILED address" in process.communicate(timeout=60)[0]
+    assert b"FAILED address" in process.communicate(timeout=300)[0]
     assert process.returncode == 1
     process = start("doctor", guarded.url)
-    assert b"FAILED connect" in process.communicate(timeout=60)[0]
+    assert b"FAILED connect" in process.communicate(timeout=300)[0]
     process = start("doctor", f"mqtt+unix://{tmp_path}/none")
-    assert b"FAILED address" in process.communicate(timeout=60)[0]
+    assert b"FAILED address" in process.communicate(timeout=300)[0]
     process = start("doctor", guarded.url.replace("mqtt://", "mqtts://"))
-    assert b"FAILED tls" in process.communicate(timeout=60)[0]
+    assert b"FAILED tls" in process.communicate(timeout=300)[0]
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -494,7 +494,7 @@ def test_bench_refuses_what_the_protocol_has_not(url: str, embedded: Any) -> Non
 def mosquitto(program: str, url: str, *arguments: str, status: int = 0, stdin: bytes = b"") -> bytes:
     port = url.rsplit(":", 1)[1]
     words = [Mosquitto.program(program), "-h", "127.0.0.1", "-p", port, "-V", "mqttv5", *arguments]
-    done = subprocess.run(words, input=stdin, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(words, input=stdin, capture_output=True, timeout=300, check=False)
     assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
     return done.stdout
 
@@ -503,7 +503,7 @@ def test_the_same_flags_print_the_same_as_mosquitto_sub(url: str, topic: str) ->
     flags = ["-t", topic, "-m", "Hi", "-q", "1", "-r", "-D", "publish", "content-type", "text/plain"]
     flags += ["-D", "publish", "user-property", "a", "b", "-D", "publish", "response-topic", "r"]
     text = r"%t|%p|%q|%r|%l|%x|%X|%C|%P|%R|%%|%-16t|%16t|%.2t|%04l|%6p|%-6p\t."
-    ask = ["-t", topic, "-q", "1", "-C", "1", "-W", "20"]
+    ask = ["-t", topic, "-q", "1", "-C", "1", "-W", "50"]
     for publish in (
         lambda: mosquitto("mosquitto_pub", url, *flags),
         lambda: run("pub", url, *flags),

@@ -16,6 +16,7 @@ from penstock import _frames, _native, blocking, errors, frames
 from penstock.mqtt import ReasonCode
 
 from support.mqtt.harness import MqttService
+from support.waiting import PATIENCE
 
 ROWS = 900
 TABLE = pa.table(
@@ -53,7 +54,7 @@ async def rows(consumer: Any, count: int) -> list[dict[str, Any]]:
     """Exactly ``count`` rows; fails when fewer or more arrive."""
     parts: list[Any] = []
     while sum(part.num_rows for part in parts) < count:
-        part = await consumer.read_frame(count, timeout=10)
+        part = await consumer.read_frame(count, timeout=PATIENCE)
         assert part.num_rows, f"{sum(part.num_rows for part in parts)} of {count} rows came"
         parts.append(part)
     got = [row for part in parts for row in part.to_pylist()]
@@ -295,7 +296,7 @@ def test_the_blocking_twin(broker: MqttService, topic: str) -> None:
         assert len(producer.send_frame(TABLE, value="payload", topic=f"{topic}/{{till}}")) == ROWS
         got: list[dict[str, Any]] = []
         while len(got) < ROWS:
-            part = consumer.read_frame(ROWS - len(got), timeout=10)
+            part = consumer.read_frame(ROWS - len(got), timeout=PATIENCE)
             assert part.num_rows
             got += part.to_pylist()
         assert [row["value"] for row in got] == TABLE["payload"].to_pylist()

@@ -18,7 +18,7 @@ import pytest
 from penstock import blocking, cli
 
 from support.mqtt.harness import USERS, EmbeddedMqtt
-from support.waiting import eventually
+from support.waiting import PATIENCE, eventually
 
 
 def start(*words: str, **rest: Any) -> subprocess.Popen[bytes]:
@@ -28,7 +28,7 @@ def start(*words: str, **rest: Any) -> subprocess.Popen[bytes]:
 
 def run(*words: str, stdin: bytes = b"", status: int = 0, **rest: Any) -> str:
     process = start(*words, **rest)
-    out, err = process.communicate(stdin, timeout=60)
+    out, err = process.communicate(stdin, timeout=300)
     assert process.returncode == status, (process.returncode, out, err)
     assert b"Traceback" not in err
     return (err if status in (1, 2) else out).decode()
@@ -51,9 +51,9 @@ def topic() -> str:
     return f"t/{uuid.uuid4().hex[:12]}"
 
 
-def retained(url: str, topic: str) -> list[bytes]:
+def retained(url: str, topic: str, wait: float = 0.5) -> list[bytes]:
     with blocking.connect(url) as client, client.subscribe(topic) as messages:
-        return [message.data for message in messages.receive_many(100, timeout=0.5)]
+        return [message.data for message in messages.receive_many(100, timeout=wait)]
 
 
 # ------------------------------------------------------------------------------------------------ the address
@@ -61,19 +61,19 @@ def retained(url: str, topic: str) -> list[bytes]:
 
 def test_a_host_and_a_port(url: str, place: list[str], topic: str) -> None:
     assert run("pub", *place, "-t", topic, "-m", "on", "-r", "-q", "1") == ""
-    assert run("sub", *place, "-t", topic, "-v", "-C", "1", "-W", "20") == f"{topic} on\n"
+    assert run("sub", *place, "-t", topic, "-v", "-C", "1", "-W", "50") == f"{topic} on\n"
     host, port = place[1], place[3]
-    assert run("sub", "-t", topic, f"--host={host}", "--port", port, "-C", "1", "-W", "20") == "on\n"
-    assert run("sub", f"-h{host}", f"-p{port}", "-t", topic, "-C", "1", "-W", "20") == "on\n"
+    assert run("sub", "-t", topic, f"--host={host}", "--port", port, "-C", "1", "-W", "50") == "on\n"
+    assert run("sub", f"-h{host}", f"-p{port}", "-t", topic, "-C", "1", "-W", "50") == "on\n"
     # Whatever the environment names, the flags are meant.
     other = {**os.environ, "PENSTOCK_URL": "pulsar://127.0.0.1:1"}
-    assert run("sub", *place, "-t", topic, "-C", "1", "-W", "20", env=other) == "on\n"
+    assert run("sub", *place, "-t", topic, "-C", "1", "-W", "50", env=other) == "on\n"
 
 
 def test_all_in_one_url(url: str, place: list[str], topic: str) -> None:
     where = f"mqtt://{place[1]}:{place[3]}/{topic}"
     run("pub", "-L", where, "-m", "on", "-r", "-q", "1")
-    assert run("sub", "-L", f"{where}/#", "-C", "1", "-W", "20") == "on\n"
+    assert run("sub", "-L", f"{where}/#", "-C", "1", "-W", "50") == "on\n"
 
 
 def test_users_of_a_url_and_of_flags(topic: str) -> None:
@@ -83,7 +83,7 @@ def test_users_of_a_url_and_of_flags(topic: str) -> None:
         user, password = next(iter(USERS.items()))
         run("pub", "-L", f"mqtt://{user}:{password}@{parts.netloc}/{topic}", "-m", "on", "-r")
         place = ("-h", str(parts.hostname), "-p", str(parts.port))
-        assert run("sub", *place, "-u", user, "-P", password, "-t", topic, "-C", "1", "-W", "20") == "on\n"
+        assert run("sub", *place, "-u", user, "-P", password, "-t", topic, "-C", "1", "-W", "50") == "on\n"
         said = run("pub", "-L", f"mqtt://{user}:canary-93@{parts.netloc}/{topic}", "-m", "on", status=1)
         assert "authentication" in said and "canary-93" not in said
     finally:
@@ -168,7 +168,7 @@ def test_nothing_is_published_that_was_not_given(url: str, topic: str) -> None:
     assert "standard input is empty" in run("pub", url, topic, "-r", "-s", stdin=b"", status=1)
     assert "/dev/null is empty" in run("pub", url, topic, "-r", "-f", "/dev/null", status=1)
     assert run("pub", url, topic, "-r", "-l", stdin=b"") == ""
-    assert retained(url, topic) == [b"on"]
+    assert retained(url, topic, PATIENCE) == [b"on"]
     run("pub", url, topic, "-r", "-q", "1", "-n")
     assert retained(url, topic) == []
 
@@ -183,9 +183,9 @@ def test_retained_messages_are_removed_and_the_command_ends(url: str, place: lis
     words = ["-t", f"{topic}/#", "-T", f"{topic}/keep/#", "--remove-retained", "--retained-only", "-W", "30"]
     shown = run("sub", *place, *words, "-F", "%t").split()
     assert sorted(shown) == sorted(f"{topic}/{number}" for number in range(50))
-    assert retained(url, f"{topic}/#") == [b"x"]
+    assert retained(url, f"{topic}/#", PATIENCE) == [b"x"]
     # Not printed, and deleted all the same.
-    assert run("sub", *place, "-t", f"{topic}/#", "--remove-retained", "-R", "-W", "1", status=27) == ""
+    assert run("sub", *place, "-t", f"{topic}/#", "--remove-retained", "-R", "-W", "5", status=27) == ""
     assert retained(url, f"{topic}/#") == []
 
 
@@ -200,18 +200,18 @@ def test_a_subscription_of_a_session_is_ended(place: list[str], topic: str) -> N
     assert run("sub", *session, "-U", f"{topic}/a", "-U", f"{topic}/never") == ""
     for name in ("a", "b"):
         run("pub", *place, "-q", "1", "-t", f"{topic}/{name}", "-m", name)
-    words = ["-U", f"{topic}/c", "-t", f"{topic}/b", "-C", "2", "-W", "1"]
+    words = ["-U", f"{topic}/c", "-t", f"{topic}/b", "-C", "2", "-W", "5"]
     assert run("sub", *session, *words, status=27) == "b\n"
     assert "-t TOPIC" in run("sub", *place, status=2)
 
 
 def test_debug_tells_of_the_connection(url: str, place: list[str], topic: str) -> None:
     process = start("pub", *place, "-t", topic, "-m", "x", "-d")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0 and out == b""
     assert b"penstock.mqtt.connection: connected to 127.0.0.1" in err
     silent = start("pub", *place, "-t", topic, "-m", "x")
-    assert silent.communicate(timeout=60) == (b"", b"")
+    assert silent.communicate(timeout=300) == (b"", b"")
 
 
 # ------------------------------------------------------------------------------------------------ requests
@@ -224,7 +224,7 @@ def test_a_request_and_its_response(url: str, place: list[str], topic: str) -> N
         assert (request.data, request.qos, request.retain) == (b"now", 1, False)
         assert request.response_topic and request.correlation_data is None
         client.publish(request.response_topic, b"12:00", qos=1)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert (process.returncode, out.decode(), err) == (0, f"{request.response_topic} 12:00\n", b"")
 
 
@@ -239,7 +239,7 @@ def test_only_the_response_to_this_request_counts(url: str, place: list[str], to
         client.publish(answers, b"another's", qos=1, correlation_data=b"8")
         client.publish(answers, b"without", qos=1)
         client.publish(answers, b"mine", qos=1, correlation_data=b"7")
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=300)
     assert process.returncode == 0
     assert b'"payload": "mine"' in out and b"another" not in out
 
@@ -295,7 +295,8 @@ def test_a_request_that_is_not_acknowledged_ends_with_the_time(topic: str) -> No
 def test_a_broker_that_goes_while_a_response_is_awaited(place: list[str], topic: str) -> None:
     broker = EmbeddedMqtt()
     parts = urlsplit(broker.url)
-    process = start("rr", "-h", str(parts.hostname), "-p", str(parts.port), "-t", topic, "-m", "x", "-W", "3")
+    host, port = str(parts.hostname), str(parts.port)
+    process = start("rr", "-h", host, "-p", port, "-t", topic, "-m", "x", "-W", "10")
     try:
         eventually(lambda: broker.call("status")["mqtt"]["subscriptions"] == 1)
     finally:

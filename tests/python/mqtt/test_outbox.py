@@ -24,7 +24,7 @@ def url():
 
 
 async def emptied(client: Any) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         while client.stats()["outbox_messages"]:
             await asyncio.sleep(0.01)
 
@@ -33,7 +33,7 @@ async def numbers(consumer: Any, enough: int) -> dict[int, list[int]]:
     """Messages by QoS, in order of arrival, until ``count`` different ones are there."""
     came: dict[int, list[int]] = {1: [], 2: []}
     while len({*came[1], *came[2]}) < enough:
-        message = await consumer.receive(timeout=30)
+        message = await consumer.receive(timeout=90)
         came[message.qos].append(int(bytes(message.data)))
     return came
 
@@ -92,7 +92,7 @@ def test_the_blocking_face_has_it_too(url: str, tmp_path: Path):
         client.publish("blocking", b"kept", qos=2)
     with blocking.connect(url) as reader, reader.subscribe("blocking", qos=2) as consumer:
         with blocking.connect(url, outbox=tmp_path / "out.db"):
-            assert bytes(consumer.receive(timeout=30).data) == b"kept"
+            assert bytes(consumer.receive(timeout=90).data) == b"kept"
 
 
 async def test_a_file_that_is_no_outbox_is_refused(tmp_path: Path):

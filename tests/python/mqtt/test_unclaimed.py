@@ -137,7 +137,7 @@ async def test_the_next_consumer_of_a_shared_subscription_gets_what_was_not_hand
         handed_out = await first.receive(timeout=PATIENCE)
         assert handed_out.data == b"0"
         await first.close()
-        assert client.stats()["unclaimed_messages"] == 9
+        await until(lambda: client.stats()["unclaimed_messages"] == 9)
         async with client.consumer("jobs") as other, client.consumer("jobs", "g") as second:
             got = [await second.receive(timeout=PATIENCE) for _ in range(9)]
             assert [message.data for message in got] == [b"%d" % number for number in range(1, 10)]

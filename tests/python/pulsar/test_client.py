@@ -13,6 +13,8 @@ import pytest
 import penstock
 from penstock import errors
 
+from support.waiting import PATIENCE
+
 
 @pytest.mark.parametrize(
     "module",
@@ -65,7 +67,7 @@ async def test_an_embedded_broker_keeps_its_data(tmp_path):
         async with client.consumer("t", "s"), client.producer("t") as producer:
             await producer.send(b"kept")
     async with penstock.connect(url) as client, client.consumer("t", "s") as consumer:
-        assert (await consumer.receive(timeout=10)).data == b"kept"
+        assert (await consumer.receive(timeout=PATIENCE)).data == b"kept"
 
 
 async def test_an_embedded_broker_ends_when_connecting_fails():
@@ -121,7 +123,7 @@ async def test_times_and_delays_are_checked():
         async with client.reader("t", position="earliest") as reader:
             moment = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
             await producer.send(b"x", event_time=moment)
-            message = await reader.receive(timeout=10)
+            message = await reader.receive(timeout=PATIENCE)
             assert message.event_time == int(moment.timestamp() * 1000)
 
 
@@ -129,10 +131,10 @@ async def test_ack_may_be_awaited_or_not():
     async with penstock.connect("embedded:") as client, client.consumer("t", "s") as consumer:
         async with client.producer("t") as producer:
             await producer.send_many([b"1", b"2", b"3"])
-        first, second, third = [await consumer.receive(timeout=10) for _ in range(3)]
+        first, second, third = [await consumer.receive(timeout=PATIENCE) for _ in range(3)]
         consumer.ack(first)
         await consumer.ack(second)
-        await asyncio.wait_for(consumer.ack(third), 5)
+        await asyncio.wait_for(consumer.ack(third), PATIENCE)
 
 
 async def test_an_iteration_may_be_left_and_taken_up_again():
@@ -155,7 +157,7 @@ async def test_leaving_a_producer_flushes():
                 producer.send_nowait(b"%d" % number)
         got = []
         while len(got) < 100:
-            got += await reader.receive_many(100, timeout=10)
+            got += await reader.receive_many(100, timeout=PATIENCE)
 
 
 async def test_a_reader_leaves_nothing_behind():
@@ -163,7 +165,7 @@ async def test_a_reader_leaves_nothing_behind():
         async with penstock.connect(broker.url) as client:
             async with client.producer("t") as producer, client.reader("t", position="earliest") as reader:
                 await producer.send(b"x")
-                assert (await reader.receive(timeout=10)).data == b"x"
+                assert (await reader.receive(timeout=PATIENCE)).data == b"x"
             async with client.reader("t", position="earliest") as reader:
                 assert reader.subscription.startswith("reader-")
 

@@ -19,7 +19,7 @@ def start(*arguments, **rest):
 
 def run(*arguments, stdin=b"", status=0):
     process = start(*arguments, stdin=subprocess.PIPE)
-    out, err = process.communicate(stdin, timeout=60)
+    out, err = process.communicate(stdin, timeout=300)
     assert process.returncode == status, (process.returncode, out, err)
     return out.decode()
 
@@ -30,7 +30,7 @@ def url():
     said = json.loads(process.stdout.readline())
     yield said["url"]
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (0, b"", b"")
 
 
@@ -40,13 +40,13 @@ def test_the_broker_command_tells_its_address_and_ends_by_ctrl_c():
     assert "pulsar://127.0.0.1:" in line
     assert "memory" in line
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 0
 
 
 def test_lines_in_lines_out(url):
     run("pub", "-u", url, "-t", "lines", "-q", "-l", "-K", ":", stdin=b"a:1\nb:2\nno key\n")
-    out = run("sub", "-u", url, "-t", "lines", "-o", "beginning", "-C", "3", "-W", "10", "-F", "%k=%s\\n")
+    out = run("sub", "-u", url, "-t", "lines", "-o", "beginning", "-C", "3", "-W", "50", "-F", "%k=%s\\n")
     assert out == "a=1\nb=2\n=no key\n"
 
 
@@ -74,7 +74,7 @@ def test_the_end_of_an_empty_topic_is_reached_at_once(url):
 
 
 def test_a_subscription_remembers(url):
-    sub = ("sub", "-u", url, "-t", "durable", "-s", "till", "-o", "earliest", "-W", "10")
+    sub = ("sub", "-u", url, "-t", "durable", "-s", "till", "-o", "earliest", "-W", "50")
     run("pub", "-u", url, "-t", "durable", "-q", "-l", stdin=b"1\n2\n3\n")
     assert run(*sub, "-C", "2") == "1\n2\n"
     assert run(*sub, "-C", "1") == "3\n"

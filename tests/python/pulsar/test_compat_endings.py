@@ -22,6 +22,7 @@ from penstock import Broker
 from support.pulsar.harness import EmbeddedPulsar
 from support.pulsar.wire import SEND, FakeBroker
 from support.scripts import free_port
+from support.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def silent() -> Iterator[FakeBroker]:
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -88,7 +89,7 @@ async def test_asyncio_refuses_what_exceeds_the_queue(silent: FakeBroker) -> Non
     client = aio.Client(silent.url)
     producer = await client.create_producer("t", max_pending_messages=2)
     sends = [asyncio.ensure_future(producer.send(b"x")) for _ in range(3)]
-    done, waiting = await asyncio.wait(sends, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+    done, waiting = await asyncio.wait(sends, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
     (refused,) = done
     error = refused.exception()
     assert isinstance(error, aio.PulsarException) and error.error() == pulsar.Result.ProducerQueueIsFull
@@ -187,7 +188,7 @@ def test_shutdown_ends_the_attempts_to_connect() -> None:
     opening.start()
     opening.join(0.1)
     client.shutdown()
-    opening.join(20)
+    opening.join(PATIENCE)
     assert failed == [pulsar.AlreadyClosed]
 
 
@@ -279,20 +280,20 @@ async def test_cancelling_a_receive_loses_no_message(embedded: EmbeddedPulsar) -
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(consumer.receive(), 0.01)
     await producer.send(b"x")
-    assert (await asyncio.wait_for(consumer.receive(), 10)).data() == b"x"
+    assert (await asyncio.wait_for(consumer.receive(), PATIENCE)).data() == b"x"
     await client.close()
 
 
 def test_a_client_waits_for_a_broker_that_starts() -> None:
     port = free_port()
-    client = pulsar.Client(f"pulsar://127.0.0.1:{port}", operation_timeout_seconds=20)
+    client = pulsar.Client(f"pulsar://127.0.0.1:{port}", operation_timeout_seconds=60)
     names: list[str] = []
     opening = threading.Thread(target=lambda: names.append(client.create_producer("t").producer_name()))
     opening.start()
     opening.join(0.2)
     assert opening.is_alive()
     with Broker(port=port):
-        opening.join(20)
+        opening.join(PATIENCE)
         assert names
         client.close()
 
@@ -326,6 +327,6 @@ def test_a_program_that_closes_nothing_ends(
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert (done.returncode, done.stderr) == (status, "")

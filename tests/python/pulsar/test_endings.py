@@ -11,7 +11,7 @@ import penstock
 import penstock.blocking
 from penstock import errors
 
-PATIENCE = 20
+from support.waiting import PATIENCE
 
 
 async def until(reached: Callable[[], Any]) -> None:

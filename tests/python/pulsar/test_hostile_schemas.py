@@ -13,8 +13,8 @@ from penstock.pulsar import Schema
 
 from support.pulsar import wire
 from support.pulsar.wire import Answer, FakeBroker, Fields, Peer, entry, frame
+from support.waiting import PATIENCE
 
-PATIENCE = 20.0
 AVRO, JSON = 4, 2
 GET_SCHEMA_RESPONSE = 35
 INT = Schema.avro('"int"')

@@ -21,6 +21,7 @@ import penstock
 from penstock import blocking, errors
 
 from support.certificates import Authority
+from support.waiting import PATIENCE
 
 KEY = b"0123456789abcdef0123456789abcdef"
 LABEL = r"[a-z]+=\"(?:[^\"\\\n]|\\[\\\"n])*\""
@@ -77,7 +78,7 @@ def test_the_command_tells_its_url_and_is_ready(tmp_path: Path) -> None:
         assert json.loads(get(f"{url}/readyz")) == {"ready": True, "store": "ok", "disk": "ok", "clock": "ok"}
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     assert process.returncode == 0
 
 
@@ -139,4 +140,4 @@ def test_with_tls_and_tokens_everything_but_health_needs_both() -> None:
         with blocking.connect(url, token=token("till"), **tls) as client:
             with client.consumer("t", "s") as consumer, client.producer("t") as producer:
                 producer.send(b"x")
-                assert consumer.receive(timeout=10).data == b"x"
+                assert consumer.receive(timeout=PATIENCE).data == b"x"

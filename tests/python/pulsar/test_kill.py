@@ -72,7 +72,7 @@ async def test_two_brokers_cannot_share_a_folder(broker: BrokerProcess) -> None:
         [sys.executable, "-m", "penstock", "broker", "--data", str(broker.data), "--port", "0"],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=120,
     )
     assert second.returncode == 1
     assert "Traceback" not in second.stderr

@@ -11,6 +11,8 @@ import penstock
 from penstock import errors, pulsar
 from penstock.pulsar import MessageId
 
+from support.waiting import PATIENCE
+
 
 @pytest.fixture(scope="module")
 def broker():
@@ -25,7 +27,7 @@ async def client(broker: penstock.Broker):
 
 
 async def texts(consumer: Any, count: int) -> list[bytes]:
-    got = [bytes((await consumer.receive(timeout=20)).data) for _ in range(count)]
+    got = [bytes((await consumer.receive(timeout=PATIENCE)).data) for _ in range(count)]
     assert await consumer.receive_many(timeout=0) == []
     return got
 
@@ -52,7 +54,7 @@ async def test_a_new_subscription_begins_at_its_position(client: Any, kind: str,
 async def test_a_position_does_not_move_a_subscription_that_exists(client: Any) -> None:
     ids = await filled(client, "existing", batching=False)
     async with client.consumer("existing", "s", position="earliest") as consumer:
-        await consumer.ack(await consumer.receive(timeout=20))
+        await consumer.ack(await consumer.receive(timeout=PATIENCE))
     with pytest.raises(errors.NotAllowed, match=r"exists already.*seek") as caught:
         await client.consumer("existing", "s", position=ids[5])
     assert "'s'" in str(caught.value) or '"s"' in str(caught.value)
@@ -67,14 +69,14 @@ async def test_a_seek_moves_the_partition_that_the_id_is_of(broker: penstock.Bro
         broker.create_topic(topic, partitions=2)
         await filled(client, topic, batching=False)
     async with client.consumer(["one", "two"], "s", position="earliest") as consumer:
-        first = [await consumer.receive(timeout=20) for _ in range(20)]
+        first = [await consumer.receive(timeout=PATIENCE) for _ in range(20)]
         assert await consumer.receive_many(timeout=0) == []
         target = next(message for message in first if "two-partition-1" in message.topic)
         assert target.id.topic == target.topic
         # Pickled, an id keeps its topic.
         await consumer.seek(pickle.loads(pickle.dumps(target.id)))
         behind = [message for message in first if message.topic == target.topic and message.id > target.id]
-        again = [await consumer.receive(timeout=20) for _ in behind]
+        again = [await consumer.receive(timeout=PATIENCE) for _ in behind]
         assert [message.id for message in again] == [message.id for message in behind]
         assert await consumer.receive_many(timeout=0) == []
         for position in (str(target.id), MessageId.from_bytes(target.id.to_bytes())):
@@ -104,12 +106,12 @@ async def test_a_reader_does_not_apply_one_id_to_several_partitions(
     with pytest.raises(errors.InvalidArgument, match=f"of partition {partition}"):
         await client.reader(f"parts-partition-{1 - partition}", position=ids[3])
     async with client.reader("whole", position="earliest") as reader:
-        other = await reader.receive(timeout=20)
+        other = await reader.receive(timeout=PATIENCE)
     with pytest.raises(errors.InvalidArgument, match="whole: give an id"):
         await client.reader(f"parts-partition-{partition}", position=other.id)
     async with client.reader(f"parts-partition-{partition}", position=ids[3]) as reader:
         behind = [one for one in ids if one.partition == partition and one > ids[3]]
-        assert [(await reader.receive(timeout=20)).id for _ in behind] == behind
+        assert [(await reader.receive(timeout=PATIENCE)).id for _ in behind] == behind
 
 
 @pytest.mark.parametrize("receipt", [False, True])
@@ -117,7 +119,7 @@ async def test_an_id_that_lacks_the_batch_size_is_refused_by_ack(client: Any, re
     topic = f"parsed-{receipt}"
     await filled(client, topic)
     async with client.consumer(topic, "s", position="earliest", ack_receipt=receipt) as consumer:
-        message = next(m for m in await consumer.receive_many(timeout=20) if m.id.batch_index >= 0)
+        message = next(m for m in await consumer.receive_many(timeout=PATIENCE) if m.id.batch_index >= 0)
         with pytest.raises(errors.InvalidArgument, match="lacks the batch size"):
             await consumer.ack(MessageId.parse(str(message.id)))
         await consumer.ack(MessageId.from_bytes(message.id.to_bytes()))

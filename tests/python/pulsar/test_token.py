@@ -170,8 +170,8 @@ def test_tokens_that_are_not_made(
 def test_nothing_secret_is_said(key: str, tmp_path: Path) -> None:
     secret = Path(key.removeprefix("file:")).read_bytes()
     words = [sys.executable, "-m", "penstock", "token"]
-    token = subprocess.check_output([*words, "create", "--key", key, "--subject", "till"], timeout=60)
-    done = subprocess.run([*words, "show", "-", "--key", key], input=token, capture_output=True, timeout=60)
+    token = subprocess.check_output([*words, "create", "--key", key, "--subject", "till"], timeout=300)
+    done = subprocess.run([*words, "show", "-", "--key", key], input=token, capture_output=True, timeout=300)
     said = done.stdout + done.stderr
     assert done.returncode == 0
     assert token.rpartition(b".")[2].strip() not in said

@@ -130,7 +130,7 @@ def test_a_slow_server_has_so_much_time_and_no_more(serve: Callable[..., Server]
         errors.Timeout, match=r"GET http://127.*/admin: no complete answer within 0.6 seconds"
     ):
         asked.ask("GET", ["admin"])
-    assert 0.5 < time.monotonic() - started < 3
+    assert 0.5 < time.monotonic() - started < 20
 
 
 @pytest.mark.parametrize(

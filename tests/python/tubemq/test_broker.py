@@ -16,6 +16,7 @@ from support.pulsar.harness import EmbeddedPulsar
 from support.tubemq import wire
 from support.tubemq.harness import EmbeddedTubeMq, group
 from support.tubemq.load import BALANCES, connect, ready, take
+from support.waiting import PATIENCE
 
 
 async def test_a_topic_comes_into_being_when_it_is_first_used() -> None:
@@ -40,7 +41,7 @@ async def test_one_broker_speaks_three_protocols_and_keeps_them_apart() -> None:
                     await ready(consumer, 3)
                 async with client.producer("same") as producer:
                     await producer.send(url.encode())
-                message = await consumer.receive(timeout=10)
+                message = await consumer.receive(timeout=PATIENCE)
                 assert bytes(message.data) == url.encode()
                 await consumer.ack(message)
                 assert await consumer.receive_many(10, timeout=0.1) == []
@@ -52,10 +53,10 @@ async def test_the_first_message_comes_at_once() -> None:
         async with connect(broker.tubemq_url) as client, client.producer("t") as producer:
             await producer.send(b"x")
         began = time.perf_counter()
-        async with connect(broker.tubemq_url) as client:
+        async with connect(broker.tubemq_url, heartbeat_interval=60) as client:
             async with client.consumer("t", "g", position="first") as consumer:
-                await consumer.receive(timeout=5)
-        assert time.perf_counter() - began < 1
+                await consumer.receive(timeout=PATIENCE)
+        assert time.perf_counter() - began < 30, "it did not wait for a heartbeat"
 
 
 @pytest.mark.parametrize("balance", BALANCES)

@@ -14,6 +14,7 @@ from penstock import blocking
 
 from support.commands import Commands
 from support.tubemq.harness import RealTubeMq
+from support.waiting import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def test_wrong_looks_are_refused(broker: penstock.Broker, topic: str) -> None:
 def test_groups_of_the_embedded_broker(broker: penstock.Broker, topic: str) -> None:
     with blocking.connect(broker.tubemq_url) as client:
         with client.consumer(topic, "g", position="first") as consumer:
-            consumer.receive(timeout=10)
+            consumer.receive(timeout=PATIENCE)
             listed = Commands(str(broker.http_url), "subscriptions")
             (row,) = listed.json(f"tubemq:{topic}")
             assert (row["subscription"], row["type"], row["consumers"]) == ("g", "group", 1)
@@ -81,7 +82,7 @@ def test_subscriptions_of_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[
         with blocking.connect(broker.tubemq_url) as other, other.producer("sales") as producer:
             with other.consumer("sales", "g", position="first") as consumer:
                 producer.send(b"1")
-                consumer.receive(timeout=10)
+                consumer.receive(timeout=PATIENCE)
     assert penstock.cli.main(["subscriptions", "--data", str(data), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     start = "persistent://public/default/"
@@ -131,7 +132,7 @@ def test_rows_of_a_file_over_mqtt(tmp_path: Path) -> None:
         command = Commands(str(broker.mqtt_url))
         with client.consumer("rows") as consumer:
             command("pub", "-t", "rows", "--frame", str(file), "--quiet")
-            found = [consumer.receive(timeout=10).data for _ in range(2)]
+            found = [consumer.receive(timeout=PATIENCE).data for _ in range(2)]
         assert found == [b'{"a":1,"b":"x"}', b'{"a":2,"b":"y"}']
         words = ("-t", "rows", "--frame", str(file), "-D", "publish", "content-type", "a")
         assert "-D and --frame exclude" in command.refused("pub", *words)

@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use penstock::broker::auth::TokenKey;
@@ -42,7 +43,7 @@ fn address(broker: &Broker) -> String {
 
 fn connect(broker: &Broker) -> TcpStream {
     let stream = TcpStream::connect(address(broker)).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream
 }
 
@@ -269,10 +270,9 @@ fn requests_that_are_too_large_are_refused() {
     assert_eq!(ask(&broker, "GET", "/healthz").status, 200);
 }
 
-#[test]
-fn slow_clients_lose_their_connection_and_hold_nobody_up() {
-    let broker = Broker::start(options()).unwrap();
-    let mut slow: Vec<(&str, TcpStream)> = [
+/// Clients that are slow in several ways, and one that sends a byte at a time, with the time that it lasts.
+fn slow_clients(broker: &Broker) -> (Vec<(&'static str, TcpStream)>, JoinHandle<Duration>) {
+    let slow = [
         ("silent", ""),
         ("half a head", "GET /metrics HTTP/1.1\r\nHost: 127"),
         ("half a body", "PUT /admin/v2/persistent/public/default/t/partitions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n1"),
@@ -280,34 +280,47 @@ fn slow_clients_lose_their_connection_and_hold_nobody_up() {
     ]
     .into_iter()
     .map(|(what, bytes)| {
-        let mut stream = connect(&broker);
+        let mut stream = connect(broker);
         stream.write_all(bytes.as_bytes()).unwrap();
         (what, stream)
     })
     .collect();
-    // One that sends a byte at a time does not last longer.
-    let mut drip = connect(&broker);
+    let mut drip = connect(broker);
     let dripping = std::thread::spawn(move || {
         let since = Instant::now();
         for byte in b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ".iter().chain(std::iter::repeat(&b'x'))
         {
-            if drip.write_all(&[*byte]).is_err() || since.elapsed() > Duration::from_secs(40) {
+            if drip.write_all(&[*byte]).is_err() || since.elapsed() > Duration::from_secs(120) {
                 break;
             }
             std::thread::sleep(Duration::from_millis(100));
         }
         since.elapsed()
     });
-    let since = Instant::now();
-    while since.elapsed() < Duration::from_secs(5) {
-        let asked = Instant::now();
-        assert_eq!(ask(&broker, "GET", "/healthz").status, 200);
-        assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
-    }
+    (slow, dripping)
+}
+
+#[test]
+fn slow_clients_lose_their_connection_and_hold_nobody_up() {
+    let broker = Broker::start(options()).unwrap();
+    // An answer may be late on a busy machine, but not each time.
+    let attempt = |_| {
+        let clients = slow_clients(&broker);
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_secs(5) {
+            let asked = Instant::now();
+            assert_eq!(ask(&broker, "GET", "/healthz").status, 200);
+            if asked.elapsed() >= Duration::from_secs(2) {
+                return None;
+            }
+        }
+        Some(clients)
+    };
+    let (mut slow, dripping) = (0..3).find_map(attempt).expect("answers within two seconds");
     for (what, stream) in &mut slow {
-        assert!(ends(stream, Duration::from_secs(30)), "{what}: the connection stays");
+        assert!(ends(stream, Duration::from_secs(90)), "{what}: the connection stays");
     }
-    assert!(dripping.join().unwrap() < Duration::from_secs(30));
+    assert!(dripping.join().unwrap() < Duration::from_secs(90), "it does not last longer");
 }
 
 #[test]
@@ -343,6 +356,14 @@ fn a_client_that_takes_nothing_of_its_answer_is_given_up() {
 fn connections_have_a_share_and_leave_the_protocols_theirs() {
     let broker = Broker::start(Options { max_connections: 8, ..options() }).unwrap();
     let flood: Vec<TcpStream> = (0..20).map(|_| connect(&broker)).collect();
+    flood.iter().for_each(|stream| stream.set_nonblocking(true).unwrap());
+    let is_up =
+        |stream: &TcpStream| stream.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+    let since = Instant::now();
+    while flood.iter().filter(|stream| is_up(stream)).count() > 6 {
+        assert!(since.elapsed() < Duration::from_secs(60), "too few of them were refused");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let url = broker.url().trim_start_matches("pulsar://").to_owned();
     let mut peer = TcpStream::connect(url).unwrap();
     assert!(!ends(&mut peer, Duration::from_millis(500)), "Pulsar has connections left");
@@ -359,7 +380,7 @@ fn connections_have_a_share_and_leave_the_protocols_theirs() {
             assert!(refused.parse::<u64>().unwrap() >= 14, "three quarters of 8: {refused} were refused");
             break;
         }
-        assert!(since.elapsed() < Duration::from_secs(20));
+        assert!(since.elapsed() < Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -380,7 +401,7 @@ fn other_machines_need_credentials_here_too() {
 fn topics_and_subscriptions_are_administered_and_kept() {
     let data = tempfile::tempdir().unwrap();
     let start = || Broker::start(Options { data: Some(data.path().into()), ..options() }).unwrap();
-    let broker = start();
+    let mut broker = start();
     let topic = "/admin/v2/persistent/public/default/t";
     let said = |method: &str, path: &str, body: &str| {
         ask_with(&broker, method, &format!("{topic}{path}"), "", body).status
@@ -406,7 +427,7 @@ fn topics_and_subscriptions_are_administered_and_kept() {
     ] {
         assert_eq!(said(method, path, body), status, "{method} {path} {body}");
     }
-    drop(broker);
+    assert!(broker.stop(Duration::from_secs(60)));
     let broker = start();
     let answer = ask(&broker, "GET", &format!("{topic}/partitions")).json();
     assert_eq!(answer["partitions"], 3);

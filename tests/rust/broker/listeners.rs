@@ -32,7 +32,7 @@ fn return_code(stream: &mut (impl Read + Write), connect: &[u8]) -> u8 {
 
 fn tcp(url: &str) -> TcpStream {
     let stream = TcpStream::connect(url.trim_start_matches("mqtt://")).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream
 }
 
@@ -128,6 +128,6 @@ fn a_unix_socket_is_a_listener_like_others() {
     let taken = Broker::start(Options { listeners, ..Options::default() }).unwrap_err();
     assert!(taken.message().contains("another process listens there"), "{taken}");
     assert_eq!(return_code(&mut UnixStream::connect(path("mqtt")).unwrap(), NAMELESS), 0, "still there");
-    assert!(broker.stop(Duration::from_secs(5)));
+    assert!(broker.stop(Duration::from_secs(60)));
     assert!(!path("mqtt").exists() && !path("http").exists());
 }

@@ -14,7 +14,7 @@ use penstock::sqlite::Connection;
 
 /// The format that this version writes.
 const PRESENT: u32 = 2;
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn golden(format: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/outbox/format-{format}.db"))

@@ -125,7 +125,7 @@ fn a_kill_at_any_moment_loses_nothing_that_was_stored() {
         let (outbox, found) = Outbox::open(&OutboxOptions::new(&path), Box::new(|_, _| {})).unwrap();
         let (told, loaded) = mpsc::channel();
         outbox.load(None, usize::MAX, Box::new(move |piece| told.send(piece).unwrap())).unwrap();
-        let waiting = loaded.recv_timeout(Duration::from_secs(20)).unwrap().unwrap().messages;
+        let waiting = loaded.recv_timeout(Duration::from_secs(60)).unwrap().unwrap().messages;
         let mut there = BTreeSet::new();
         for (key, message) in
             waiting.into_iter().chain(found.in_flight.iter().map(|f| (f.key, f.publish.clone())))

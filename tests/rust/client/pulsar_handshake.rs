@@ -19,7 +19,7 @@ fn a_connect_that_is_given_up_in_the_handshake_closes_its_connection() {
     let options = ClientOptions { url, connect_timeout: NEVER, ..ClientOptions::default() };
     let connecting = engine.handle().spawn(Client::connect(options));
     let (mut peer, _) = listener.accept().unwrap();
-    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut bytes = [0; 4096];
     assert!(peer.read(&mut bytes).unwrap() > 0, "CONNECT has come");
     connecting.abort();

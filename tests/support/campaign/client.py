@@ -16,7 +16,7 @@ from pathlib import Path
 
 from support.campaign.flows import PROTOCOLS
 
-DRAIN = 60.0
+DRAIN = 120.0
 
 
 async def guarded() -> None:

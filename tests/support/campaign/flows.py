@@ -109,8 +109,8 @@ class Receiver:
             self.received.add(records)
             self.again.add(record for record in records if record in self._gone)
             if receipts:
-                # Without a connection the messages come again.
-                with contextlib.suppress(errors.Disconnected):
+                # Without a connection, or without an answer in time, the messages may come again.
+                with contextlib.suppress(errors.Disconnected, errors.Timeout):
                     await consumer.ack_many(messages)
                     self.confirmed.add(records)
             else:
@@ -119,7 +119,7 @@ class Receiver:
 
 
 @contextlib.asynccontextmanager
-async def opened(make: Callable[[], Any], timeout: float = 60.0) -> AsyncIterator[Any]:
+async def opened(make: Callable[[], Any], timeout: float = 180.0) -> AsyncIterator[Any]:
     """Opens a handle. The broker may be away, or may not have noticed yet that its predecessor was killed."""
     async with asyncio.timeout(timeout):
         while True:

@@ -26,6 +26,7 @@ from support.campaign.flows import (
     opened,
 )
 from support.campaign.ledger import HEADING, Line, account
+from support.waiting import PATIENCE
 
 TESTS = Path(__file__).parent.parent.parent
 
@@ -131,7 +132,7 @@ class ClientProcess:
         columns += [(name, ledger.RECEIVED) for name in self.receivers]
         return {column: ledger.size(self.folder, *column) for column in columns}
 
-    async def progress(self, records: int, timeout: float = 60.0) -> None:
+    async def progress(self, records: int, timeout: float = 180.0) -> None:
         """Waits until each flow and each receiver has about so many records more than now."""
         before, deadline = self.sizes(), time.monotonic() + timeout
         while behind := [
@@ -141,7 +142,7 @@ class ClientProcess:
             assert time.monotonic() < deadline, f"no progress in {timeout} s: {behind}\n{self.trace()}"
             await asyncio.sleep(0.01)
 
-    async def complete(self, receivers: Mapping[str, Iterable[str]], timeout: float = 60.0) -> None:
+    async def complete(self, receivers: Mapping[str, Iterable[str]], timeout: float = 180.0) -> None:
         """Waits until each receiver has all that was acknowledged, or until the time limit: the balance then
         says what is missing."""
         deadline = time.monotonic() + timeout
@@ -255,10 +256,17 @@ async def keep_for_audit(url: str) -> None:
                 pass
 
 
-async def _drain(folder: Path, name: str, consumer: Any, quiet: float) -> None:
+async def _drain(folder: Path, flow: str, consumer: Any, quiet: float) -> None:
+    """Records what is stored of a flow: waits for all that was acknowledged, and then until no message comes
+    for ``quiet`` seconds."""
+    name = f"{flow}-log"
+    missing = {f"{flow}:{number}" for number in ledger.records(folder, flow, ledger.ACKNOWLEDGED)}
+    missing.difference_update(ledger.records(folder, name, ledger.RECEIVED))
     receiver = Receiver(folder, name)
-    while messages := await consumer.receive_many(5000, timeout=quiet):
-        receiver.received.add((ledger.record_of(bytes(message.data)) for message in messages), sync=False)
+    while messages := await consumer.receive_many(5000, timeout=PATIENCE if missing else quiet):
+        records = [ledger.record_of(bytes(message.data)) for message in messages]
+        receiver.received.add(records, sync=False)
+        missing.difference_update(records)
         for message in messages:
             await consumer.ack(message)
 
@@ -269,7 +277,7 @@ async def audit_pulsar(folder: Path, url: str, quiet: float = 1.5) -> dict[str, 
         topics = {"pulsar": PULSAR_TOPIC, "pulsar-parts": PULSAR_PARTITIONED}
         for flow, topic in topics.items():
             async with client.consumer(topic, "audit", position="earliest") as consumer:
-                await _drain(folder, f"{flow}-log", consumer, quiet)
+                await _drain(folder, flow, consumer, quiet)
     return {f"{flow}-log": (flow,) for flow in topics}
 
 
@@ -278,9 +286,9 @@ async def audit_tubemq(folder: Path, url: str, quiet: float = 1.5) -> dict[str, 
     async with opened(lambda: connect(url, heartbeat_interval=0.5, **QUICK)) as client:
         async with client.consumer(TUBEMQ_TOPIC, "audit", position="first") as consumer:
             # It is given its partitions one after the other.
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE
             while sum(part["state"] == "reading" for part in consumer.partitions()) < 3:
                 assert time.monotonic() < deadline, consumer.partitions()
                 await asyncio.sleep(0.05)
-            await _drain(folder, "tubemq-log", consumer, quiet)
+            await _drain(folder, "tubemq", consumer, quiet)
     return {"tubemq-log": ("tubemq",)}

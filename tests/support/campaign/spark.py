@@ -35,13 +35,14 @@ from pathlib import Path
 from typing import Any
 
 import penstock.spark
-from penstock import blocking, errors
+from penstock import blocking, errors, frames
 
 from support.chaos import ChaosProxy
 from support.kill import seeded
 from support.scripts import free_port
 from support.service import BrokerProcess
 from support.spark_cluster import standalone
+from support.waiting import eventually
 
 TESTS = Path(__file__).parents[2]
 ROWS_PER_BATCH = 200
@@ -90,11 +91,7 @@ def judge(tally: Tally, mode: str, found: list[dict[str, Any]], wanted: set[str]
 
 def rows_of(url: str, topic: str) -> list[dict[str, Any]]:
     """All messages of a topic."""
-    found: list[dict[str, Any]] = []
-    with blocking.connect(url) as client, client.reader(topic, position="earliest") as reader:
-        while (part := reader.read_frame(50_000, timeout=1)).num_rows:
-            found += part.select(["value", "properties"]).to_pylist()
-    return found
+    return frames.read(url, topic, columns=["value", "properties"]).to_pylist()
 
 
 def keep(url: str, topic: str) -> str:
@@ -336,6 +333,9 @@ def copies(count: int, chance: random.Random) -> Tallies:
         session(master, **settings) as spark,
     ):
         url = process.url
+        # The driver and two executors: without the second one there is no other host.
+        running = spark.sparkContext._jsc.sc()
+        eventually(lambda: running.getExecutorMemoryStatus().size() >= 3, 240)
         for number in range(count):
             mode = list(MODES)[number % 2]
             topic = keep(url, f"copies-{number}")
@@ -350,7 +350,7 @@ def copies(count: int, chance: random.Random) -> Tallies:
                 if context is not None and context.partitionId() == 1:
                     Path(attempts, str(context.attemptNumber())).touch()
                     if context.attemptNumber() == 0:
-                        time.sleep(0.002)
+                        time.sleep(0.008)
                 return str(value)
 
             values = spark.range(0, rows, 1, 4).select(slow("id").alias("value"))

@@ -48,8 +48,6 @@ class _Scripted(ScriptedServer, MqttService):
     """A broker with optional TLS and users, who may do what ``acl`` says. ``extra`` is appended to its
     configuration."""
 
-    stop_timeout = 60
-
     def __init__(
         self,
         *,

@@ -16,6 +16,7 @@ from typing import Any
 
 from support.scripts import ScriptedServer, free_port
 from support.service import EmbeddedBroker, Service
+from support.waiting import eventually
 
 PORTS = ("PORT", "WEB_PORT", "TLS_PORT", "WEB_TLS_PORT", "BOOKIE_PORT")
 
@@ -47,7 +48,7 @@ class PulsarService(Service):
         request = urllib.request.Request(f"{self.admin}/{path}", data, headers, method=method)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(request, timeout=30) as response:
+            with opener.open(request, timeout=120) as response:
                 return Answer(response.status, response.headers, response.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -150,7 +151,7 @@ class RealPulsar(ScriptedServer, PulsarService):
 
     # -- administration
 
-    def rest(self, method: str, path: str, body: object = None, *, timeout: float = 30) -> Any:
+    def rest(self, method: str, path: str, body: object = None, *, timeout: float = 120) -> Any:
         headers = {"Content-Type": "application/json"}
         handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
         if self.secure:
@@ -200,6 +201,13 @@ class RealPulsar(ScriptedServer, PulsarService):
 
     def subscriptions(self, topic: str) -> dict[str, dict[str, Any]]:
         return self.rest("GET", f"{self.path(topic)}/stats")["subscriptions"]
+
+    def drop_repetitions(self, topic: str, partitions: int = 0) -> None:
+        """Enables deduplication for a topic, and waits until it has begun in each partition."""
+        self.rest("POST", f"{self.path(topic)}/deduplicationEnabled", True)
+        for part in [f"{topic}-partition-{number}" for number in range(partitions)] or [topic]:
+            stats = f"{self.path(part)}/stats"
+            eventually(lambda: self.rest("GET", stats)["deduplicationStatus"] == "Enabled")  # noqa: B023
 
     def unload(self, topic: str) -> None:
         """Closes the topic in the broker: its clients must look it up and open it again."""

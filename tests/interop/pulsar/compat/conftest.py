@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support.pulsar.harness import PulsarService
+from support.waiting import PATIENCE
 
 MODULES = {"official": "pulsar", "ours": "penstock.compat.pulsar"}
 
@@ -25,7 +26,7 @@ def pulsar(request: pytest.FixtureRequest) -> Any:
 def client(pulsar: Any, service: PulsarService) -> Iterator[Any]:
     """A client of the module under test."""
     made = pulsar.Client(
-        service.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), operation_timeout_seconds=15
+        service.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), operation_timeout_seconds=60
     )
     yield made
     made.shutdown()
@@ -41,7 +42,7 @@ def until() -> Callable[[Callable[[], object]], None]:
     """Waits until a condition holds."""
 
     def wait(condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.005)

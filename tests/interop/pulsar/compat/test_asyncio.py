@@ -22,14 +22,14 @@ def aio(pulsar: Any) -> Any:
 @pytest_asyncio.fixture
 async def client(pulsar: Any, aio: Any, service: PulsarService) -> AsyncIterator[Any]:
     made = aio.Client(
-        service.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), operation_timeout_seconds=15
+        service.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), operation_timeout_seconds=60
     )
     yield made
     made.shutdown()
 
 
 async def take(consumer: Any, count: int) -> list[Any]:
-    return [await asyncio.wait_for(consumer.receive(), 10) for _ in range(count)]
+    return [await asyncio.wait_for(consumer.receive(), 60) for _ in range(count)]
 
 
 async def test_there_and_back(client: Any, topic: str) -> None:
@@ -62,7 +62,7 @@ async def test_flush(client: Any, topic: str) -> None:
     sends = [asyncio.ensure_future(producer.send(payload)) for payload in numbered(10)]
     await asyncio.sleep(0)
     await producer.flush()
-    await asyncio.wait_for(asyncio.gather(*sends), 10)
+    await asyncio.wait_for(asyncio.gather(*sends), 60)
 
 
 async def test_acknowledgements(client: Any, topic: str) -> None:
@@ -142,10 +142,10 @@ async def test_a_reader(pulsar: Any, client: Any, topic: str) -> None:
     reader = await client.create_reader(topic, pulsar.MessageId.earliest)
     found: list[bytes] = []
     while await reader.has_message_available():
-        found.append((await asyncio.wait_for(reader.read_next(), 10)).data())
+        found.append((await asyncio.wait_for(reader.read_next(), 60)).data())
     assert found == numbered(4)
     await reader.seek(ids[1])
-    assert (await asyncio.wait_for(reader.read_next(), 10)).data() == numbered(4)[2]
+    assert (await asyncio.wait_for(reader.read_next(), 60)).data() == numbered(4)[2]
     assert (reader.topic(), reader.is_connected()) == (topic, True)
     await reader.close()
 

@@ -37,7 +37,7 @@ def test_a_client_connects_when_it_is_used(pulsar: Any) -> None:
 
 def test_several_addresses(pulsar: Any, service: PulsarService, topic: str) -> None:
     address = service.url.partition("://")[2]
-    client = pulsar.Client(f"pulsar://{address},{address}/", operation_timeout_seconds=15)
+    client = pulsar.Client(f"pulsar://{address},{address}/", operation_timeout_seconds=60)
     client.create_producer(topic).send(b"x")
     client.close()
 

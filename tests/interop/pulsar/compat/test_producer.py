@@ -16,7 +16,7 @@ import pulsar as official
 
 from support.pulsar.harness import PulsarService
 
-MS = 10_000
+MS = 60_000
 """Milliseconds to wait for a message that comes."""
 KEYS = [f"key-{number}" for number in range(20)]
 
@@ -168,7 +168,7 @@ def test_chunking(client: Any, topic: str) -> None:
     producer = client.create_producer(topic, chunking_enabled=True)
     payload = bytes(range(256)) * 48 * 1024
     producer.send(payload)
-    assert consumer.receive(30_000).data() == payload
+    assert consumer.receive(60_000).data() == payload
 
 
 def test_batching_and_chunking_exclude_each_other(client: Any, topic: str) -> None:

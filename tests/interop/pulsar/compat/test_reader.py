@@ -10,7 +10,7 @@ import pytest
 
 from support.messages import numbered
 
-MS = 10_000
+MS = 60_000
 """Milliseconds to wait for a message that comes."""
 
 

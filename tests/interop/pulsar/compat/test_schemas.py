@@ -29,18 +29,18 @@ def test_records_as_json(pulsar: Any, client: Any, topic: str, earliest: Any) ->
     producer = client.create_producer(topic, schema=schema)
     producer.send(cls(number=7, items=["a"]))
     consumer = client.subscribe(topic, "s", schema=schema, initial_position=earliest)
-    message = consumer.receive(20_000)
+    message = consumer.receive(60_000)
     assert (message.value().number, message.value().items) == (7, ["a"])
     assert message.schema_version() in ("", "\0" * 8)
     reader = client.create_reader(topic, pulsar.MessageId.earliest, schema=schema)
-    assert reader.read_next(20_000).value() == cls(number=7, items=["a"])
+    assert reader.read_next(60_000).value() == cls(number=7, items=["a"])
 
 
 def test_text(pulsar: Any, client: Any, topic: str, earliest: Any) -> None:
     schema = pulsar.schema.StringSchema()
     client.create_producer(topic, schema=schema).send("grüße")
     consumer = client.subscribe(topic, "s", schema=schema, initial_position=earliest)
-    message = consumer.receive(20_000)
+    message = consumer.receive(60_000)
     assert (message.value(), message.data()) == ("grüße", "grüße".encode())
 
 
@@ -68,7 +68,7 @@ def test_bytes_may_be_sent_to_a_topic_with_a_schema(
     client.create_producer(topic, schema=pulsar.schema.StringSchema()).send("one")
     client.create_producer(topic).send(b"two")
     consumer = client.subscribe(topic, "s", initial_position=earliest)
-    assert [consumer.receive(20_000).data() for _ in range(2)] == [b"one", b"two"]
+    assert [consumer.receive(60_000).data() for _ in range(2)] == [b"one", b"two"]
 
 
 def everything(pulsar: Any) -> Any:
@@ -127,7 +127,7 @@ def test_a_record_with_a_field_of_each_type(
     schema = getattr(pulsar.schema, kind)(cls)
     client.create_producer(topic, schema=schema).send(record)
     consumer = client.subscribe(topic, "s", schema=schema, initial_position=earliest)
-    value = consumer.receive(20_000).value()
+    value = consumer.receive(60_000).value()
     assert value == record
     assert (value.colour, value.place.street, value.places[1].number) == (Colour.GREEN, "a", -1)
 
@@ -145,7 +145,7 @@ def test_avro_of_dictionaries(pulsar: Any, client: Any, topic: str, earliest: An
     with pytest.raises(ValueError, match="dict type"):
         producer.send("text")
     consumer = client.subscribe(topic, "s", schema=schema, initial_position=earliest)
-    got = [consumer.receive(20_000).value() for _ in range(2)]
+    got = [consumer.receive(60_000).value() for _ in range(2)]
     assert got == [{"number": 1, "note": None}, {"number": 2, "note": "late"}]
 
 
@@ -165,7 +165,7 @@ def test_avro_is_read_by_the_schema_of_its_writer(
     client.create_producer(topic, schema=schema.AvroSchema(Old)).send(Old(number=1, gone="x"))
     client.create_producer(topic, schema=schema.AvroSchema(New)).send(New(number=2, added="y"))
     consumer = client.subscribe(topic, "s", schema=schema.AvroSchema(New), initial_position=earliest)
-    first, second = consumer.receive(20_000), consumer.receive(20_000)
+    first, second = consumer.receive(60_000), consumer.receive(60_000)
     assert (first.value().number, first.value().added) == (1, "standard")
     assert (second.value().number, second.value().added) == (2, "y")
 

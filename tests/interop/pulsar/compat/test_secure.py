@@ -16,7 +16,7 @@ def connect(pulsar: Any, broker: RealPulsar, **options: Any) -> Any:
     given = {
         "authentication": pulsar.AuthenticationToken(broker.token("admin")),
         "tls_trust_certs_file_path": str(broker.ca),
-        "operation_timeout_seconds": 10,
+        "operation_timeout_seconds": 60,
         "logger": pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
     }
     return pulsar.Client(broker.url, **{**given, **options})
@@ -37,7 +37,7 @@ def test_there_and_back(pulsar: Any, real_pulsar_secure: RealPulsar, form: str, 
     topic = real_pulsar_secure.topic()
     consumer = client.subscribe(topic, "s")
     client.create_producer(topic).send(b"x")
-    assert consumer.receive(10_000).data() == b"x"
+    assert consumer.receive(60_000).data() == b"x"
     assert client.get_service_info().use_tls
     client.close()
 

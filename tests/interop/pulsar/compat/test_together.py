@@ -14,7 +14,7 @@ import pulsar as official
 from support.messages import numbered
 from support.pulsar.harness import PulsarService
 
-MS = 10_000
+MS = 60_000
 """Milliseconds to wait for a message that comes."""
 
 
@@ -25,7 +25,7 @@ def pair(request: pytest.FixtureRequest, service: PulsarService) -> Iterator[lis
     made: list[tuple[Any, Any]] = []
     for name in request.param.split("-"):
         module = modules[name]
-        made.append((module, module.Client(service.url, operation_timeout_seconds=15)))
+        made.append((module, module.Client(service.url, operation_timeout_seconds=60)))
     yield made
     for _, client in made:
         client.shutdown()
@@ -71,7 +71,7 @@ def test_chunks(pair: list[tuple[Any, Any]], topic: str) -> None:
     consumer = receiver.subscribe(topic, "s")
     payload = bytes(range(256)) * 48 * 1024
     sender.create_producer(topic, chunking_enabled=True).send(payload)
-    message = consumer.receive(30_000)
+    message = consumer.receive(60_000)
     assert message.data() == payload
     consumer.acknowledge(message)
 

@@ -12,6 +12,7 @@ from paho.mqtt.packettypes import PacketTypes
 from support.mqtt.peers.base import Filter, LoopedPeer, PeerWill, Refused, Seen, Target
 from support.mqtt.peers.paho import from_paho, paho_filters, paho_properties
 from support.mqtt.wire import V5, V31, V311
+from support.waiting import PATIENCE
 
 
 class Aiomqtt(LoopedPeer):
@@ -39,6 +40,7 @@ class Aiomqtt(LoopedPeer):
                 "127.0.0.1",
                 target.port,
                 identifier=client_id,
+                timeout=PATIENCE,
                 protocol=aiomqtt.ProtocolVersion(version),
                 keepalive=keep_alive,
                 username=username,
@@ -60,6 +62,7 @@ class Aiomqtt(LoopedPeer):
             # The client does not report whether the session was present; the paho client below it does.
             present = False
             inner = self.client._client
+            inner.connect_timeout = PATIENCE
             theirs = inner.on_connect
 
             def on_connect(one: Any, data: Any, flags: Any, reason: Any, props: Any) -> None:

@@ -115,6 +115,10 @@ class Peer:
                 raise AssertionError(f"{self.name}: {len(messages)} of {count} messages: {messages}")
         return messages
 
+    def up_to(self, count: int, timeout: float) -> list[Seen]:
+        """The messages that come in that time, ``count`` at most."""
+        return self._receive(count, timeout)
+
     def _receive(self, count: int, timeout: float) -> list[Seen]:
         raise NotImplementedError
 
@@ -174,7 +178,7 @@ class LoopedPeer(QueuedPeer):
         with contextlib.suppress(Exception):
             self._run(finish())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(PATIENCE)
         self._loop.close()
 
 

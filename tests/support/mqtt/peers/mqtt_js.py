@@ -10,6 +10,7 @@ from typing import Any
 from support.mqtt.peers.base import Filter, Peer, PeerWill, Refused, Seen, Target, snake_case
 from support.mqtt.wire import V5, V31, V311
 from support.scripts import BROKERS, run_script
+from support.waiting import PATIENCE
 
 
 def _lower_camel(name: str) -> str:
@@ -103,7 +104,7 @@ class MqttJs(Peer):
             "protocolVersion": version,
             "clean": clean,
             "keepalive": keep_alive,
-            "connectTimeout": 10_000,
+            "connectTimeout": int(PATIENCE * 1000),
             **more,
         }
         if version == V31:

@@ -124,6 +124,7 @@ class Paho(QueuedPeer):
             }
         else:
             options = {}
+        client.connect_timeout = PATIENCE
         client.connect("127.0.0.1", target.port, keep_alive, **options)
         client.loop_start()
         flags, reason, self.connack = self._answers.get(timeout=PATIENCE)
