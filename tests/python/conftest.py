@@ -1,20 +1,7 @@
-"""Fixtures of the tests of the Python package, whatever the protocol."""
+"""Time limits of the clients of these tests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from support.limits import patient_clients
 
-import pytest
-
-from support.waiting import PATIENCE
-
-
-@pytest.fixture(scope="module", autouse=True)
-def patient_connects() -> Iterator[None]:
-    """Clients, also those in other processes, have more time to connect: the machine may be busy.
-
-    By module, because a session would keep it until the tests of other folders have run.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PENSTOCK_CONNECT_TIMEOUT", str(PATIENCE))
-        yield
+patient = patient_clients("CONNECT")

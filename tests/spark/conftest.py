@@ -1,6 +1,5 @@
 """One Spark session for all tests, and a frame to write."""
 
-import contextlib
 import os
 import sys
 import threading
@@ -10,8 +9,10 @@ import pytest
 from penstock import blocking
 from penstock.spark import java, pool
 
+from support.limits import patience, patient_clients
 from support.waiting import PATIENCE
 
+LIMITS = ("CONNECT", "OPERATION", "REQUEST")
 ROWS = 25_000
 LONGEST = (
     "test_tubemq_stream",
@@ -23,27 +24,12 @@ LONGEST = (
 )
 """The files that take longest begin first, or one worker would be busy with the last of them alone."""
 
+patient = patient_clients(*LIMITS)
+
 
 def pytest_collection_modifyitems(items):
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
-
-
-@contextlib.contextmanager
-def patience():
-    """Clients wait for a machine that stands still, unless their test gives them a limit; so do those of
-    processes that begin meanwhile."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("CONNECT", "OPERATION", "REQUEST"):
-            patch.setenv(f"PENSTOCK_{name}_TIMEOUT", str(PATIENCE))
-        yield
-
-
-# By module, because a session would keep it until the tests of other folders have run.
-@pytest.fixture(scope="module", autouse=True)
-def patient_clients():
-    with patience():
-        yield
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +47,7 @@ def spark(tmp_path_factory):
         .config("spark.sql.session.timeZone", "UTC")
     )
     # The workers have the environment of the JVM.
-    with patience():
+    with patience(*LIMITS):
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session

@@ -80,10 +80,6 @@ def facts_of(output: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
 
 
-_ROOM = 8 << 30
-"""Bytes that memory must have free for the data of another server, which takes some ten megabytes."""
-
-
 class ScriptedServer:
     """A server with scripts ``start-NAME`` and ``stop-NAME`` in ``tests/brokers/NAME``.
 
@@ -95,6 +91,8 @@ class ScriptedServer:
     #: Seconds for the scripts; the first start downloads the server.
     start_timeout: ClassVar[float] = 600
     stop_timeout: ClassVar[float] = 300
+    #: Whether its folder is never in memory (`tools/in-memory`): it reserves far more room than it uses.
+    on_disk: ClassVar[bool] = False
     #: Whether `stop` may kill the server, which is fast: its data is deleted anyway.
     stop_by_kill: ClassVar[bool] = True
 
@@ -110,11 +108,8 @@ class ScriptedServer:
 
     @classmethod
     def folder(cls) -> Path:
-        """A new data folder, in memory if there is room: some servers give up what they do, or a client, when
-        the disk of a busy machine takes a second to write."""
-        memory = Path("/dev/shm")
-        roomy = memory.is_dir() and shutil.disk_usage(memory).free > _ROOM
-        return Path(tempfile.mkdtemp(prefix=f"penstock-{cls.name}-", dir=memory if roomy else None))
+        """A new data folder."""
+        return Path(tempfile.mkdtemp(prefix=f"penstock-{cls.name}-", dir="/var/tmp" if cls.on_disk else None))
 
     @classmethod
     def script(cls, name: str) -> str:

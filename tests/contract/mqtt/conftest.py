@@ -14,9 +14,9 @@ from support.mqtt.harness import MqttService
 from support.mqtt.wire import V5, V31, V311, Raw
 from support.waiting import PATIENCE
 
-__all__ = ["patient_clients"]
-
 Open = Callable[..., Raw]
+
+patient = patient_clients("CONNECT", "REQUEST")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

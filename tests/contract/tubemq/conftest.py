@@ -7,7 +7,7 @@ import pytest
 from support.limits import patient_clients
 from support.tubemq.harness import TubeMqService
 
-__all__ = ["patient_clients"]
+patient = patient_clients("CONNECT", "REQUEST")
 
 
 @pytest.fixture(

@@ -1,7 +1,7 @@
-"""Our client has time to connect."""
+"""Time limits of the clients of these tests."""
 
 from __future__ import annotations
 
 from support.limits import patient_clients
 
-__all__ = ["patient_clients"]
+patient = patient_clients("CONNECT", "REQUEST")

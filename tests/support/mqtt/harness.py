@@ -115,6 +115,7 @@ class HiveMq(_Scripted):
     """HiveMQ Community Edition: strict, and its persistence is on disk."""
 
     name = "hivemq"
+    on_disk = True
 
 
 def hashed(name: str, password: str) -> str:
