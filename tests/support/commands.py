@@ -5,17 +5,28 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import time
 from typing import Any
 
 from penstock import blocking, cli
 
 from support.pulsar.harness import PulsarService
+from support.waiting import PATIENCE, eventually
 
 
 def send(service: PulsarService, topic: str, *payloads: bytes, **options: Any) -> list[str]:
     """Sends messages for commands to find; their ids."""
     with blocking.connect(service.url) as client, client.producer(topic, **options) as producer:
         return [str(id) for id in producer.send_many(list(payloads))]
+
+
+def time_behind(service: PulsarService, topic: str, count: int) -> str:
+    """The millisecond behind the first ``count`` messages of a topic, when it is over: the clock may have
+    been set back since they were sent."""
+    with blocking.connect(service.url) as client, client.reader(topic, position="earliest") as reader:
+        behind = max(reader.receive(timeout=PATIENCE).publish_time for _ in range(count)) + 1
+    eventually(lambda: time.time() * 1000 > behind + 10)
+    return str(behind)
 
 
 class Commands:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 import pulsar
 from penstock import blocking
 
-from support.commands import Commands, send
+from support.commands import Commands, send, time_behind
 from support.pulsar.harness import PulsarService, RealPulsar
 from support.waiting import PATIENCE
 
@@ -80,8 +79,7 @@ def test_subscriptions(admin: Admin, service: PulsarService) -> None:
     topic = service.topic()
     admin("topic", "create", topic)
     ids = send(service, topic, *(b"%d" % number for number in range(5)), batching=False)
-    between = datetime.datetime.now(datetime.UTC).isoformat()
-    time.sleep(0.05)
+    between = time_behind(service, topic, 5)
     send(service, topic, b"5", b"6", batching=False)
     admin("subscription", "create", topic, "all", "--position", "earliest")
     admin("subscription", "create", topic, "none")

@@ -14,7 +14,7 @@ from penstock import blocking, errors
 from penstock.commands.pulsar import replay as replaying
 from penstock.commands.pulsar.end import End
 
-from support.commands import Commands, send
+from support.commands import Commands, send, time_behind
 from support.pulsar.harness import PulsarService
 from support.waiting import PATIENCE, eventually
 
@@ -190,9 +190,7 @@ def test_schemas_are_replayed_version_by_version(command: Commands, service: Pul
 def test_a_part_is_replayed(command: Commands, service: PulsarService) -> None:
     source = service.topic()
     send(service, source, *(b"%d" % number for number in range(3)), batching=False)
-    time.sleep(0.05)
-    between = str(int(time.time() * 1000))
-    time.sleep(0.05)
+    between = time_behind(service, source, 3)
     ids = send(service, source, *(b"%d" % number for number in range(3, 6)), batching=False)
 
     def replayed(*words: str) -> list[bytes]:
@@ -295,9 +293,7 @@ def test_large_messages_are_replayed_with_little_memory(command: Commands, servi
 def test_a_replay_ends_though_a_partition_is_written_to(command: Commands, service: PulsarService) -> None:
     source, target = service.topic(partitions=2), service.topic()
     old = send(service, f"{source}-partition-0", b"old", batching=False)
-    time.sleep(0.05)
-    between = str(int(time.time() * 1000))
-    time.sleep(0.05)
+    between = time_behind(service, f"{source}-partition-0", 1)
     new = send(service, f"{source}-partition-1", b"new", batching=False)
     over = threading.Event()
 
