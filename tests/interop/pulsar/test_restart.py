@@ -14,7 +14,7 @@ import penstock
 
 from support.messages import numbered, payloads
 from support.pulsar.harness import RealPulsar
-from support.pulsar.load import Load, check, numbers, stored
+from support.pulsar.load import Load, check, numbers, repeats_in, stored
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.real_pulsar, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -175,4 +175,8 @@ async def test_with_deduplication_nothing_is_repeated_either(real_pulsar: RealPu
                 await load.progress(500)
                 await asyncio.to_thread(real_pulsar.unload, topic)
             await load.progress(500)
-        check(load.acknowledged, await stored(real_pulsar, client, load, topic), repeats=False)
+        found = await stored(real_pulsar, client, load, topic)
+        try:
+            check(load.acknowledged, found, repeats=False)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; stored twice: {await repeats_in(client, topic)}") from None

@@ -129,6 +129,20 @@ async def stored(broker: RealPulsar, client: Any, load: Load, topic: str) -> dic
     return found
 
 
+async def repeats_in(client: Any, topic: str) -> list[str]:
+    """What the topic has twice: number, message ids, sequence ids and times of publication."""
+    seen: dict[tuple[str, int], str] = {}
+    found: list[str] = []
+    async with client.reader(topic, position="earliest") as reader:
+        while messages := await reader.receive_many(5000, timeout=2):
+            for one, (name, number) in zip(messages, numbers(messages), strict=True):
+                said = f"{one.id} sequence {one.sequence_id} of {one.producer_name} at {one.publish_time}"
+                if before := seen.get((name, number)):
+                    found.append(f"{name} {number}: {before}; {said}")
+                seen[name, number] = said
+    return found
+
+
 def check(acknowledged: dict[str, list[int]], found: dict[str, list[int]], *, repeats: bool) -> None:
     """Asserts that no acknowledged message is missing and that first occurrences are in order; without
     ``repeats``, also that no message occurs twice."""
