@@ -407,10 +407,8 @@ def test_exclusive_producers_keep_others_out(peers: Peers, topic: str) -> None:
 
 def test_sequence_ids_keep_duplicates_out(peers: Peers, service: PulsarService, topic: str) -> None:
     if isinstance(service, RealPulsar):
-        path = service.path(topic)
         with peers.producer(topic):
-            service.rest("POST", f"{path}/deduplicationEnabled", True)
-            eventually(lambda: service.rest("GET", f"{path}/stats")["deduplicationStatus"] == "Enabled")
+            service.drop_repetitions(topic)
     numbers = range(10, 15)
     with peers.producer(topic, producerName="p", initialSequenceId=9, batchingEnabled=False) as producer:
         producer.send(*({"value": b"%d" % n} for n in numbers))

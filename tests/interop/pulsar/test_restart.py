@@ -15,7 +15,6 @@ import penstock
 from support.messages import numbered, payloads
 from support.pulsar.harness import RealPulsar
 from support.pulsar.load import Load, check, numbers, repeats_in, stored
-from support.waiting import eventually
 
 pytestmark = [pytest.mark.real_pulsar, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -160,16 +159,10 @@ async def test_each_type_of_subscription_gets_all_over_an_unload(real_pulsar: Re
 
 async def test_with_deduplication_nothing_is_repeated_either(real_pulsar: RealPulsar) -> None:
     topic = real_pulsar.topic()
-    path = real_pulsar.path(topic)
-
-    def deduplicates() -> bool:
-        return real_pulsar.rest("GET", f"{path}/stats")["deduplicationStatus"] == "Enabled"
-
     async with connect(real_pulsar) as client:
         async with client.producer(topic) as producer:
             await producer.send(b"first:0:")
-            await asyncio.to_thread(real_pulsar.rest, "POST", f"{path}/deduplicationEnabled", True)
-            await asyncio.to_thread(eventually, deduplicates)
+            await asyncio.to_thread(real_pulsar.drop_repetitions, topic)
         async with Load(client, topic) as load:
             for _ in range(4):
                 await load.progress(500)
