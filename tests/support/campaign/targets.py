@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,13 +78,8 @@ def pulsar() -> Iterator[Target]:
     try:
         broker.create_topic(PULSAR_TOPIC, 0)
         broker.create_topic(PULSAR_PARTITIONED, 3)
-        for topic in (PULSAR_TOPIC, PULSAR_PARTITIONED):
-            path = f"{broker.path(topic)}/deduplicationEnabled"
-            broker.rest("POST", path, True)
-            deadline = time.monotonic() + 30
-            while not broker.rest("GET", path):
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+        broker.drop_repetitions(PULSAR_TOPIC)
+        broker.drop_repetitions(PULSAR_PARTITIONED, 3)
         address = broker.url.removeprefix("pulsar://")
         yield Target("pulsar", {"pulsar": Behind(broker.url, replaces=address)})
     finally:
