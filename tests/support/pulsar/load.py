@@ -130,7 +130,7 @@ async def stored(broker: RealPulsar, client: Any, load: Load, topic: str) -> dic
 
 
 async def repeats_in(client: Any, topic: str) -> list[str]:
-    """What the topic has twice: number, message ids, sequence ids and times of publication."""
+    """Messages that the topic has twice: number, message ids, sequence ids and times of publication."""
     seen: dict[tuple[str, int], str] = {}
     found: list[str] = []
     async with client.reader(topic, position="earliest") as reader:
