@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::broker::listeners::{Address, Listener, Listening, bracketed};
 use crate::broker::protocol::Entry;
-use crate::broker::runner::Runner;
+use crate::broker::runner::{Open, Runner};
 use crate::broker::service::{Framing, Speech};
 use crate::broker::tls::{HANDSHAKE, Tls};
 use crate::error::{Error, ErrorKind, Result};
@@ -179,14 +179,13 @@ where
 struct Connection {
     runner: Rc<Runner>,
     id: u64,
-    address: IpAddr,
-    wake: Rc<Notify>,
+    open: Rc<Open>,
 }
 
 impl Connection {
     fn new(runner: Rc<Runner>, address: SocketAddr) -> Self {
-        let (id, wake) = runner.connect(address);
-        Self { runner, id, address: address.ip(), wake }
+        let (id, open) = runner.connect(address);
+        Self { runner, id, open }
     }
 
     fn enter(&self, entry: Entry) {
@@ -196,7 +195,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.runner.disconnect(self.id, self.address);
+        self.runner.disconnect(self.id, self.open.address.ip());
     }
 }
 
@@ -214,7 +213,10 @@ impl Endpoint for Connection {
         if output.is_empty() {
             self.take_output(now, output);
         }
-        result.map(|()| self.runner.turn(id))
+        result.map(|()| {
+            let turn = self.runner.turn(id);
+            Turn { finished: turn.finished || self.open.dismissed.get(), ..turn }
+        })
     }
 
     fn take_output(&self, _: Instant, output: &mut Transmit) {
@@ -222,6 +224,6 @@ impl Endpoint for Connection {
     }
 
     fn turn_needed(&self) -> &Notify {
-        &self.wake
+        &self.open.wake
     }
 }

@@ -21,7 +21,7 @@ use bytes::BytesMut;
 
 use crate::broker::http::message::{Answer, Request};
 use crate::broker::permissions::Permissions;
-use crate::broker::stats::{ProtocolStats, TopicStats};
+use crate::broker::stats::{ClientStats, ProtocolStats, TopicStats};
 use crate::broker::store::Op;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sqlite::Report;
@@ -125,6 +125,12 @@ pub trait Protocol {
 
     /// Figures for the broker's status.
     fn stats(&self) -> ProtocolStats;
+
+    /// The client of a connection, but for its number, address and age.
+    fn client(&self, id: u64) -> ClientStats;
+
+    /// Tells a client that an operator ends its connection, if the protocol has words for it.
+    fn dismiss(&mut self, _now: Instant, _id: u64) {}
 
     /// Answers a request over HTTP; `None` if its path is not one of the protocol. If it issued changes, the answer is
     /// given once they are written.

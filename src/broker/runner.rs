@@ -2,7 +2,7 @@
 //! time and hands over the store's reports. Everything here runs on the broker's one thread; a protocol is never
 //! borrowed across an `await`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -14,6 +14,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::broker::admission::Admission;
 use crate::broker::http::message::{Answer, Request};
 use crate::broker::protocol::{Clock, Protocol, Work};
+use crate::broker::stats::ClientStats;
 use crate::broker::store::queue::{Reports, StoreQueue};
 use crate::clock::{self, wall_ms};
 use crate::error::Result;
@@ -33,11 +34,21 @@ struct Unanswered {
     answer: OnWritten,
 }
 
+/// A connection, for its task and for operators.
+pub(super) struct Open {
+    pub(super) address: SocketAddr,
+    /// When it was accepted.
+    since: Instant,
+    /// Wakes its task.
+    pub(super) wake: Notify,
+    /// Whether an operator has ended it: it closes once its output is written.
+    pub(super) dismissed: Cell<bool>,
+}
+
 /// A protocol with what its tasks share.
 pub(super) struct Runner {
     protocol: RefCell<Box<dyn Protocol>>,
-    /// Wakes the task of a connection, by its number.
-    wakes: RefCell<HashMap<u64, Rc<Notify>>>,
+    connections: RefCell<HashMap<u64, Rc<Open>>>,
     timer: Notify,
     queue: StoreQueue,
     /// Work for other threads.
@@ -58,7 +69,7 @@ impl Runner {
     ) -> Rc<Self> {
         Rc::new(Self {
             protocol: RefCell::new(protocol),
-            wakes: RefCell::default(),
+            connections: RefCell::default(),
             timer: Notify::new(),
             queue,
             work,
@@ -88,10 +99,10 @@ impl Runner {
             // The receiver lives as long as the broker.
             let _ = self.work.send(work);
         }
-        let wakes = self.wakes.borrow();
+        let connections = self.connections.borrow();
         while let Some(id) = protocol.poll_wake() {
-            if let Some(wake) = wakes.get(&id) {
-                wake.notify_one();
+            if let Some(open) = connections.get(&id) {
+                open.wake.notify_one();
             }
         }
         if protocol.poll_timeout() != before {
@@ -209,13 +220,13 @@ impl Runner {
 
     /// Gives every connection a turn.
     pub(super) fn wake_all(&self) {
-        self.wakes.borrow().values().for_each(|wake| wake.notify_one());
+        self.connections.borrow().values().for_each(|open| open.wake.notify_one());
     }
 
     /// Whether a connection is about to close once its last packets are written.
     pub(super) fn is_closing(&self) -> bool {
-        let wakes = self.wakes.borrow();
-        self.inspect(|protocol| wakes.keys().any(|id| protocol.finished(*id)))
+        let connections = self.connections.borrow();
+        self.inspect(|protocol| connections.keys().any(|id| protocol.finished(*id)))
     }
 
     /// Admission of this protocol's connections.
@@ -223,20 +234,44 @@ impl Runner {
         &self.admission
     }
 
-    /// Registers a connection; gives its number and what wakes its task.
-    pub(super) fn connect(&self, address: SocketAddr) -> (u64, Rc<Notify>) {
+    /// Registers a connection, and gives its number.
+    pub(super) fn connect(&self, address: SocketAddr) -> (u64, Rc<Open>) {
         self.admission.enter(address.ip());
         let id = self.call(|protocol, now| protocol.connect(now, &address.to_string()));
-        let wake = Rc::<Notify>::default();
-        self.wakes.borrow_mut().insert(id, wake.clone());
-        (id, wake)
+        let (since, wake, dismissed) = (clock::now(), Notify::new(), Cell::new(false));
+        let open = Rc::new(Open { address, since, wake, dismissed });
+        self.connections.borrow_mut().insert(id, open.clone());
+        (id, open)
     }
 
     /// Removes a connection.
     pub(super) fn disconnect(&self, id: u64, address: IpAddr) {
         self.admission.leave(address);
-        self.wakes.borrow_mut().remove(&id);
+        self.connections.borrow_mut().remove(&id);
         self.call(|protocol, now| protocol.disconnect(now, id));
+    }
+
+    /// The clients that are connected, at most so many, the oldest first.
+    pub(super) fn clients(&self, most: usize) -> Vec<ClientStats> {
+        let (connections, now) = (self.connections.borrow(), clock::now());
+        let mut ids: Vec<u64> = connections.keys().copied().collect();
+        ids.sort_unstable();
+        ids.truncate(most);
+        let client = |id: u64| {
+            let open = connections.get(&id)?;
+            let (address, age) = (open.address.to_string(), now.saturating_duration_since(open.since));
+            Some(ClientStats { id, address, age, ..self.inspect(|protocol| protocol.client(id)) })
+        };
+        ids.into_iter().filter_map(client).collect()
+    }
+
+    /// Ends a connection for an operator. Returns whether there was one.
+    pub(super) fn dismiss(&self, id: u64) -> bool {
+        let Some(open) = self.connections.borrow().get(&id).cloned() else { return false };
+        self.call(|protocol, now| protocol.dismiss(now, id));
+        open.dismissed.set(true);
+        open.wake.notify_one();
+        true
     }
 }
 
@@ -336,6 +371,10 @@ mod tests {
 
         fn stats(&self) -> ProtocolStats {
             ProtocolStats::default()
+        }
+
+        fn client(&self, _: u64) -> ClientStats {
+            ClientStats::default()
         }
     }
 

@@ -1,6 +1,8 @@
 //! The figures of [`Broker::status`](super::Broker::status) and
 //! [`Broker::topic_stats`](super::Broker::topic_stats), in one shape for all protocols.
 
+use std::time::Duration;
+
 /// Activity of one protocol. A figure that a protocol has no notion of is 0. Counters begin at the start of the
 /// broker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,6 +111,25 @@ pub struct TopicStats {
     pub producers: Vec<String>,
     /// Subscriptions; one for each partition that has it.
     pub subscriptions: Vec<SubscriptionStats>,
+}
+
+/// A client that is connected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientStats {
+    /// Number of the connection in its protocol.
+    pub id: u64,
+    /// Where it is from.
+    pub address: String,
+    /// Time since it was accepted.
+    pub age: Duration,
+    /// Its user, if the broker has verified one.
+    pub user: Option<String>,
+    /// MQTT: its client identifier. Pulsar: its version as it tells it. Empty if there is none.
+    pub name: String,
+    /// Pulsar: producers on it.
+    pub producers: usize,
+    /// Pulsar: consumers on it. MQTT: subscriptions of its session.
+    pub consumers: usize,
 }
 
 /// A subscription, or a group of TubeMQ, of one topic or partition.

@@ -2,6 +2,7 @@
 //!
 //! | request | without tokens, or from an anonymous listener | with tokens |
 //! |---|---|---|
+//! | for the files of the page for operators | answered, but for the next row | answered |
 //! | of a page of another site, by `Origin` or `Sec-Fetch-Site` | refused | refused |
 //! | whose `Host` is a name that could be a stranger's | refused | answered |
 //! | without a valid token | answered | refused, but for health checks |
@@ -19,8 +20,8 @@ use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN};
 use hyper::http::Uri;
 use hyper::http::uri::Authority;
 
-use super::health;
 use super::message::Answer;
+use super::{health, page};
 use crate::broker::auth::TokenKey;
 use crate::broker::protocol::Entry;
 
@@ -60,7 +61,9 @@ impl Guard {
         let Ok(host) = host(uri, headers) else {
             return refused(StatusCode::BAD_REQUEST, "the request names no host, or several");
         };
-        if is_cross_site(headers, &host) {
+        // Links to the page are for everybody to follow.
+        let open = page::is_open(uri.path());
+        if !open && is_cross_site(headers, &host) {
             return refused(StatusCode::FORBIDDEN, "pages of other sites may not use this broker");
         }
         if let Some(user) = &entry.user {
@@ -72,7 +75,7 @@ impl Guard {
                 "a broker without tokens answers only requests to an address, to localhost, and to the names in \
                  its options host, advertised_host and advertised_url",
             ),
-            Some(tokens) if !health::is_open(uri.path()) => {
+            Some(tokens) if !open && !health::is_open(uri.path()) => {
                 let claims = token(headers).and_then(|token| tokens.verify(token, wall_ms).ok());
                 // The reason is not sent: it would help an attacker.
                 let refusal = || Answer::error(StatusCode::UNAUTHORIZED, "a valid token is required");

@@ -1,7 +1,8 @@
 //! HTTP: health checks, metrics, and the requests that a protocol answers itself, such as Pulsar's administration.
 //!
 //! * [`message`]: requests and answers, without sockets
-//! * `guard`: rules by which requests are refused; `health`, `metrics`: pages about the whole broker; `disk`: its room
+//! * `guard`: rules by which requests are refused; `health`, `metrics`: texts about the whole broker; `disk`: its room
+//! * `page`: the page for operators
 //! * `server`: sockets, limits and time limits
 //!
 //! A request is read whole, then handed to the broker like a command of any protocol, and its answer is written by a
@@ -12,4 +13,5 @@ pub(super) mod guard;
 mod health;
 pub mod message;
 mod metrics;
+mod page;
 pub(super) mod server;

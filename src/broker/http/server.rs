@@ -26,6 +26,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request as Received, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
@@ -35,6 +36,7 @@ use super::guard::Guard;
 use super::health::{self, State};
 use super::message::{Answer, Request};
 use super::metrics::{self, HttpStats, Topics};
+use super::page;
 use crate::broker::admission::Admission;
 use crate::broker::listener::{Port, Transport};
 use crate::broker::options::Durability;
@@ -169,6 +171,9 @@ impl Http {
         let reads = [Method::GET, Method::HEAD].contains(&request.method);
         match path[..] {
             ["healthz" | "readyz" | "metrics"] if !reads => Answer::wrong_method(),
+            [] if reads => page::file(""),
+            [name @ ("page.css" | "page.js")] if reads => page::file(name),
+            [] | ["page.css" | "page.js"] => Answer::wrong_method(),
             ["healthz"] => health::alive(),
             ["readyz"] => self.state(|state| state.ready()),
             ["metrics"] if !self.may_read_figures(request.user.as_deref()) => {
@@ -177,6 +182,14 @@ impl Http {
                 Answer::error(StatusCode::FORBIDDEN, &text)
             }
             ["metrics"] => self.metrics().await,
+            ["penstock", "v1", ..] if !self.may_operate(request.user.as_deref()) => {
+                Answer::error(StatusCode::FORBIDDEN, "only for operators: superuser in acl_file allows it")
+            }
+            ["penstock", "v1", "clients"] if reads => self.clients(),
+            ["penstock", "v1", "clients"] => Answer::wrong_method(),
+            ["penstock", "v1", "clients", protocol, number] => {
+                self.end_client(&request.method, protocol, number)
+            }
             _ => {
                 for protocol in &self.registry.protocols {
                     if let Some(answer) = protocol.runner.answer_http(request).await {
@@ -193,6 +206,30 @@ impl Http {
         let client = Client { user, id: None };
         let rules = self.registry.permissions.borrow();
         rules.as_ref().is_none_or(|rules| rules.permits(Domain::Mqtt, client, Access::Read, FIGURES))
+    }
+
+    /// Whether a user may see and change what belongs to others.
+    fn may_operate(&self, user: Option<&str>) -> bool {
+        self.registry.permissions.borrow().as_ref().is_none_or(|rules| rules.is_superuser(user))
+    }
+
+    fn clients(&self) -> Answer {
+        let list = self.registry.protocols.iter().flat_map(|protocol| {
+            let clients = protocol.runner.clients(page::MOST);
+            clients.into_iter().map(|client| page::client(protocol.name, &client))
+        });
+        Answer::json(&json!({"clients": list.collect::<Vec<_>>()}))
+    }
+
+    fn end_client(&self, method: &Method, protocol: &str, number: &str) -> Answer {
+        if method != Method::DELETE {
+            return Answer::wrong_method();
+        }
+        let found = self.registry.protocols.iter().find(|running| running.name == protocol);
+        match found.zip(number.parse().ok()) {
+            Some((running, number)) if running.runner.dismiss(number) => Answer::done(),
+            _ => Answer::error(StatusCode::NOT_FOUND, "there is no such connection"),
+        }
     }
 
     fn state<T>(&self, look: impl FnOnce(&State<'_>) -> T) -> T {

@@ -7,7 +7,7 @@
 //! * `connection`: state of one connection; `session`: state that outlives it
 //! * `routes`: the subscriptions that match a topic; `retained`: the retained messages that match a filter
 //! * `message`: a message and its form in the store
-//! * `passwords`: users; `permitted`: what they may do; `logins`: clients that wait for the verification of their password; `status`, `counters`: `$SYS`; [`options`]; `service`: for the server
+//! * `passwords`: users; `permitted`: what they may do; `logins`: clients that wait for the verification of their password; `status`, `counters`: `$SYS`; `web`: sessions and retained messages over HTTP; [`options`]; `service`: for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order, and `protocol` is this one's side of it.
 //!
@@ -55,6 +55,7 @@ pub(super) mod service;
 mod session;
 mod status;
 mod subscribe;
+mod web;
 
 use connection::{Connection, FIRST_PACKET, State};
 use counters::Counters;

@@ -19,7 +19,7 @@ impl Settings {
     }
 
     /// The client of a session, as the rules see it: an owner from times when the broker had users counts only if it has.
-    fn client<'s>(&self, session: &'s Session) -> Client<'s> {
+    pub(super) fn client<'s>(&self, session: &'s Session) -> Client<'s> {
         let verified = self.passwords.is_some() || self.tokens.is_some() || self.certificates;
         let user = session.owner.as_ref().filter(|_| verified).and_then(Owner::user);
         Client { user, id: Some(&session.client_id) }

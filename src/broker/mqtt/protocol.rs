@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::broker::http::message::{Answer, Request};
 use crate::broker::permissions::Permissions;
 use crate::broker::protocol::Entry;
+use crate::broker::stats::ClientStats;
 
 impl Protocol for Broker {
     fn connect(&mut self, now: Instant, address: &str) -> u64 {
@@ -233,5 +235,28 @@ impl Protocol for Broker {
 
     fn stats(&self) -> ProtocolStats {
         self.stats()
+    }
+
+    fn client(&self, id: u64) -> ClientStats {
+        let session = self.connections.get(&id).and_then(Connection::session);
+        let Some(session) = session.and_then(|number| self.sessions.get(&number)) else {
+            return ClientStats::default();
+        };
+        ClientStats {
+            user: self.settings.client(session).user.map(str::to_owned),
+            name: session.client_id.to_string(),
+            consumers: session.subscriptions.len(),
+            ..ClientStats::default()
+        }
+    }
+
+    fn dismiss(&mut self, now: Instant, id: u64) {
+        self.now = now;
+        self.end_connection(id, Reason::AdministrativeAction, "an operator has ended the connection");
+        self.pump();
+    }
+
+    fn handle_http(&mut self, now: Instant, request: &Request) -> Option<Answer> {
+        self.answer_http(now, request)
     }
 }

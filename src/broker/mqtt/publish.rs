@@ -124,6 +124,25 @@ impl Broker {
         Ok(())
     }
 
+    /// Publishes a message for an operator. Gives whether somebody gets it, or why it was not taken.
+    pub(super) fn publish_for_operator(&mut self, publish: Publish) -> Result<bool, (Reason, String)> {
+        if publish.topic.starts_with("$SYS") {
+            return Err((Reason::NotAuthorized, RESERVED.to_owned()));
+        }
+        if !tree::fits(&publish.topic) || !self.route(&publish.topic).complete {
+            return Err(too_many_filters());
+        }
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
+        self.counters.published += 1;
+        let outcome = self.distribute(publish, None);
+        if outcome.full && !outcome.taken {
+            return Err((Reason::QuotaExceeded, "no queue has room for the message".to_owned()));
+        }
+        Ok(outcome.matched)
+    }
+
     /// Keeps a QoS 2 packet identifier until PUBREL.
     fn receive(&mut self, number: u64, packet_id: PacketId) {
         let Some(session) = self.sessions.get_mut(&number) else { return };

@@ -23,7 +23,7 @@ use crate::broker::permissions::Permissions;
 use crate::broker::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
 use crate::broker::pulsar::subscription::{ConsumerKey, Kind, PEEKS, Reading, Subscription};
 use crate::broker::pulsar::topic::{NonPersistent, Topic, is_stored};
-use crate::broker::stats::{ProtocolStats, TopicStats, Traffic};
+use crate::broker::stats::{ClientStats, ProtocolStats, TopicStats, Traffic};
 use crate::broker::store::{Found, Op, StoredCursor};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
@@ -692,6 +692,17 @@ impl Protocol for Broker {
 
     fn stats(&self) -> ProtocolStats {
         self.stats()
+    }
+
+    fn client(&self, id: u64) -> ClientStats {
+        let Some(connection) = self.connections.get(&id) else { return ClientStats::default() };
+        ClientStats {
+            user: connection.session.user().map(str::to_owned),
+            name: connection.session.client().to_owned(),
+            producers: connection.producers.len(),
+            consumers: connection.consumers.len(),
+            ..ClientStats::default()
+        }
     }
 
     fn handle_http(&mut self, now: Instant, request: &Request) -> Option<Answer> {

@@ -25,7 +25,7 @@ use crate::broker::commits::Commits;
 use crate::broker::log::{CACHE_BYTES, Source};
 use crate::broker::permissions::{Decisions, Permissions};
 use crate::broker::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
-use crate::broker::stats::{ProtocolStats, TopicStats, Traffic};
+use crate::broker::stats::{ClientStats, ProtocolStats, TopicStats, Traffic};
 use crate::broker::store::{Found, Op};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::earliest;
@@ -706,6 +706,15 @@ impl Protocol for Broker {
 
     fn stats(&self) -> ProtocolStats {
         self.stats()
+    }
+
+    fn client(&self, id: u64) -> ClientStats {
+        let user = self.connections.get(&id).and_then(|connection| {
+            let visitor = connection.visit.and_then(|token| self.visits.user(token));
+            visitor.or_else(|| connection.entry.user.clone())
+        });
+        let user = user.filter(|user| !user.is_empty()).map(|user| user.to_string());
+        ClientStats { user, ..ClientStats::default() }
     }
 
     fn topics(&self) -> Option<&dyn Topics> {

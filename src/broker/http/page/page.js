@@ -1,0 +1,560 @@
+// The page for operators. It asks the broker that served it, and shows texts of clients as texts only.
+"use strict";
+
+const INTERVAL = 2000; // milliseconds between two looks at the metrics
+const LISTS = 3; // looks at the metrics for one look at the lists
+const POINTS = 90; // of a chart: three minutes
+const MOST_ROWS = 500; // of a table
+const USUAL = "persistent://public/default/";
+
+const $ = (id) => document.getElementById(id);
+const state = { token: sessionStorage.getItem("token"), paused: false, looks: 0, before: null, history: new Map(), figures: null };
+
+// ---- what is asked
+
+class Refused extends Error {
+  constructor(status, reason) {
+    super(reason);
+    this.status = status;
+  }
+}
+
+async function ask(method, path, body) {
+  const headers = state.token ? { Authorization: `Bearer ${state.token}` } : {};
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const answer = await fetch(path, {
+    method, headers, cache: "no-store", signal: AbortSignal.timeout(15000),
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  if (answer.ok) return answer;
+  const text = await answer.text();
+  let reason = text;
+  try { reason = JSON.parse(text).reason ?? text; } catch { /* not JSON */ }
+  throw new Refused(answer.status, reason || `HTTP ${answer.status}`);
+}
+
+const json = async (path) => (await ask("GET", path)).json();
+
+// ---- metrics in the format of Prometheus
+
+function parsed(text) {
+  const samples = [];
+  for (const line of text.split("\n")) {
+    if (!line || line.startsWith("#")) continue;
+    const found = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/.exec(line);
+    if (!found) continue;
+    const labels = {};
+    for (const [, name, value] of (found[2] ?? "").matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)) {
+      labels[name] = value.replace(/\\(.)/g, (_, letter) => (letter === "n" ? "\n" : letter));
+    }
+    samples.push({ name: found[1], labels, value: Number(found[3]) });
+  }
+  return samples;
+}
+
+function taken(text) {
+  const figures = { at: performance.now(), single: {}, protocols: new Map(), topics: new Map() };
+  for (const { name, labels, value } of parsed(text)) {
+    const short = name.replace(/^penstock_(broker|topic|subscription)_/, "");
+    if (name.startsWith("penstock_subscription_")) {
+      const topic = topicOf(figures, labels);
+      const key = labels.subscription;
+      if (!topic.subscriptions.has(key)) topic.subscriptions.set(key, {});
+      topic.subscriptions.get(key)[short] = value;
+    } else if (name.startsWith("penstock_topic_")) {
+      topicOf(figures, labels)[short] = value;
+    } else if (labels.protocol !== undefined) {
+      if (!figures.protocols.has(labels.protocol)) figures.protocols.set(labels.protocol, {});
+      figures.protocols.get(labels.protocol)[short] = value;
+    } else if (name === "penstock_broker_info") {
+      Object.assign(figures.single, labels);
+    } else {
+      figures.single[short] = value;
+    }
+  }
+  return figures;
+}
+
+function topicOf(figures, labels) {
+  const key = `${labels.protocol} ${labels.topic}`;
+  if (!figures.topics.has(key)) figures.topics.set(key, { protocol: labels.protocol, name: labels.topic, subscriptions: new Map() });
+  return figures.topics.get(key);
+}
+
+const rate = (now, before, seconds) => (before === undefined ? 0 : Math.max(0, now - before) / seconds);
+
+// ---- words
+
+const number = (value) => Math.round(value ?? 0).toLocaleString("en");
+const perSecond = (value) => (value >= 100 || value === Math.round(value) ? number(value) : value.toFixed(1));
+
+function bytes(value) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (value >= 1024 && at < units.length - 1) { value /= 1024; at += 1; }
+  return `${at === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${units[at]}`;
+}
+
+function span(seconds) {
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
+}
+
+const shortName = (name) => (name.startsWith(USUAL) ? name.slice(USUAL.length) : name);
+
+// ---- elements
+
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "onclick") made.addEventListener("click", value);
+    else if (value !== false && value !== undefined) made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+const cell = (text, kind = "") => element("td", kind ? { class: kind } : {}, text ?? "");
+const button = (text, label, onclick) => element("button", { type: "button", "aria-label": label, onclick }, text);
+
+// Rows are replaced only if they differ, so that the keyboard's place and a selection stay.
+function fill(table, rows, empty) {
+  const body = table.tBodies[0];
+  const columns = table.tHead.rows[0].cells.length;
+  if (rows.length === 0) rows = [["empty", empty, () => element("tr", {}, element("td", { colspan: columns, class: "empty" }, empty))]];
+  const old = new Map([...body.rows].map((row) => [row.dataset.key, row]));
+  let place = body.firstElementChild;
+  for (const [key, content, make] of rows.slice(0, MOST_ROWS)) {
+    const text = JSON.stringify(content);
+    let row = old.get(key);
+    if (row && row.dataset.content === text) {
+      old.delete(key);
+    } else {
+      const made = make();
+      made.dataset.key = key;
+      made.dataset.content = text;
+      if (row) {
+        const focused = row.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+        if (place === row) place = made;
+        row.replaceWith(made);
+        old.delete(key);
+        if (focused) [...made.querySelectorAll("button")].find((one) => one.getAttribute("aria-label") === focused)?.focus();
+      }
+      row = made;
+    }
+    if (row === place) place = place.nextElementSibling;
+    else body.insertBefore(row, place);
+  }
+  old.forEach((row) => row.remove());
+}
+
+let saidTimer;
+function say(text, bad = false) {
+  $("said").textContent = text;
+  $("said").className = bad ? "bad" : "";
+  clearTimeout(saidTimer);
+  saidTimer = setTimeout(() => { $("said").textContent = ""; }, bad ? 15000 : 5000);
+}
+
+// A dialog; gives whether it was confirmed.
+function dialog(title, body, { ok = "OK", danger = false, cancel = true } = {}) {
+  const box = $("dialog");
+  $("dialog-title").textContent = title;
+  $("dialog-body").replaceChildren(...body);
+  $("dialog-ok").textContent = ok;
+  $("dialog-ok").className = danger ? "danger" : "";
+  $("dialog-cancel").hidden = !cancel;
+  box.returnValue = "cancel";
+  box.showModal();
+  // What cannot be undone is not a key press away.
+  (box.querySelector("input, textarea, select") ?? (danger ? $("dialog-cancel") : $("dialog-ok"))).focus();
+  return new Promise((done) => box.addEventListener("close", () => done(box.returnValue === "ok"), { once: true }));
+}
+
+async function change(question, explanation, ok, action, success) {
+  if (!(await dialog(question, [element("p", {}, explanation)], { ok, danger: true }))) return;
+  await act(action, success);
+}
+
+async function act(action, success) {
+  try {
+    await action();
+    say(success);
+    await look(true);
+  } catch (error) {
+    say(error.message, true);
+  }
+}
+
+// ---- the parts of the page
+
+function chart(points) {
+  const high = Math.max(1, ...points.flatMap((one) => [one.in, one.out]));
+  const line = (key) => points.map((one, at) => {
+    const x = ((POINTS - points.length + at) / (POINTS - 1)) * 300;
+    return `${at ? "L" : "M"}${x.toFixed(1)} ${(78 - (one[key] / high) * 74).toFixed(1)}`;
+  }).join("");
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("viewBox", "0 0 300 80");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("aria-hidden", "true");
+  for (const key of ["in", "out"]) {
+    const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    path.setAttribute("class", key);
+    path.setAttribute("d", line(key));
+    svg.append(path);
+  }
+  return [svg, high];
+}
+
+function showTraffic(now, before) {
+  const seconds = before ? (now.at - before.at) / 1000 : 1;
+  const cards = [];
+  for (const [protocol, figures] of now.protocols) {
+    if (protocol === "http") continue;
+    const was = before?.protocols.get(protocol) ?? {};
+    const of = (name) => rate(figures[name], was[name], seconds);
+    const point = { in: of("received_messages_total"), out: of("sent_messages_total") };
+    const points = state.history.get(protocol) ?? [];
+    if (before) points.push(point);
+    state.history.set(protocol, points.slice(-POINTS));
+    const [svg, high] = chart(state.history.get(protocol));
+    const facts = [`${number(figures.connections)} connections`];
+    if (protocol === "mqtt") facts.push(`${number(figures.sessions)} sessions`, `${number(figures.retained_messages)} retained`);
+    else facts.push(`${number(figures.topics)} topics`, `${number(figures.producers)} producers`, `${number(figures.consumers)} consumers`);
+    const losses = [];
+    if (figures.dropped_messages_total) losses.push(`${number(figures.dropped_messages_total)} dropped`);
+    if (figures.denied_requests_total) losses.push(`${number(figures.denied_requests_total)} denied`);
+    if (figures.connections_refused_total) losses.push(`${number(figures.connections_refused_total)} connections refused`);
+    cards.push(element("article", { class: "card", "data-protocol": protocol },
+      element("h3", {}, { pulsar: "Pulsar", mqtt: "MQTT", tubemq: "TubeMQ" }[protocol] ?? protocol),
+      element("p", { class: "now" },
+        element("span", { class: "key in" }, `${perSecond(point.in)} in/s, ${bytes(of("received_bytes_total"))}/s`),
+        element("span", { class: "key out" }, `${perSecond(point.out)} out/s, ${bytes(of("sent_bytes_total"))}/s`)),
+      svg,
+      element("p", {}, `Three minutes, top of the chart ${perSecond(high)}/s`),
+      element("p", {}, facts.join(", ")),
+      losses.length ? element("p", {}, losses.join(", ")) : null));
+  }
+  $("traffic").replaceChildren(...cards);
+}
+
+function showFacts(now) {
+  const said = now.single;
+  $("version").textContent = said.version ?? "";
+  const parts = [`up ${span(said.uptime_seconds ?? 0)}`, `durability ${said.durability}`,
+    `store ${bytes(said.store_bytes ?? 0)} of ${bytes(said.store_limit_bytes ?? 0)}`];
+  if (said.disk_free_bytes !== undefined) parts.push(`disk free ${bytes(said.disk_free_bytes)}`);
+  $("facts").textContent = parts.join(" · ");
+}
+
+function showTopics(now, before) {
+  const seconds = before ? (now.at - before.at) / 1000 : 1;
+  const wanted = $("topics-filter").value.toLowerCase();
+  const rows = [];
+  let shown = 0;
+  for (const [key, topic] of now.topics) {
+    const names = [topic.name, ...topic.subscriptions.keys()];
+    if (wanted && !names.some((name) => name.toLowerCase().includes(wanted))) continue;
+    shown += 1;
+    const coming = perSecond(rate(topic.received_messages_total, before?.topics.get(key)?.received_messages_total, seconds));
+    const subscriptions = topic.subscriptions.size ? [...topic.subscriptions] : [[null, null]];
+    subscriptions.forEach(([name, figures], at) => {
+      const content = [at, coming, topic.entries, topic.producers, figures];
+      rows.push([`${key} ${name ?? ""}`, content, () => element("tr", {},
+        cell(at === 0 ? shortName(topic.name) : "", "name"), cell(name ?? "", "name"),
+        cell(at === 0 ? coming : "", "number"), cell(at === 0 ? number(topic.entries) : "", "number"),
+        cell(figures ? number(figures.backlog_entries) : "", "number"),
+        cell(figures ? number(figures.unacknowledged_messages) : "", "number"),
+        cell(at === 0 ? number(topic.producers) : "", "number"), cell(figures ? number(figures.consumers) : "", "number"),
+        element("td", {}, ...(topic.protocol === "pulsar" && name !== null ? pulsarActions(topic.name, name) : [])))]);
+    });
+  }
+  const omitted = now.single.topics_omitted ?? 0;
+  $("topics-count").textContent = `${number(shown)} of ${number(now.topics.size + omitted)} topics` +
+    (rows.length > MOST_ROWS ? `, the first ${MOST_ROWS} rows` : "") +
+    (omitted ? `; ${number(omitted)} have no figures here, there are too many` : "");
+  fill($("topics"), rows, wanted ? "No topic has that in its name." : "There are no topics yet.");
+}
+
+// ---- Pulsar's subscriptions
+
+// persistent://tenant/namespace/topic as a path of the administration.
+function adminPath(topic, ...rest) {
+  const [domain, name] = topic.split("://");
+  const [tenant, namespace, ...local] = name.split("/");
+  return ["/admin/v2", domain, ...[tenant, namespace, local.join("/"), ...rest].map(encodeURIComponent)].join("/");
+}
+
+function pulsarActions(topic, name) {
+  const of = `${name} of ${shortName(topic)}`;
+  return [
+    button("Peek", `Look into ${of}`, () => peek(topic, name)),
+    button("Reset…", `Reset ${of}`, () => reset(topic, name)),
+    button("Skip all…", `Skip all messages of ${of}`, () => change(`Skip the backlog of ${name}?`,
+      `The subscription ${name} of ${topic} will not get the messages that wait for it. This cannot be undone, but the subscription can be reset to an earlier time while the messages are kept.`,
+      "Skip all", () => ask("POST", adminPath(topic, "subscription", name, "skip_all")), `The backlog of ${name} is skipped.`)),
+  ];
+}
+
+async function partitionsOf(topic) {
+  const { partitions } = await json(adminPath(topic, "partitions"));
+  return partitions ? Array.from({ length: partitions }, (_, at) => `${topic}-partition-${at}`) : [topic];
+}
+
+async function peek(topic, name) {
+  const parts = [];
+  try {
+    for (const part of await partitionsOf(topic)) {
+      for (let at = 1; at <= 5 && parts.length < 10; at += 1) {
+        let answer;
+        try {
+          answer = await ask("GET", adminPath(part, "subscription", name, "position", String(at)));
+        } catch (error) {
+          if (error.status === 404) break;
+          throw error;
+        }
+        const facts = [["Message", answer.headers.get("X-Pulsar-Message-ID")], ["Published", answer.headers.get("X-Pulsar-publish-time")],
+          ["Producer", answer.headers.get("X-Pulsar-producer-name")], ["Key", answer.headers.get("X-Pulsar-partition-key")],
+          ["Messages in the batch", answer.headers.get("X-Pulsar-num-batch-message")]];
+        parts.push(message(facts, new Uint8Array(await answer.arrayBuffer())));
+      }
+    }
+  } catch (error) {
+    say(error.message, true);
+    return;
+  }
+  await dialog(`Next messages of ${name}`, parts.length ? parts : [element("p", {}, "No message waits for the subscription.")], { ok: "Close", cancel: false });
+}
+
+async function reset(topic, name) {
+  const back = element("input", { type: "text", value: "60", inputmode: "numeric" });
+  const body = [
+    element("p", {}, `The subscription ${name} of ${topic} goes back, and its consumers get again what was published since then and is still kept.`),
+    element("label", {}, "Minutes back ", back),
+  ];
+  if (!(await dialog(`Reset ${name}`, body, { ok: "Reset", danger: true }))) return;
+  const minutes = Number(back.value);
+  if (!(minutes >= 0) || back.value.trim() === "") {
+    say(`${back.value || "nothing"} is not a number of minutes`, true);
+    return;
+  }
+  const at = Math.max(0, Math.round(Date.now() - minutes * 60000));
+  await act(() => ask("POST", adminPath(topic, "subscription", name, "resetcursor", String(at))), `${name} is reset.`);
+}
+
+// ---- messages
+
+function hex(data) {
+  const lines = [];
+  for (let at = 0; at < data.length; at += 16) {
+    const part = [...data.subarray(at, at + 16)];
+    const digits = part.map((one) => one.toString(16).padStart(2, "0")).join(" ");
+    const letters = part.map((one) => (one >= 32 && one < 127 ? String.fromCharCode(one) : ".")).join("");
+    lines.push(`${at.toString(16).padStart(6, "0")}  ${digits.padEnd(47)}  ${letters}`);
+  }
+  return lines.join("\n");
+}
+
+function text(data) {
+  try {
+    const decoded = new TextDecoder("utf-8", { fatal: true }).decode(data);
+    return /[\u0000-\u0008\u000e-\u001f]/.test(decoded) ? null : decoded;
+  } catch {
+    return null;
+  }
+}
+
+function pretty(decoded) {
+  try {
+    const value = JSON.parse(decoded);
+    return typeof value === "object" && value !== null ? JSON.stringify(value, null, 2) : null;
+  } catch {
+    return null;
+  }
+}
+
+// A message with its facts, as JSON, text or hexadecimal digits, whichever it is.
+function message(facts, data, length = data.length) {
+  const shown = data.subarray(0, 16384);
+  const decoded = text(shown);
+  const forms = [["JSON", decoded === null ? null : pretty(decoded)], ["Text", decoded], ["Hex", hex(shown)]].filter(([, form]) => form !== null);
+  const box = element("pre", { tabindex: "0" }, forms[0][1]);
+  const choice = element("select", {}, ...forms.map(([name]) => element("option", {}, name)));
+  choice.addEventListener("change", () => { box.textContent = forms[choice.selectedIndex][1]; });
+  const list = element("dl");
+  const cut = length > shown.length ? `${bytes(length)}, the first ${bytes(shown.length)} here` : bytes(length);
+  for (const [name, value] of [...facts, ["Payload", cut]]) {
+    if (value) list.append(element("dt", {}, name), element("dd", {}, value));
+  }
+  return element("div", {}, list, element("label", { class: "inline" }, "Shown as ", choice), box);
+}
+
+const fromBase64 = (encoded) => Uint8Array.from(atob(encoded), (letter) => letter.charCodeAt(0));
+
+// ---- MQTT
+
+async function showSessions() {
+  const { total, sessions } = await json("/penstock/v1/mqtt/sessions");
+  $("sessions-section").hidden = false;
+  $("sessions-count").textContent = `${number(total)} sessions` + (sessions.length < total ? `, the first ${number(sessions.length)}` : "");
+  fill($("sessions"), sessions.map((one) => {
+    const where = one.connection !== null ? "connected"
+      : one.ends_in_seconds !== null ? `away, ends in ${span(one.ends_in_seconds)}` : "away";
+    const filters = one.filters.join(", ") + (one.subscriptions > one.filters.length ? ", …" : "");
+    return [String(one.number), { ...one, where }, () => element("tr", {},
+      cell(one.client_id, "name"), cell(one.user ?? ""), cell(where), cell(filters, "text"), cell(number(one.queued), "number"),
+      cell(number(one.in_flight), "number"), cell(bytes(one.bytes), "number"),
+      element("td", {}, button("Delete…", `Delete the session ${one.client_id}`, () => change(`Delete the session ${one.client_id}?`,
+        "Its connection ends, its subscriptions are gone, and the messages that wait for it are lost.", "Delete",
+        () => ask("DELETE", `/penstock/v1/mqtt/sessions?client_id=${encodeURIComponent(one.client_id)}`), `The session ${one.client_id} is deleted.`))))];
+  }), "There are no sessions.");
+}
+
+async function showRetained() {
+  const filter = $("retained-filter").value || "#";
+  const { total, messages, next } = await json(`/penstock/v1/mqtt/retained?filter=${encodeURIComponent(filter)}`);
+  $("retained-section").hidden = false;
+  $("retained-count").textContent = `${number(messages.length)} of ${number(total)} messages` + (next !== null ? ", there are more: use a narrower filter" : "");
+  fill($("retained"), messages.map((one) => {
+    const data = fromBase64(one.payload_base64);
+    const short = (text(data.subarray(0, 80)) ?? hex(data.subarray(0, 16)).slice(8, 55)).slice(0, 80);
+    const when = new Date(one.received_ms).toLocaleString();
+    return [one.topic, one, () => element("tr", {},
+      cell(one.topic, "name"), cell(one.qos, "number"), cell(number(one.bytes), "number"), cell(when), cell(short, "text"),
+      element("td", {},
+        button("Look", `Look at ${one.topic}`, () => dialog(one.topic, [message([["Received", when], ["QoS", String(one.qos)]], data, one.bytes)], { ok: "Close", cancel: false })),
+        button("Delete…", `Delete the retained message of ${one.topic}`, () => change(`Delete the retained message of ${one.topic}?`,
+          "New subscribers will not get it any more.", "Delete",
+          () => ask("DELETE", `/penstock/v1/mqtt/retained?topic=${encodeURIComponent(one.topic)}`), `The message of ${one.topic} is deleted.`))))];
+  }), filter === "#" ? "There are no retained messages." : "No retained message matches the filter.");
+}
+
+async function publish() {
+  const topic = element("input", { type: "text", autocomplete: "off", spellcheck: "false" });
+  const payload = element("textarea", { rows: "6" });
+  const qos = element("select", {}, ...["0", "1", "2"].map((one) => element("option", {}, one)));
+  const retain = element("input", { type: "checkbox" });
+  const body = [element("label", {}, "Topic ", topic), element("label", {}, "Payload ", payload),
+    element("label", { class: "inline" }, "QoS ", qos), element("label", { class: "inline" }, retain, " Retain")];
+  if (!(await dialog("Publish over MQTT", body, { ok: "Publish" }))) return;
+  let matched = false;
+  await act(async () => {
+    const answer = await ask("POST", "/penstock/v1/mqtt/publish",
+      { topic: topic.value, payload: payload.value, qos: qos.selectedIndex, retain: retain.checked });
+    matched = (await answer.json()).matched;
+  }, `Published to ${topic.value}.`);
+  if (matched === false && !$("said").classList.contains("bad")) say(`Published to ${topic.value}; it has no subscriber.`);
+}
+
+// ---- connections
+
+async function showClients() {
+  const { clients } = await json("/penstock/v1/clients");
+  const wanted = $("clients-filter").value.toLowerCase();
+  const found = clients.filter((one) => !wanted || [one.protocol, one.address, one.user, one.name].some((part) => part?.toLowerCase().includes(wanted)));
+  $("clients-count").textContent = `${number(found.length)} of ${number(clients.length)} connections`;
+  fill($("clients"), found.map((one) => {
+    const age = span(one.seconds);
+    const who = one.name || one.address;
+    return [`${one.protocol} ${one.number}`, { ...one, seconds: age }, () => element("tr", {},
+      cell(one.protocol), cell(one.address), cell(one.user ?? ""), cell(one.name, "name"), cell(number(one.producers), "number"),
+      cell(number(one.consumers), "number"), cell(age),
+      element("td", {}, button("End…", `End the connection of ${who}`, () => change(`End the connection of ${who}?`,
+        "Most clients connect again at once. To keep one out, take away its user or its permissions.", "End",
+        () => ask("DELETE", `/penstock/v1/clients/${one.protocol}/${one.number}`), `The connection of ${who} has ended.`))))];
+  }), clients.length ? "No connection has that." : "Nobody is connected.");
+}
+
+// ---- looking again and again
+
+function showState(good, words) {
+  if ($("state").textContent !== words) $("state").textContent = words;
+  $("state").className = good ? "good" : "bad";
+}
+
+async function ready() {
+  try {
+    await ask("GET", "/readyz");
+    return "";
+  } catch (error) {
+    if (error.status !== 503) throw error;
+    const answer = await fetch("/readyz", { cache: "no-store" });
+    const report = await answer.json();
+    return Object.entries(report).filter(([name, value]) => name !== "ready" && value !== "ok").map(([name, value]) => `${name}: ${value}`).join("; ");
+  }
+}
+
+async function askForToken(why) {
+  const field = element("input", { type: "password", autocomplete: "off" });
+  const given = await dialog("This broker asks for a token", [element("p", {}, why),
+    element("label", {}, "Token, as penstock token create prints it ", field),
+    element("p", {}, "It is kept until this tab is closed.")], { ok: "Use it" });
+  if (!given || !field.value.trim()) return false;
+  state.token = field.value.trim();
+  sessionStorage.setItem("token", state.token);
+  return true;
+}
+
+let looking = false;
+async function look(lists = false) {
+  if (looking) return;
+  looking = true;
+  try {
+    const wrong = await ready();
+    const now = taken(await (await ask("GET", "/metrics")).text());
+    $("token").hidden = state.token === null;
+    showState(!wrong, wrong ? `Not ready: ${wrong}` : "Ready");
+    showFacts(now);
+    showTraffic(now, state.before);
+    showTopics(now, state.before);
+    state.figures = [now, state.before];
+    state.before = now;
+    if (lists || state.looks % LISTS === 0) {
+      await showClients();
+      if (now.protocols.has("mqtt")) { await showSessions(); await showRetained(); }
+    }
+    state.looks += 1;
+  } catch (error) {
+    if (error.status === 401) {
+      showState(false, "A token is needed");
+      $("token").hidden = false;
+      if (!$("dialog").open && state.refused !== state.token) {
+        state.refused = state.token;
+        if (await askForToken(state.token ? "The token was refused: it is malformed, expired, or of another key." : "Its operator makes one.")) {
+          looking = false;
+          await look(true);
+        }
+      }
+    } else if (error.status === 403) {
+      showState(false, `Not allowed: ${error.message}`);
+    } else {
+      showState(false, `No answer since ${new Date(performance.timeOrigin + (state.before?.at ?? performance.now())).toLocaleTimeString()}: ${error.message}`);
+    }
+  } finally {
+    looking = false;
+  }
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  $("pause").addEventListener("click", () => {
+    state.paused = !state.paused;
+    $("pause").setAttribute("aria-pressed", String(state.paused));
+    $("pause").textContent = state.paused ? "Go on" : "Pause";
+  });
+  $("token").addEventListener("click", async () => {
+    if (await askForToken("Another token than the present one.")) await look(true);
+  });
+  $("topics-filter").addEventListener("input", () => state.figures && showTopics(...state.figures));
+  for (const [id, show] of [["clients-filter", showClients], ["retained-filter", showRetained]]) {
+    let timer;
+    $(id).addEventListener("input", () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => show().catch((error) => say(error.message, true)), 300);
+    });
+  }
+  $("publish").addEventListener("click", publish);
+  look(true);
+  setInterval(() => { if (!state.paused && !document.hidden) look(); }, INTERVAL);
+});

@@ -1,0 +1,259 @@
+//! MQTT's part of the page for operators, under `/penstock/v1/mqtt`: sessions, retained messages, and a publication.
+//!
+//! | | |
+//! |---|---|
+//! | `GET sessions?after=NUMBER` | sessions in the order of their creation, a page of them |
+//! | `DELETE sessions?client_id=ID` | ends a session with its connection, and deletes what waits for it |
+//! | `GET retained?filter=FILTER&after=TOPIC` | retained messages in the order of their topics, a page of them |
+//! | `DELETE retained?topic=TOPIC` | deletes one |
+//! | `POST publish` | publishes `{"topic", "payload" or "payload_base64", "qos", "retain"}` |
+
+use std::ops::Bound;
+use std::time::Instant;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::Broker;
+use super::retained::{self, Next, Slot};
+use super::session::Session;
+use crate::broker::http::message::{Answer, Request};
+use crate::broker::protocol::Protocol as _;
+use crate::mqtt::packet::{PacketId, Publish};
+use crate::mqtt::topic::{self, Filter};
+use crate::mqtt::{QoS, Reason};
+
+/// Sessions, and retained messages, on a page.
+const PAGE: usize = 500;
+/// Retained topics that are looked at for a page.
+const STEPS: usize = 20_000;
+/// Filters of a session, and bytes of a payload, that are shown.
+const FILTERS: usize = 20;
+const PAYLOAD: usize = 4 << 10;
+
+fn refused(status: StatusCode, reason: impl AsRef<str>) -> Answer {
+    Answer::error(status, reason.as_ref())
+}
+
+impl Broker {
+    /// Answers a request over HTTP, if its path is MQTT's.
+    pub(super) fn answer_http(&mut self, now: Instant, request: &Request) -> Option<Answer> {
+        let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
+        let ["penstock", "v1", "mqtt", rest @ ..] = &path[..] else { return None };
+        self.now = now;
+        let method = if request.method == Method::HEAD { &Method::GET } else { &request.method };
+        let changes = *method != Method::GET;
+        let answer = match (method.as_str(), rest) {
+            _ if changes && self.commits.is_stalled() => {
+                // Changes would pile up that no connection is charged for.
+                Answer::unavailable("the store cannot be written to at the moment")
+            }
+            ("GET", ["sessions"]) => self.list_sessions(request),
+            ("DELETE", ["sessions"]) => self.delete_session(request),
+            ("GET", ["retained"]) => self.list_retained(request),
+            ("DELETE", ["retained"]) => self.delete_retained(request),
+            ("POST", ["publish"]) => self.publish_request(request),
+            (_, ["sessions" | "retained" | "publish"]) => Answer::wrong_method(),
+            _ => Answer::not_found(),
+        };
+        self.pump();
+        // The answer waits for the change.
+        self.close_batch();
+        Some(answer)
+    }
+
+    fn list_sessions(&self, request: &Request) -> Answer {
+        let after = match request.query("after").map(str::parse) {
+            None => 0,
+            Some(Ok(number)) => number,
+            Some(Err(_)) => return refused(StatusCode::BAD_REQUEST, "after is the number of a session"),
+        };
+        let mut rest = self.sessions.range((Bound::Excluded(after), Bound::Unbounded));
+        let page: Vec<Value> =
+            rest.by_ref().take(PAGE).map(|(number, session)| self.session_row(*number, session)).collect();
+        let next = rest.next().and(page.last()).map(|last| last["number"].clone());
+        Answer::json(&json!({"total": self.sessions.len(), "sessions": page, "next": next}))
+    }
+
+    fn session_row(&self, number: u64, session: &Session) -> Value {
+        let filters: Vec<&str> = session.subscriptions.keys().take(FILTERS).map(|filter| &**filter).collect();
+        let ends = session.ends_at.map(|at| at.saturating_duration_since(self.now).as_secs());
+        json!({
+            "number": number,
+            "client_id": &*session.client_id,
+            "user": self.settings.client(session).user,
+            "connection": session.connection,
+            "expiry_seconds": (session.expiry != u32::MAX).then_some(session.expiry),
+            "ends_in_seconds": ends,
+            "subscriptions": session.subscriptions.len(),
+            "filters": filters,
+            "queued": session.queue.len() + session.pending,
+            "in_flight": session.flights.len(),
+            "bytes": session.bytes,
+        })
+    }
+
+    fn delete_session(&mut self, request: &Request) -> Answer {
+        let Some(client_id) = request.query("client_id") else {
+            return refused(StatusCode::BAD_REQUEST, "client_id is missing in the query");
+        };
+        let Some(number) = self.clients.get(client_id).copied() else {
+            return refused(StatusCode::NOT_FOUND, "there is no such session");
+        };
+        if let Some(connection) = self.sessions.get(&number).and_then(|session| session.connection) {
+            self.end_connection(
+                connection,
+                Reason::AdministrativeAction,
+                "an operator has deleted the session",
+            );
+        }
+        // It may have ended with its connection.
+        self.end_session(number);
+        Answer::done()
+    }
+
+    fn list_retained(&self, request: &Request) -> Answer {
+        let filter = match Filter::parse(request.query("filter").unwrap_or("#")) {
+            Ok(filter) if filter.group().is_none() => filter,
+            Ok(_) => {
+                return refused(StatusCode::BAD_REQUEST, "a shared subscription gets no retained messages");
+            }
+            Err(error) => return refused(StatusCode::BAD_REQUEST, error.message()),
+        };
+        let mut place = retained::start(filter.as_str());
+        if let Some(after) = request.query("after") {
+            place = Bound::Excluded(after.to_owned());
+        }
+        let (mut page, mut steps) = (Vec::new(), STEPS);
+        let next = loop {
+            let more = match &place {
+                Bound::Included(topic) | Bound::Excluded(topic) => Some(topic.clone()),
+                Bound::Unbounded => None,
+            };
+            if page.len() == PAGE {
+                break more;
+            }
+            match self.retained.next(filter.as_str(), &mut place, &mut steps) {
+                Next::Found(slot) => {
+                    page.push(retained_row(&slot));
+                    place = Bound::Excluded(slot.message.topic().to_string());
+                }
+                Next::Paused => break more,
+                Next::End => break None,
+            }
+        };
+        Answer::json(&json!({"total": self.retained.len(), "messages": page, "next": next}))
+    }
+
+    fn delete_retained(&mut self, request: &Request) -> Answer {
+        match request.query("topic") {
+            None => refused(StatusCode::BAD_REQUEST, "topic is missing in the query"),
+            Some(topic) if self.retained.contains(topic) => {
+                self.unretain(topic);
+                Answer::done()
+            }
+            Some(_) => refused(StatusCode::NOT_FOUND, "the topic has no retained message"),
+        }
+    }
+
+    fn publish_request(&mut self, request: &Request) -> Answer {
+        let publish = match publication(&request.body) {
+            Ok(publish) => publish,
+            Err(reason) => return refused(StatusCode::BAD_REQUEST, reason),
+        };
+        match self.publish_for_operator(publish) {
+            Ok(matched) => Answer::json(&json!({"matched": matched})),
+            Err((Reason::NotAuthorized, text)) => refused(StatusCode::FORBIDDEN, text),
+            Err((Reason::QuotaExceeded, text)) => refused(StatusCode::TOO_MANY_REQUESTS, text),
+            Err((_, text)) => Answer::unavailable(&text),
+        }
+    }
+}
+
+fn retained_row(slot: &Slot) -> Value {
+    let publish = &slot.message.publish;
+    let shown = publish.payload.slice(..publish.payload.len().min(PAYLOAD));
+    json!({
+        "topic": &*publish.topic,
+        "qos": publish.qos as u8,
+        "bytes": publish.payload.len(),
+        "payload_base64": BASE64.encode(shown),
+        "received_ms": slot.message.received_ms,
+        "expires_ms": slot.message.expires_ms,
+    })
+}
+
+/// The message in a body.
+fn publication(body: &Bytes) -> Result<Publish, String> {
+    let given: Value =
+        serde_json::from_slice(body).map_err(|error| format!("the body is not as expected: {error}"))?;
+    let text = |name: &str| match &given[name] {
+        Value::Null => Ok(None),
+        Value::String(text) => Ok(Some(&**text)),
+        _ => Err(format!("{name} is not a text")),
+    };
+    let topic = text("topic")?.ok_or("topic is missing")?;
+    topic::check_name(topic).map_err(|error| error.message().to_owned())?;
+    let payload = match (text("payload")?, text("payload_base64")?) {
+        (Some(text), None) => Bytes::from(text.to_owned()),
+        (None, Some(text)) => {
+            BASE64.decode(text).map_err(|error| format!("payload_base64 is malformed: {error}"))?.into()
+        }
+        (None, None) => Bytes::new(),
+        (Some(_), Some(_)) => return Err("payload and payload_base64 exclude each other".to_owned()),
+    };
+    let qos = match &given["qos"] {
+        Value::Null => Some(QoS::AtMostOnce),
+        value => value.as_u64().and_then(|bits| QoS::from_bits(u8::try_from(bits).ok()?)),
+    };
+    let qos = qos.ok_or("qos is 0, 1 or 2")?;
+    let retain = match &given["retain"] {
+        Value::Null => false,
+        value => value.as_bool().ok_or("retain is true or false")?,
+    };
+    let packet_id = (qos != QoS::AtMostOnce).then_some(PacketId::MIN);
+    Ok(Publish { qos, retain, topic: topic.into(), packet_id, payload, ..Publish::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &'static str) -> Result<Publish, String> {
+        publication(&Bytes::from_static(body.as_bytes()))
+    }
+
+    #[test]
+    fn a_publication_is_read_from_json() {
+        let full = read(r#"{"topic": "a/b", "payload": "ü", "qos": 1, "retain": true}"#).unwrap();
+        assert_eq!((&*full.topic, &full.payload[..], full.qos), ("a/b", "ü".as_bytes(), QoS::AtLeastOnce));
+        assert!(full.retain && full.packet_id.is_some());
+        let least = read(r#"{"topic": "a"}"#).unwrap();
+        assert_eq!(least, Publish { topic: "a".into(), ..Publish::default() });
+        assert_eq!(read(r#"{"topic": "a", "payload_base64": "AP8="}"#).unwrap().payload, [0, 255][..]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_publication_is_named() {
+        for (body, word) in [
+            ("", "expected"),
+            ("[]", "topic"),
+            ("{}", "topic"),
+            (r#"{"topic": 1}"#, "topic"),
+            (r#"{"topic": "a/#"}"#, "filters"),
+            (r#"{"topic": "a", "payload": 1}"#, "payload"),
+            (r#"{"topic": "a", "payload_base64": "?"}"#, "payload_base64"),
+            (r#"{"topic": "a", "payload": "", "payload_base64": ""}"#, "exclude"),
+            (r#"{"topic": "a", "qos": 3}"#, "qos"),
+            (r#"{"topic": "a", "qos": "1"}"#, "qos"),
+            (r#"{"topic": "a", "qos": 257}"#, "qos"),
+            (r#"{"topic": "a", "retain": "yes"}"#, "retain"),
+        ] {
+            let error = read(body).unwrap_err();
+            assert!(error.contains(word), "{body}: {error}");
+        }
+    }
+}
