@@ -4,7 +4,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use libfuzzer_sys::fuzz_target;
-use penstock::broker::auth::TokenKey;
+use penstock::broker::auth::TokenKeys;
 use penstock::broker::mqtt::Passwords;
 use penstock::broker::tubemq::Users;
 use penstock::tubemq::pb::AuthenticateInfo;
@@ -23,7 +23,7 @@ fn signed(header: &[u8], claims: &[u8]) -> String {
     format!("{text}.{}", URL_SAFE_NO_PAD.encode(tag))
 }
 
-fn token(key: &TokenKey, mut script: Script<'_>) {
+fn token(key: &TokenKeys, mut script: Script<'_>) {
     let kind = script.byte();
     if kind & 1 == 0 {
         key.verify(script.0, NOW_MS).expect_err("it was not signed");
@@ -48,7 +48,7 @@ fn token(key: &TokenKey, mut script: Script<'_>) {
         assert_eq!(key.verify(own.as_bytes(), NOW_MS).expect("its own").subject, found.subject);
         // One byte less, and it is another token.
         key.verify(&token.as_bytes()[..token.len() - 1], NOW_MS).expect_err("a byte is missing");
-        TokenKey::new(b"another secret of that length")
+        TokenKeys::new(b"another secret of that length")
             .unwrap()
             .verify(token.as_bytes(), NOW_MS)
             .unwrap_err();
@@ -78,7 +78,7 @@ fn users(mut script: Script<'_>) {
 fuzz_target!(|data: &[u8]| {
     let mut script = Script(data);
     let Some(first) = script.next() else { return };
-    let key = TokenKey::new(SECRET).unwrap();
+    let key = TokenKeys::new(SECRET).unwrap();
     let mut meter = Meter::default();
     meter.came(data.len());
     meter.run(|| if first & 1 == 0 { token(&key, script) } else { users(script) });

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use penstock::broker::auth::TokenKey;
+use penstock::broker::auth::TokenKeys;
 use penstock::broker::mqtt::{Broker, Limits, Settings};
 use penstock::broker::store::mqtt::Found;
 use penstock::mqtt::packet::{Ack, Connect, Publish, Subscribe, SubscribeOptions, Unsubscribe};
@@ -43,7 +43,7 @@ impl World {
             limits,
             stored,
             max_store: if small { 1 << 20 } else { 1 << 30 },
-            tokens: secured.then(|| Arc::new(TokenKey::new(&[7; 32]).unwrap())),
+            tokens: secured.then(|| Arc::new(TokenKeys::new(&[7; 32]).unwrap())),
             ..settings::mqtt(now)
         };
         let broker = Broker::new(settings, Found::default(), None, now);

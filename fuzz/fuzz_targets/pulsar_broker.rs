@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use penstock::broker::auth::TokenKey;
+use penstock::broker::auth::TokenKeys;
 use penstock::broker::pulsar::Broker;
 use penstock::broker::pulsar::options::Settings;
 use penstock::broker::store::Found;
@@ -48,7 +48,7 @@ impl World {
             ..settings::pulsar(now)
         };
         settings.session.max_message_size = LARGEST;
-        settings.session.tokens = secured.then(|| Arc::new(TokenKey::new(&[7; 32]).unwrap()));
+        settings.session.tokens = secured.then(|| Arc::new(TokenKeys::new(&[7; 32]).unwrap()));
         let mut broker = Broker::new(settings, Found::default(), None, now);
         broker.create_topic("persistent://public/default/orders", 0).unwrap();
         broker.create_topic(TOPICS[2], 2).unwrap();

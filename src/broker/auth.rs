@@ -1,22 +1,107 @@
-//! JSON Web Tokens signed with HMAC-SHA-256 (HS256). No other algorithm is accepted, so a token cannot choose a
-//! weaker one such as `none`. Signatures are compared in constant time. The expiry time is returned with the
-//! claims, so that a session can end with its token.
+//! JSON Web Tokens (RFC 7519), signed with HMAC-SHA-256 (HS256), RSA (RS256) or ECDSA on P-256 (ES256).
+//!
+//! The option `token_key` is one of
+//! * a secret, for HS256;
+//! * public keys in PEM, each for the algorithm of its kind;
+//! * a JSON Web Key or a set of them (RFC 7517), by which keys are changed: tokens of the old and of the new one are good
+//!   as long as both are in the set, and a token with a `kid` is verified with the key of that name only.
+//!
+//! A key has one algorithm, whatever the header of a token says: a public key is no secret, and `none` is no algorithm. The
+//! expiry time is returned with the claims, so that a session can end with its token.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hmac::{Hmac, Mac};
+use ring::hmac;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
+};
+use rustls::pki_types::SubjectPublicKeyInfoDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde_json::Value;
-use sha2::Sha256;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The secret that signs tokens.
-#[derive(Clone)]
-pub struct TokenKey(Hmac<Sha256>);
+/// Least bytes of a secret: a short one can be guessed.
+const LEAST_SECRET: usize = 16;
+/// Least bits of an RSA key: *ring* verifies none below.
+const LEAST_RSA: usize = 2048;
+/// Bytes of a point on P-256, as ES256 has it: `04`, x and y.
+const POINT: usize = 65;
 
-impl std::fmt::Debug for TokenKey {
+/// Object identifiers of RSA, of keys on elliptic curves, and of P-256, in DER (RFC 3279, RFC 5480).
+const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
+const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
+const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
+
+#[derive(Clone)]
+enum Verifier {
+    Secret(hmac::Key),
+    Rsa { n: Vec<u8>, e: Vec<u8> },
+    P256(Vec<u8>),
+}
+
+impl Verifier {
+    fn secret(secret: &[u8]) -> Result<Self> {
+        if secret.len() < LEAST_SECRET {
+            return Err(wrong(format!("is too short: use at least {LEAST_SECRET} bytes, better 32")));
+        }
+        Ok(Self::Secret(hmac::Key::new(hmac::HMAC_SHA256, secret)))
+    }
+
+    fn rsa(n: &[u8], e: &[u8]) -> Result<Self> {
+        // Numbers in DER begin with a zero if their first bit is set.
+        let without_zeros = |number: &[u8]| number.iter().copied().skip_while(|byte| *byte == 0).collect();
+        let (n, e): (Vec<u8>, Vec<u8>) = (without_zeros(n), without_zeros(e));
+        if n.len() < LEAST_RSA / 8 || e.is_empty() {
+            return Err(wrong(format!("has an RSA key of less than {LEAST_RSA} bits")));
+        }
+        Ok(Self::Rsa { n, e })
+    }
+
+    fn p256(point: Vec<u8>) -> Result<Self> {
+        match point.len() == POINT && point[0] == 4 {
+            true => Ok(Self::P256(point)),
+            false => Err(wrong("has a key on P-256 that is no uncompressed point")),
+        }
+    }
+
+    /// The algorithm that the header of its tokens names.
+    fn algorithm(&self) -> &'static str {
+        match self {
+            Self::Secret(_) => "HS256",
+            Self::Rsa { .. } => "RS256",
+            Self::P256(_) => "ES256",
+        }
+    }
+
+    /// Whether the signature is one of this key. That of a secret is compared in constant time.
+    fn accepts(&self, signed: &[u8], signature: &[u8]) -> bool {
+        match self {
+            Self::Secret(key) => hmac::verify(key, signed, signature).is_ok(),
+            Self::Rsa { n, e } => {
+                RsaPublicKeyComponents { n, e }.verify(&RSA_PKCS1_2048_8192_SHA256, signed, signature).is_ok()
+            }
+            Self::P256(point) => {
+                UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(signed, signature).is_ok()
+            }
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Key {
+    /// Its name in the headers of tokens (`kid`).
+    id: Option<String>,
+    verifier: Verifier,
+}
+
+/// The keys that verify tokens, as the [module](self) describes.
+#[derive(Clone)]
+pub struct TokenKeys(Vec<Key>);
+
+impl std::fmt::Debug for TokenKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TokenKey(***)")
+        f.write_str("TokenKeys(***)")
     }
 }
 
@@ -29,18 +114,22 @@ pub struct Claims {
     pub expires_ms: Option<u64>,
 }
 
-impl TokenKey {
-    /// Creates a key from the secret. A short secret can be guessed, so it is refused.
-    pub fn new(secret: &[u8]) -> Result<Self> {
-        if secret.len() < 16 {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "token_key is too short: use at least 16 bytes, better 32",
-            ));
+fn wrong(what: impl AsRef<str>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("token_key {}", what.as_ref()))
+}
+
+impl TokenKeys {
+    /// Reads a secret, public keys in PEM, or JSON Web Keys.
+    pub fn new(text: &[u8]) -> Result<Self> {
+        let keys = match text.trim_ascii_start() {
+            pem if pem.starts_with(b"-----BEGIN ") => of_pem(pem)?,
+            json if json.starts_with(b"{") && std::str::from_utf8(json).is_ok() => of_json(json)?,
+            _ => vec![Key { id: None, verifier: Verifier::secret(text)? }],
+        };
+        if keys.is_empty() {
+            return Err(wrong("has no key that tokens can be verified with"));
         }
-        let mac = Hmac::new_from_slice(secret)
-            .map_err(|error| Error::new(ErrorKind::InvalidArgument, format!("token_key: {error}")))?;
-        Ok(Self(mac))
+        Ok(Self(keys))
     }
 
     /// Verifies a token at the time `wall_ms`.
@@ -56,14 +145,22 @@ impl TokenKey {
             serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
         };
         let header = json(header).ok_or("the token's header is not JSON")?;
-        if header.get("alg").and_then(Value::as_str) != Some("HS256") {
-            return Err("the token's algorithm is not HS256");
-        }
+        let named = match header.get("kid") {
+            None => None,
+            Some(id) => Some(id.as_str().ok_or("the name of the token's key (kid) is not text")?),
+        };
+        let algorithm = header.get("alg").and_then(Value::as_str);
         let signature =
             URL_SAFE_NO_PAD.decode(signature).map_err(|_| "the token's signature is not base64")?;
-        let mut mac = self.0.clone();
-        mac.update(signed.as_bytes());
-        mac.verify_slice(&signature).map_err(|_| "the token's signature does not match")?;
+        // A key without a name may be any.
+        let of_name = |key: &&Key| named.is_none() || key.id.is_none() || key.id.as_deref() == named;
+        let mut keys = self.0.iter().filter(of_name).peekable();
+        keys.peek().ok_or("the token's key (kid) is not one of token_key")?;
+        let mut keys = keys.filter(|key| Some(key.verifier.algorithm()) == algorithm).peekable();
+        keys.peek().ok_or("the token's algorithm is not that of the key")?;
+        if !keys.any(|key| key.verifier.accepts(signed.as_bytes(), &signature)) {
+            return Err("the token's signature does not match");
+        }
         let claims = json(claims).ok_or("the token's claims are not JSON")?;
         let time = |name: &str| match claims.get(name) {
             None => Ok(None),
@@ -87,29 +184,122 @@ impl TokenKey {
         Ok(Claims { subject: subject.to_owned(), expires_ms })
     }
 
-    /// Signs claims, for tests and for a command that creates tokens.
+    /// Signs claims with the secret, for tests.
+    ///
+    /// # Panics
+    /// If the first key is a public one, with which nothing can be signed.
     pub fn sign(&self, subject: &str, expires_ms: Option<u64>) -> String {
         let mut claims = serde_json::json!({ "sub": subject });
         if let Some(at) = expires_ms {
             claims["exp"] = (at / 1000).into();
         }
-        let signed = format!(
-            "{}.{}",
-            URL_SAFE_NO_PAD.encode(br#"{"alg":"HS256","typ":"JWT"}"#),
-            URL_SAFE_NO_PAD.encode(claims.to_string())
-        );
-        let mut mac = self.0.clone();
-        mac.update(signed.as_bytes());
-        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
+        self.sign_parts(r#"{"alg":"HS256","typ":"JWT"}"#, &claims.to_string())
     }
+
+    fn sign_parts(&self, header: &str, claims: &str) -> String {
+        let Key { verifier: Verifier::Secret(key), .. } = &self.0[0] else {
+            panic!("a public key signs nothing")
+        };
+        let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(hmac::sign(key, signed.as_bytes())))
+    }
+}
+
+/// Public keys in PEM.
+fn of_pem(text: &[u8]) -> Result<Vec<Key>> {
+    if text.windows(12).any(|part| part == b"PRIVATE KEY-") {
+        return Err(wrong("has a private key: the broker needs the public one (openssl pkey -pubout)"));
+    }
+    SubjectPublicKeyInfoDer::pem_slice_iter(text)
+        .map(|found| {
+            let der = found.map_err(|error| wrong(format!("is malformed PEM: {error}")))?;
+            let verifier = of_der(&der)
+                .ok_or_else(|| wrong("has a public key that is neither RSA nor on the curve P-256"))??;
+            Ok(Key { id: None, verifier })
+        })
+        .collect()
+}
+
+/// A SubjectPublicKeyInfo (RFC 5280, 4.1); `None` if its kind is not known.
+fn of_der(der: &[u8]) -> Option<Result<Verifier>> {
+    const SEQUENCE: u8 = 0x30;
+    const IDENTIFIER: u8 = 0x06;
+    const BITS: u8 = 0x03;
+    const INTEGER: u8 = 0x02;
+    let (info, _) = element(der, SEQUENCE)?;
+    let (algorithm, rest) = element(info, SEQUENCE)?;
+    let (key, _) = element(rest, BITS)?;
+    // No bit of the last byte is unused.
+    let key = key.strip_prefix(&[0])?;
+    let (kind, parameters) = element(algorithm, IDENTIFIER)?;
+    if kind == RSA {
+        let (numbers, _) = element(key, SEQUENCE)?;
+        let (n, rest) = element(numbers, INTEGER)?;
+        let (e, _) = element(rest, INTEGER)?;
+        return Some(Verifier::rsa(n, e));
+    }
+    let (curve, _) = element(parameters, IDENTIFIER)?;
+    (kind == EC && curve == P256).then(|| Verifier::p256(key.to_vec()))
+}
+
+/// The content of an element of DER with this tag, and what is behind it.
+fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    let (found, rest) = der.split_first()?;
+    let (first, rest) = rest.split_first()?;
+    let (length, rest) = match first {
+        0..0x80 => (usize::from(*first), rest),
+        0x81 => (usize::from(*rest.first()?), rest.get(1..)?),
+        0x82 => (usize::from(u16::from_be_bytes(rest.get(..2)?.try_into().ok()?)), rest.get(2..)?),
+        _ => return None,
+    };
+    if *found == tag { rest.split_at_checked(length) } else { None }
+}
+
+/// A JSON Web Key, or a set of them. Keys for other purposes are left out (RFC 7517, 5).
+fn of_json(text: &[u8]) -> Result<Vec<Key>> {
+    let json: Value =
+        serde_json::from_slice(text).map_err(|error| wrong(format!("is not a JSON Web Key: {error}")))?;
+    let one = [json.clone()];
+    let all = match &json["keys"] {
+        Value::Array(keys) => &keys[..],
+        Value::Null => &one,
+        _ => return Err(wrong("is no set of JSON Web Keys: \"keys\" is not a list")),
+    };
+    let mut keys = Vec::new();
+    for key in all {
+        if key["use"].as_str().is_some_and(|purpose| purpose != "sig") {
+            continue;
+        }
+        if key.get("d").is_some() {
+            return Err(wrong("has a private key: the broker needs the public one, without \"d\""));
+        }
+        let part = |name: &str| {
+            let text =
+                key[name].as_str().ok_or_else(|| wrong(format!("has a JSON Web Key without {name:?}")))?;
+            let bytes = URL_SAFE_NO_PAD.decode(text);
+            bytes.map_err(|_| wrong(format!("has a JSON Web Key whose {name:?} is not base64url")))
+        };
+        let verifier = match (key["kty"].as_str(), key["crv"].as_str()) {
+            (Some("oct"), _) => Verifier::secret(&part("k")?)?,
+            (Some("RSA"), _) => Verifier::rsa(&part("n")?, &part("e")?)?,
+            (Some("EC"), Some("P-256")) => Verifier::p256([vec![4], part("x")?, part("y")?].concat())?,
+            (Some(_), _) => continue,
+            (None, _) => return Err(wrong("is no JSON Web Key: \"kty\" is missing")),
+        };
+        if key["alg"].as_str().is_some_and(|algorithm| algorithm != verifier.algorithm()) {
+            continue;
+        }
+        keys.push(Key { id: key["kid"].as_str().map(str::to_owned), verifier });
+    }
+    Ok(keys)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn key() -> TokenKey {
-        TokenKey::new(b"0123456789abcdef0123456789abcdef").unwrap()
+    fn key() -> TokenKeys {
+        TokenKeys::new(b"0123456789abcdef0123456789abcdef").unwrap()
     }
 
     #[test]
@@ -123,11 +313,7 @@ mod tests {
 
     /// A token that is signed as it should be, with any claims.
     fn signed(claims: &str) -> String {
-        let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
-        let signed = format!("{}.{}", part(r#"{"alg":"HS256"}"#), part(claims));
-        let mut mac = key().0.clone();
-        mac.update(signed.as_bytes());
-        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
+        key().sign_parts(r#"{"alg":"HS256"}"#, claims)
     }
 
     #[test]
@@ -144,8 +330,8 @@ mod tests {
 
     #[test]
     fn a_secret_has_at_least_16_bytes() {
-        assert!(TokenKey::new(&[7; 15]).is_err());
-        assert!(TokenKey::new(&[7; 16]).is_ok());
+        assert!(TokenKeys::new(&[7; 15]).is_err());
+        assert!(TokenKeys::new(&[7; 16]).is_ok());
     }
 
     #[test]
@@ -159,7 +345,7 @@ mod tests {
     fn unsigned_foreign_and_malformed_tokens_are_refused() {
         let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
         let none = format!("{}.{}.", part(r#"{"alg":"none"}"#), part(r#"{"sub":"x"}"#));
-        let other = TokenKey::new(&[7; 32]).unwrap().sign("x", None);
+        let other = TokenKeys::new(&[7; 32]).unwrap().sign("x", None);
         let mut cut = key().sign("x", None);
         cut.pop();
         let anonymous = key().sign("", None);
@@ -171,11 +357,127 @@ mod tests {
             );
         }
         assert!(key().verify(&[0xff, 0xfe], 0).is_err());
-        assert!(TokenKey::new(b"short").is_err());
+        assert!(TokenKeys::new(b"short").is_err());
     }
 
     #[test]
     fn the_secret_is_not_printed() {
         assert!(!format!("{:?}", key()).contains("0123"));
+    }
+
+    /// The keys and tokens of RFC 7515, A.2 and A.3, and the keys in PEM.
+    const RS256: [&str; 3] = [
+        r#"{"kty":"RSA","e":"AQAB","n":"ofgWCuLjybRlzo0tZWJjNiuSfb4p4fAkd_wWJcyQoTbji9k0l8W26mPddxHmfHQp-Vaw-4qPCJrcS2mJPMEzP1Pt0Bm4d4QlL-yRT-SFd2lZS-pCgNMsD1W_YpRPEwOWvG6b32690r2jZ47soMZo9wGzjb_7OMg0LOL-bSf63kpaSHSXndS5z5rexMdbBYUsLA9e-KXBdQOS-UTo7WTBEMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6_I5IhlJH7aGhyxXFvUK-DWNmoudF8NAco9_h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXpoQ"}"#,
+        "-----BEGIN PUBLIC KEY-----\n\
+         MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAofgWCuLjybRlzo0tZWJj\n\
+         NiuSfb4p4fAkd/wWJcyQoTbji9k0l8W26mPddxHmfHQp+Vaw+4qPCJrcS2mJPMEz\n\
+         P1Pt0Bm4d4QlL+yRT+SFd2lZS+pCgNMsD1W/YpRPEwOWvG6b32690r2jZ47soMZo\n\
+         9wGzjb/7OMg0LOL+bSf63kpaSHSXndS5z5rexMdbBYUsLA9e+KXBdQOS+UTo7WTB\n\
+         EMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6/I5IhlJH7aGhyxX\n\
+         FvUK+DWNmoudF8NAco9/h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXp\n\
+         oQIDAQAB\n\
+         -----END PUBLIC KEY-----\n",
+        "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9\
+         pc19yb290Ijp0cnVlfQ.cC4hiUPoj9Eetdgtv3hF80EGrhuB__dzERat0XF9g2VtQgr9PJbu3XOiZj5RZmh7AAuHIm4Bh-0Q\
+         c_lF5YKt_O8W2Fp5jujGbds9uJdbF9CUAr7t1dnZcAcQjbKBYNX4BAynRFdiuB--f_nZLgrnbyTyWzO75vRK5h6xBArLIARN\
+         PvkSjtQBMHlb1L07Qe7K0GarZRmB_eSN9383LcOLn6_dO--xi12jzDwusC-eOkHWEsqtFZESc6BfI7noOPqvhJ1phCnvWh6I\
+         eYI2w9QOYEUipUTI8np6LbgGY9Fs98rqVt5AXLIhWkWywlVmtVrBp0igcN_IoypGlUPQGe77Rw",
+    ];
+    const ES256: [&str; 3] = [
+        r#"{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}"#,
+        "-----BEGIN PUBLIC KEY-----\n\
+         MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEf83OJ3D2xF1Bg8vub9tLe1gHMzV7\n\
+         6e8Tus9uPHvRVEXH8UTNG72bfocs3+257rn0s2ldbqkLJK2KRiMohYjlrQ==\n\
+         -----END PUBLIC KEY-----\n",
+        "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9\
+         pc19yb290Ijp0cnVlfQ.DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqP\
+         P3-Kg6NU1Q",
+    ];
+
+    /// What is said of a token whose claims have no subject: only if its signature is right.
+    const SIGNED: &str = "the token has no subject (sub)";
+
+    fn said(keys: &str, token: &str) -> String {
+        TokenKeys::new(keys.as_bytes()).unwrap().verify(token.as_bytes(), 0).unwrap_err().message().to_owned()
+    }
+
+    #[test]
+    fn the_signatures_of_the_standard_are_verified() {
+        for [jwk, pem, token] in [RS256, ES256] {
+            for keys in [jwk.to_owned(), pem.to_owned(), format!(r#"{{"keys":[{jwk}]}}"#), format!("\n{pem}")]
+            {
+                assert_eq!(said(&keys, token), SIGNED, "{keys}");
+                let (signed, signature) = token.rsplit_once('.').unwrap();
+                let mut other = URL_SAFE_NO_PAD.decode(signature).unwrap();
+                other[40] ^= 1;
+                let other = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(other));
+                assert_eq!(said(&keys, &other), "the token's signature does not match");
+            }
+        }
+        let both = format!("{}{}", RS256[1], ES256[1]);
+        assert_eq!((said(&both, RS256[2]), said(&both, ES256[2])), (SIGNED.to_owned(), SIGNED.to_owned()));
+    }
+
+    #[test]
+    fn a_public_key_is_no_secret() {
+        for [jwk, pem, _] in [RS256, ES256] {
+            for public in [jwk, pem] {
+                let forged =
+                    TokenKeys(vec![Key { id: None, verifier: Verifier::secret(public.as_bytes()).unwrap() }]);
+                let forged = forged.sign("root", None);
+                assert_eq!(said(public, &forged), "the token's algorithm is not that of the key");
+            }
+        }
+    }
+
+    #[test]
+    fn the_keys_of_a_set_are_told_apart_by_their_names() {
+        let secret = |byte: u8| URL_SAFE_NO_PAD.encode([byte; 32]);
+        let jwk = |id: &str, byte| format!(r#"{{"kty":"oct","kid":"{id}","k":"{}"}}"#, secret(byte));
+        let keys = format!(r#"{{"keys":[{},{}]}}"#, jwk("old", 1), jwk("new", 2));
+        let keys = TokenKeys::new(keys.as_bytes()).unwrap();
+        let token =
+            |header: &str, byte| TokenKeys::new(&[byte; 32]).unwrap().sign_parts(header, r#"{"sub":"till"}"#);
+        let check = |header, byte| keys.check(token(header, byte).as_bytes(), 0).map(|claims| claims.subject);
+        let till = || Ok("till".to_owned());
+        assert_eq!(check(r#"{"alg":"HS256","kid":"old"}"#, 1), till());
+        assert_eq!(check(r#"{"alg":"HS256","kid":"new"}"#, 2), till());
+        assert_eq!(check(r#"{"alg":"HS256"}"#, 2), till());
+        assert_eq!(check(r#"{"alg":"HS256","kid":"new"}"#, 1), Err("the token's signature does not match"));
+        assert_eq!(
+            check(r#"{"alg":"HS256","kid":"other"}"#, 1),
+            Err("the token's key (kid) is not one of token_key")
+        );
+        assert_eq!(
+            check(r#"{"alg":"none","kid":"old"}"#, 1),
+            Err("the token's algorithm is not that of the key")
+        );
+        assert!(check(r#"{"alg":"HS256","kid":1}"#, 1).is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_with_keys_is_named() {
+        let short = format!(r#"{{"kty":"RSA","e":"AQAB","n":"{}"}}"#, URL_SAFE_NO_PAD.encode([0xff; 128]));
+        let private = RS256[0].replace("\"e\"", "\"d\":\"AQAB\",\"e\"");
+        for (keys, word) in [
+            ("short", "too short"),
+            ("{\"kty\":", "not a JSON Web Key"),
+            ("{}", "kty"),
+            (r#"{"keys":1}"#, "not a list"),
+            (r#"{"keys":[]}"#, "no key"),
+            (r#"{"kty":"oct"}"#, "without \"k\""),
+            (r#"{"kty":"oct","k":"?"}"#, "not base64url"),
+            (r#"{"kty":"oct","k":"AAAA"}"#, "too short"),
+            (r#"{"kty":"OKP","crv":"Ed25519","x":"AAAA"}"#, "no key"),
+            (r#"{"kty":"EC","crv":"P-256","x":"AAAA","y":"AAAA"}"#, "no uncompressed point"),
+            (&short, "2048 bits"),
+            (&private, "private key"),
+            ("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "private key"),
+            ("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", "neither RSA nor"),
+            ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "no key"),
+        ] {
+            let error = TokenKeys::new(keys.as_bytes()).unwrap_err();
+            assert!(error.message().contains(word), "{keys}: {error}");
+        }
     }
 }

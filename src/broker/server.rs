@@ -9,7 +9,7 @@ use tokio::sync::{Notify, mpsc as queue};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::broker::admission::{Admission, ConnectionLimits};
-use crate::broker::auth::TokenKey;
+use crate::broker::auth::TokenKeys;
 use crate::broker::http::disk::Disk;
 use crate::broker::http::guard::Guard;
 use crate::broker::http::server::Http;
@@ -135,7 +135,7 @@ struct Server {
 
 impl Server {
     async fn start(options: &Options) -> Result<(Self, Urls)> {
-        let tokens = options.token_key.as_deref().map(TokenKey::new).transpose()?.map(Arc::new);
+        let tokens = options.token_key.as_deref().map(TokenKeys::new).transpose()?.map(Arc::new);
         let permissions = options.acl.as_deref().map(Permissions::parse).transpose()?.map(Arc::new);
         let Bindings { protocols: bound, http, urls } = bind(options).await?;
         let database = open_database(options)?;
@@ -342,7 +342,7 @@ struct Common<'a> {
     max_store: u64,
     clock: Clock,
     urls: &'a Urls,
-    tokens: Option<&'a Arc<TokenKey>>,
+    tokens: Option<&'a Arc<TokenKeys>>,
     permissions: Option<&'a Arc<Permissions>>,
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::broker::auth::TokenKey;
+use crate::broker::auth::TokenKeys;
 use crate::broker::listeners::{Listener, Missing, Urls};
 use crate::broker::log::{Source, TopicIds};
 use crate::broker::permissions::Permissions;
@@ -64,7 +64,7 @@ pub(super) struct Context<'a> {
     /// Different in each run.
     pub(super) seed: u64,
     /// Signs the tokens of clients.
-    pub(super) tokens: Option<&'a Arc<TokenKey>>,
+    pub(super) tokens: Option<&'a Arc<TokenKeys>>,
     /// Rules about topics.
     pub(super) permissions: Option<&'a Arc<Permissions>>,
 }

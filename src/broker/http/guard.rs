@@ -22,7 +22,7 @@ use hyper::http::uri::Authority;
 
 use super::message::Answer;
 use super::{health, page};
-use crate::broker::auth::TokenKey;
+use crate::broker::auth::TokenKeys;
 use crate::broker::protocol::Entry;
 
 /// Set by browsers: how the page that sends a request and its address belong together.
@@ -31,7 +31,7 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Decides whose requests are answered, as the [module](self) describes.
 #[derive(Debug)]
 pub(in crate::broker) struct Guard {
-    tokens: Option<Arc<TokenKey>>,
+    tokens: Option<Arc<TokenKeys>>,
     /// Names of this machine, in lower case.
     hosts: Vec<String>,
 }
@@ -39,7 +39,7 @@ pub(in crate::broker) struct Guard {
 impl Guard {
     /// With the key of tokens, and hosts or URLs that have names of this machine.
     pub(in crate::broker) fn new<'a>(
-        tokens: Option<Arc<TokenKey>>,
+        tokens: Option<Arc<TokenKeys>>,
         hosts: impl IntoIterator<Item = &'a str>,
     ) -> Self {
         let name = |text: &str| {
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn pages_of_other_sites_are_refused_and_those_of_this_broker_are_not() {
-        let key = TokenKey::new(&[7; 32]).unwrap();
+        let key = TokenKeys::new(&[7; 32]).unwrap();
         let token = format!("Bearer {}", key.sign("till", None));
         let host = ("host", "127.0.0.1:8080");
         for guard in [Guard::new(None, []), Guard::new(Some(Arc::new(key)), [])] {
@@ -207,10 +207,10 @@ mod tests {
 
     #[test]
     fn with_tokens_nothing_but_health_is_answered_without_one() {
-        let key = TokenKey::new(&[7; 32]).unwrap();
+        let key = TokenKeys::new(&[7; 32]).unwrap();
         let good = format!("Bearer {}", key.sign("till", None));
         let expired = format!("Bearer {}", key.sign("till", Some(NOW_MS)));
-        let other = format!("Bearer {}", TokenKey::new(&[8; 32]).unwrap().sign("till", None));
+        let other = format!("Bearer {}", TokenKeys::new(&[8; 32]).unwrap().sign("till", None));
         let guard = Guard::new(Some(Arc::new(key)), []);
         let host = ("host", "broker.example");
         for wrong in [

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::passwords::Passwords;
-use crate::broker::auth::TokenKey;
+use crate::broker::auth::TokenKeys;
 use crate::broker::permissions::Permissions;
 use crate::broker::protocol::Clock;
 use crate::broker::store::StoreUsage;
@@ -153,7 +153,7 @@ pub struct Settings {
     /// Users. Without users and tokens every client is admitted.
     pub passwords: Option<Passwords>,
     /// Tokens that are accepted as the password, with any user name.
-    pub tokens: Option<Arc<TokenKey>>,
+    pub tokens: Option<Arc<TokenKeys>>,
     /// Rules about topics. Without rules everything is allowed.
     pub permissions: Option<Arc<Permissions>>,
     /// Whether a listener takes its clients' names from their certificates.

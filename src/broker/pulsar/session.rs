@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::broker::auth::{Claims, TokenKey};
+use crate::broker::auth::{Claims, TokenKeys};
 use crate::broker::protocol::{Clock, Entry, OUTPUT_LIMIT};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, TimerTable};
@@ -40,7 +40,7 @@ pub struct SessionConfig {
     /// Interval of keep-alive checks.
     pub keep_alive: Duration,
     /// Verifies tokens; `None` admits every client.
-    pub tokens: Option<Arc<TokenKey>>,
+    pub tokens: Option<Arc<TokenKeys>>,
 }
 
 #[derive(Debug)]

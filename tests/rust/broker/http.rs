@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use penstock::broker::auth::TokenKey;
+use penstock::broker::auth::TokenKeys;
 use penstock::broker::{Broker, Listener, MqttOptions, Options};
 use serde_json::Value;
 
@@ -163,7 +163,7 @@ fn strangers_get_nothing_and_change_nothing() {
     let broker = Broker::start(Options { token_key: Some(SECRET.to_vec()), ..options() }).unwrap();
     broker.create_topic("secret-topic", 0).unwrap();
     let before = broker.topics().unwrap();
-    let key = TokenKey::new(&SECRET).unwrap();
+    let key = TokenKeys::new(&SECRET).unwrap();
     let topic = "/admin/v2/persistent/public/default/secret-topic";
     let paths = [
         ("GET", "/metrics".to_owned()),
@@ -182,7 +182,7 @@ fn strangers_get_nothing_and_change_nothing() {
     ];
     let wrong = [
         String::new(),
-        format!("Authorization: Bearer {}\r\n", TokenKey::new(&[8; 32]).unwrap().sign("till", None)),
+        format!("Authorization: Bearer {}\r\n", TokenKeys::new(&[8; 32]).unwrap().sign("till", None)),
         format!("Authorization: Bearer {}\r\n", key.sign("till", Some(1000))),
         "Authorization: Basic dGlsbDp0aWxs\r\n".to_owned(),
     ];

@@ -7,7 +7,7 @@ use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use penstock::broker::auth::TokenKey;
+use penstock::broker::auth::TokenKeys;
 use penstock::broker::{Broker, Durability, Listener, Options, ServerTls};
 use penstock::error::ErrorKind;
 use penstock::net::tcp::Pacing;
@@ -466,9 +466,9 @@ fn tls_and_a_token_let_in_who_has_both() {
             panic!("no answer");
         })
     };
-    let good = TokenKey::new(&secret).unwrap().sign("till", None);
+    let good = TokenKeys::new(&secret).unwrap().sign("till", None);
     assert!(matches!(answer(good), Command::Connected(_)));
-    let bad = TokenKey::new(&[8; 32]).unwrap().sign("till", None);
+    let bad = TokenKeys::new(&[8; 32]).unwrap().sign("till", None);
     assert!(
         matches!(answer(bad), Command::Error(e) if e.error == pb::ServerError::AuthenticationError as i32)
     );

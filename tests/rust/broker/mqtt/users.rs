@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock::broker::auth::TokenKey;
+use penstock::broker::auth::TokenKeys;
 use penstock::broker::mqtt::Passwords;
 use penstock::broker::protocol::{Protocol as _, Work};
 use penstock::error::{Error, ErrorKind};
@@ -288,7 +288,7 @@ fn a_session_of_an_unknown_user_goes_to_the_first_and_that_of_a_former_user_is_r
 
 #[test]
 fn with_tokens_too_a_former_user_of_the_file_locks_none_out_and_a_subject_keeps_its_sessions() {
-    let key = TokenKey::new(&[7; 32]).unwrap();
+    let key = TokenKeys::new(&[7; 32]).unwrap();
     let token: Bytes = key.sign("till", None).into_bytes().into();
     let mut bench = Bench::with(|settings| {
         settings.passwords = Some(Passwords::parse(&[ANN, BOB].join("\n")).unwrap());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use penstock::broker::auth::TokenKey;
+use penstock::broker::auth::TokenKeys;
 use penstock::broker::log::{Entry, Source, unreadable};
 use penstock::broker::protocol::Protocol as _;
 use penstock::broker::pulsar::Broker;

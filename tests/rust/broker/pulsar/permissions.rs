@@ -25,14 +25,14 @@ fn permissions(text: &str) -> Arc<Permissions> {
 fn bench() -> Bench {
     Bench::with(|settings| {
         settings.namespaces = vec!["*".into()];
-        settings.session.tokens = Some(Arc::new(TokenKey::new(KEY).unwrap()));
+        settings.session.tokens = Some(Arc::new(TokenKeys::new(KEY).unwrap()));
         settings.permissions = Some(permissions(RULES));
     })
 }
 
 fn connect_as(bench: &mut Bench, user: &str) -> u64 {
     let peer = bench.broker.connect(bench.now, "127.0.0.1:1");
-    let token = TokenKey::new(KEY).unwrap().sign(user, None);
+    let token = TokenKeys::new(KEY).unwrap().sign(user, None);
     let connect = pb::CommandConnect {
         auth_method_name: Some("token".into()),
         auth_data: Some(token.into_bytes().into()),

@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use penstock::broker::auth::TokenKey;
+use penstock::broker::auth::TokenKeys;
 use penstock::broker::{Listener, Options, PulsarOptions};
 use penstock::client::credentials::Secret;
 use penstock::client::pulsar::Client;
@@ -184,7 +184,7 @@ impl World {
 
 /// A token that expires soon. The supplier fails one time in five.
 fn token(mut chance: Chance) -> Secret {
-    let key = TokenKey::new(TOKEN_KEY).expect("long enough");
+    let key = TokenKeys::new(TOKEN_KEY).expect("long enough");
     let chance = Mutex::new(Chance::new(chance.next()));
     Secret::supplier(move || {
         let mut chance = chance.lock().unwrap();

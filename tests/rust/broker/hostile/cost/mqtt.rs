@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use penstock::broker::auth::TokenKey;
+use penstock::broker::auth::TokenKeys;
 use penstock::broker::mqtt::{Broker, Settings};
 use penstock::broker::protocol::Protocol as _;
 use penstock::broker::store::mqtt::Found;
@@ -23,7 +23,7 @@ const HEAD: usize = 64;
 
 fn world(secured: bool) -> World<Broker> {
     let now = Instant::now();
-    let tokens = secured.then(|| Arc::new(TokenKey::new(&[7; 32]).unwrap()));
+    let tokens = secured.then(|| Arc::new(TokenKeys::new(&[7; 32]).unwrap()));
     let settings = Settings { tokens, ..settings(now) };
     World::new(Broker::new(settings, Found::default(), None, now), now)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use penstock::broker::auth::TokenKey;
+use penstock::broker::auth::TokenKeys;
 use penstock::broker::mqtt::{Broker, Settings};
 use penstock::broker::protocol::Protocol as _;
 use penstock::broker::store::mqtt::Found;
@@ -93,10 +93,10 @@ pub(crate) fn row(kind: Kind, version: Version, credentials: Credentials, ids: I
 }
 
 fn token(credentials: Credentials) -> Option<String> {
-    let key = TokenKey::new(KEY).unwrap();
+    let key = TokenKeys::new(KEY).unwrap();
     match credentials {
         Credentials::None => None,
-        Credentials::Wrong => Some(TokenKey::new(&[9; 32]).unwrap().sign("alice", None)),
+        Credentials::Wrong => Some(TokenKeys::new(&[9; 32]).unwrap().sign("alice", None)),
         Credentials::Expired => Some(key.sign("alice", Some(WALL_MS - 1000))),
         Credentials::Other => Some(key.sign("mallory", None)),
     }
@@ -129,14 +129,14 @@ fn script(kind: Kind, version: Version, credentials: Credentials, ids: Ids) -> (
 
 fn empty() -> World<Broker> {
     let now = Instant::now();
-    let settings = Settings { tokens: Some(Arc::new(TokenKey::new(KEY).unwrap())), ..settings(now) };
+    let settings = Settings { tokens: Some(Arc::new(TokenKeys::new(KEY).unwrap())), ..settings(now) };
     World::new(Broker::new(settings, Found::default(), None, now), now)
 }
 
 /// A broker with a user's session, a retained message, and a QoS 2 message on its way to the session.
 fn full() -> (World<Broker>, u64) {
     let mut world = empty();
-    let key = TokenKey::new(KEY).unwrap();
+    let key = TokenKeys::new(KEY).unwrap();
     let enter = |client_id: &str| Connect {
         user_name: Some("alice".into()),
         password: Some(key.sign("alice", None).into()),
@@ -208,7 +208,7 @@ fn another_user_reaches_no_session_and_no_packet_identifier_of_it() {
 
 #[test]
 fn a_client_whose_token_has_expired_is_disconnected_at_once() {
-    let key = TokenKey::new(KEY).unwrap();
+    let key = TokenKeys::new(KEY).unwrap();
     for version in VERSIONS {
         let (mut world, _) = full();
         let id = world.connect(ELSEWHERE);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use penstock::broker::auth::TokenKey;
+use penstock::broker::auth::TokenKeys;
 use penstock::broker::pulsar::Broker;
 use penstock::broker::store::Found;
 use penstock::pulsar::command::Command;
@@ -154,10 +154,10 @@ fn schema(text: &'static [u8]) -> pb::Schema {
 }
 
 fn token(credentials: Credentials) -> Option<String> {
-    let key = TokenKey::new(KEY).unwrap();
+    let key = TokenKeys::new(KEY).unwrap();
     match credentials {
         Credentials::None => None,
-        Credentials::Wrong => Some(TokenKey::new(&[9; 32]).unwrap().sign("alice", None)),
+        Credentials::Wrong => Some(TokenKeys::new(&[9; 32]).unwrap().sign("alice", None)),
         Credentials::Expired => Some(key.sign("alice", Some(WALL_MS - 1000))),
         Credentials::Other => Some(key.sign("mallory", None)),
     }
@@ -208,14 +208,14 @@ fn script(name: &str, credentials: Credentials, ids: Ids) -> (Vec<u8>, Reach) {
 fn empty() -> World<Broker> {
     let now = Instant::now();
     let mut settings = settings(now);
-    settings.session.tokens = Some(Arc::new(TokenKey::new(KEY).unwrap()));
+    settings.session.tokens = Some(Arc::new(TokenKeys::new(KEY).unwrap()));
     World::new(Broker::new(settings, Found::default(), None, now), now)
 }
 
 /// A broker on which a user produces and consumes; one message is delivered and not acknowledged.
 fn full() -> (World<Broker>, u64) {
     let mut world = empty();
-    let key = TokenKey::new(KEY).unwrap();
+    let key = TokenKeys::new(KEY).unwrap();
     let alice = world.connect("127.0.0.1:1");
     let mut tell = |command| world.tell(alice, &bytes_with(command, b"card number")).unwrap();
     tell(Command::Connect(connect_with(Some(key.sign("alice", None)))));
@@ -281,7 +281,7 @@ fn another_user_reaches_no_producer_or_consumer_of_a_connection() {
 
 #[test]
 fn a_session_whose_token_has_expired_ends_in_ten_seconds() {
-    let key = TokenKey::new(KEY).unwrap();
+    let key = TokenKeys::new(KEY).unwrap();
     for refreshes in [false, true] {
         let (mut world, _) = full();
         let id = world.connect(ELSEWHERE);
