@@ -58,6 +58,7 @@ __all__ = [
     "avro_definition",
     "encode_frame",
     "encode_pulsar_frame",
+    "is_signed_with",
     "restore_store",
     "set_error_factory",
     "set_missing_factory",
@@ -144,6 +145,17 @@ def check_store(path: str | PathLike[str]) -> tuple[int, list[str]]:
 
     Raises:
         InvalidArgument: the folder has no store, or a broker uses it.
+    """
+
+def is_signed_with(key: bytes, token: bytes) -> bool:
+    """Whether a JSON Web Token has the signature of a key, whatever its claims say.
+
+    Args:
+        key: a secret, public keys in PEM, or JSON Web Keys, as the option ``token_key`` takes them.
+        token: the token.
+
+    Raises:
+        InvalidArgument: the key is malformed.
     """
 
 def restore_store(source: str | PathLike[str], path: str | PathLike[str]) -> int:

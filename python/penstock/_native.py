@@ -19,3 +19,4 @@ check_store = _engine.check_store
 backup_store = _engine.backup_store
 restore_store = _engine.restore_store
 compact_store = _engine.compact_store
+is_signed_with = _engine.is_signed_with

@@ -137,13 +137,16 @@ impl TokenKeys {
         self.check(token, wall_ms).map_err(|why| Error::new(ErrorKind::Authentication, why))
     }
 
-    fn check(&self, token: &[u8], wall_ms: u64) -> std::result::Result<Claims, &'static str> {
+    /// Whether the token has the signature of a key, whatever its claims say.
+    pub fn is_signed(&self, token: &[u8]) -> bool {
+        self.signed(token).is_ok()
+    }
+
+    /// The encoded claims of a token, if its signature is right.
+    fn signed<'t>(&self, token: &'t [u8]) -> std::result::Result<&'t str, &'static str> {
         let text = std::str::from_utf8(token).map_err(|_| "the token is not text")?;
         let (signed, signature) = text.rsplit_once('.').ok_or("the token has no signature")?;
         let (header, claims) = signed.split_once('.').ok_or("the token has no claims")?;
-        let json = |part: &str| -> Option<Value> {
-            serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
-        };
         let header = json(header).ok_or("the token's header is not JSON")?;
         let named = match header.get("kid") {
             None => None,
@@ -161,7 +164,11 @@ impl TokenKeys {
         if !keys.any(|key| key.verifier.accepts(signed.as_bytes(), &signature)) {
             return Err("the token's signature does not match");
         }
-        let claims = json(claims).ok_or("the token's claims are not JSON")?;
+        Ok(claims)
+    }
+
+    fn check(&self, token: &[u8], wall_ms: u64) -> std::result::Result<Claims, &'static str> {
+        let claims = json(self.signed(token)?).ok_or("the token's claims are not JSON")?;
         let time = |name: &str| match claims.get(name) {
             None => Ok(None),
             Some(value) => match value.as_f64() {
@@ -203,6 +210,11 @@ impl TokenKeys {
         let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(hmac::sign(key, signed.as_bytes())))
     }
+}
+
+/// A part of a token.
+fn json(part: &str) -> Option<Value> {
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
 }
 
 /// Public keys in PEM.

@@ -44,6 +44,13 @@ pub(super) fn compact_store(py: Python<'_>, path: std::path::PathBuf) -> PyResul
     py_result(py, compacted)
 }
 
+/// Whether a token has the signature of a key, which is one as `token_key` takes them.
+#[pyfunction]
+pub(super) fn is_signed_with(py: Python<'_>, key: &[u8], token: &[u8]) -> PyResult<bool> {
+    let keys = py_result(py, native::auth::TokenKeys::new(key))?;
+    Ok(keys.is_signed(token))
+}
+
 /// A broker in this process, which runs on a thread of its own.
 #[pyclass(frozen, module = "penstock._engine")]
 pub(super) struct Broker {

@@ -1,4 +1,5 @@
-"""``penstock token``: keys and tokens for the embedded broker's ``--token-key``, signed with HS256."""
+"""``penstock token``: keys and tokens for the embedded broker's ``--token-key``, signed with HS256. Tokens of other
+issuers, with RS256 and ES256, are shown as well."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import parse
+from penstock._native import is_signed_with
 from penstock.errors import InvalidArgument
 
 from . import jwt
@@ -39,7 +41,7 @@ def _create_key(given: argparse.Namespace) -> int:
 
 
 def _create(given: argparse.Namespace) -> int:
-    key = _key(given.key)
+    key = _secret(given.key)
     if not given.subject:
         raise InvalidArgument("--subject is empty, and the broker refuses a token without a subject")
     now = time.time()
@@ -64,10 +66,11 @@ def _create(given: argparse.Namespace) -> int:
 
 
 def _show(given: argparse.Namespace) -> int:
-    token = jwt.parse(_text(given.token))
+    text = _text(given.token)
+    token = jwt.parse(text)
     key = _key(given.key) if given.key is not None else None
     problems = _problems(token, time.time())
-    signature = None if key is None else token.is_signed_with(key)
+    signature = None if key is None else is_signed_with(key, text.strip().encode())
     if signature is False:
         problems.append("it is not signed with this key")
     # The signature, which makes it a credential, is not shown.
@@ -98,9 +101,10 @@ def _shown(name: str, value: Any) -> str:
 def _problems(token: jwt.Token, now: float) -> list[str]:
     """Why the embedded broker would refuse the token, apart from its signature."""
     found: list[str] = []
-    if token.header.get("alg") != jwt.ALGORITHM:
+    if token.header.get("alg") not in jwt.ALGORITHMS:
         found.append(
-            f"its algorithm is {token.header.get('alg')!r}, and the embedded broker takes HS256 only"
+            f"its algorithm is {token.header.get('alg')!r}, and the embedded broker takes"
+            f" {', '.join(jwt.ALGORITHMS)} only"
         )
     subject = token.claims.get("sub")
     if not isinstance(subject, str) or not subject:
@@ -124,9 +128,16 @@ def _key(text: str) -> bytes:
             " env:NAME"
         )
     try:
-        key = parse.key_bytes(text)
+        return parse.key_bytes(text)
     except ValueError as error:
         raise InvalidArgument(f"--key: {error}") from None
+
+
+def _secret(text: str) -> bytes:
+    """The key, which can sign."""
+    key = _key(text)
+    if key.lstrip().startswith((b"-----BEGIN ", b"{")):
+        raise InvalidArgument("--key: tokens are signed with a secret, and this has public keys or a set of keys")
     if len(key) < jwt.SHORTEST_KEY:
         raise InvalidArgument(
             f"--key: the key has {len(key)} bytes, and the broker takes no less than {jwt.SHORTEST_KEY}:"
