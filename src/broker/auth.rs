@@ -259,7 +259,7 @@ fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (found, rest) = der.split_first()?;
     let (first, rest) = rest.split_first()?;
     let (length, rest) = match first {
-        0..0x80 => (usize::from(*first), rest),
+        0..=0x7f => (usize::from(*first), rest),
         0x81 => (usize::from(*rest.first()?), rest.get(1..)?),
         0x82 => (usize::from(u16::from_be_bytes(rest.get(..2)?.try_into().ok()?)), rest.get(2..)?),
         _ => return None,

@@ -21,7 +21,6 @@ use super::Broker;
 use super::retained::{self, Next, Slot};
 use super::session::Session;
 use crate::broker::http::message::{Answer, Request};
-use crate::broker::protocol::Protocol as _;
 use crate::mqtt::packet::{PacketId, Publish};
 use crate::mqtt::topic::{self, Filter};
 use crate::mqtt::{QoS, Reason};
