@@ -48,6 +48,7 @@ PYTEST := tools/in-memory $(PY) -m pytest -q
 # Most tests mainly wait for a broker, those with real ones even more so.
 TWO := --numprocesses 2
 THREE := --numprocesses 3
+SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
 # Only files whose hashes are in tools/locks/, which tools/lock-requirements writes.
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
 
@@ -108,10 +109,17 @@ demo:
 test: test-prerequisites
 	@start=$$(date +%s); failed=; \
 	tools/behind $(MAKE) --no-print-directory compiled -- $(MAKE) --no-print-directory --keep-going \
-		fmt lint deny types python-test contract-test campaign-test interop-test || failed=yes; \
-	$(MAKE) --no-print-directory --keep-going rust-test fuzz-test spark-test docs docs-test wheel-test || failed=yes; \
+		fmt lint deny types python-test contract-test campaign-and-interop || failed=yes; \
+	$(MAKE) --no-print-directory --keep-going rust-test fuzz-test spark-and-docs || failed=yes; \
 	if [ "$$failed" ]; then printf '\nmake test: FAILED, as the steps above say\n'; exit 1; fi; \
 	printf '\nmake test: all passed in %d s\n' $$(( $$(date +%s) - start ))
+
+# The campaigns mainly wait, and each of the docs' steps keeps one core busy at most: others run beside them.
+campaign-and-interop:
+	@$(SIDE_BY_SIDE) campaign-test interop-test
+
+spark-and-docs:
+	@$(SIDE_BY_SIDE) spark-test docs docs-test wheel-test
 
 compiled: clippy rustdoc
 	@$(STEP) "Rust tests, built" cargo test --quiet --features simulation,arrow --no-run
@@ -188,7 +196,7 @@ contract-test: $(VENV)/.dev $(VENV)/.engine
 
 # Kills in one process, bad networks in the other.
 campaign-test: $(VENV)/.dev $(VENV)/.engine
-	@$(STEP) "pytest: kills and bad networks" $(PYTEST) $(TWO) --dist loadfile tests/campaign
+	@$(STEP) "pytest: kills and bad networks" $(PYTEST) $(TWO) --dist worksteal tests/campaign
 
 interop-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: interop with real brokers and other clients" $(PYTEST) $(THREE) tests/interop
