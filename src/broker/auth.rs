@@ -406,7 +406,7 @@ mod tests {
          P3-Kg6NU1Q",
     ];
 
-    /// What is said of a token whose claims have no subject: only if its signature is right.
+    /// The refusal of a token without a subject, which comes only if its signature is right.
     const SIGNED: &str = "the token has no subject (sub)";
 
     fn said(keys: &str, token: &str) -> String {

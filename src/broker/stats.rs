@@ -118,7 +118,7 @@ pub struct TopicStats {
 pub struct ClientStats {
     /// Number of the connection in its protocol.
     pub id: u64,
-    /// Where it is from.
+    /// Its address.
     pub address: String,
     /// Time since it was accepted.
     pub age: Duration,

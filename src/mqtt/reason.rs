@@ -101,8 +101,8 @@ reasons! {
     MessageRateTooHigh = 0x96, "message rate too high", TooManyRequests;
     /// A limit of the server was reached.
     QuotaExceeded = 0x97, "quota exceeded", QuotaExceeded;
-    /// The connection was closed by an administrative action.
-    AdministrativeAction = 0x98, "administrative action", NotAllowed;
+    /// The connection was closed by an administrative action: whether the client may come back, the next CONNACK says.
+    AdministrativeAction = 0x98, "administrative action", Disconnected;
     /// The payload does not match its payload format indicator.
     PayloadFormatInvalid = 0x99, "payload format invalid", InvalidArgument;
     /// The server does not support retained messages.

@@ -166,7 +166,11 @@ def broker(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="authorities of the clients' certificates (PEM); each needs one, which names its user",
     )
-    add("--token-key", metavar="KEY", help="HS256 key that signs tokens: file:PATH or env:NAME")
+    add(
+        "--token-key",
+        metavar="KEY",
+        help="key that tokens are signed with, or public keys: file:PATH or env:NAME",
+    )
     add(
         "--acl-file",
         metavar="FILE",

@@ -2,7 +2,7 @@
 //!
 //! * [`message`]: requests and answers, without sockets
 //! * `guard`: rules by which requests are refused; `health`, `metrics`: texts about the whole broker; `disk`: its room
-//! * `page`: the page for operators
+//! * `page`: the page for operators; [`publication`]: a message that it publishes
 //! * `server`: sockets, limits and time limits
 //!
 //! A request is read whole, then handed to the broker like a command of any protocol, and its answer is written by a
@@ -14,4 +14,5 @@ mod health;
 pub mod message;
 mod metrics;
 mod page;
+pub mod publication;
 pub(super) mod server;

@@ -15,7 +15,7 @@ use crate::broker::stats::ClientStats;
 /// Clients of a protocol that are listed.
 pub(super) const MOST: usize = 1000;
 
-/// What the page may do: load its two files, and ask this broker. It is shown in no frame.
+/// Limits of the page: it loads its two files, asks this broker, and is shown in no frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

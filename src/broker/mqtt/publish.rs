@@ -124,7 +124,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Publishes a message for an operator. Gives whether somebody gets it, or why it was not taken.
+    /// Publishes a message for an operator. Gives whether it has subscribers, or the reason of a refusal.
     pub(super) fn publish_for_operator(&mut self, publish: Publish) -> Result<bool, (Reason, String)> {
         if publish.topic.starts_with("$SYS") {
             return Err((Reason::NotAuthorized, RESERVED.to_owned()));

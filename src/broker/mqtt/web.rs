@@ -21,6 +21,7 @@ use super::Broker;
 use super::retained::{self, Next, Slot};
 use super::session::Session;
 use crate::broker::http::message::{Answer, Request};
+use crate::broker::http::publication::Publication;
 use crate::mqtt::packet::{PacketId, Publish};
 use crate::mqtt::topic::{self, Filter};
 use crate::mqtt::{QoS, Reason};
@@ -161,7 +162,7 @@ impl Broker {
     fn publish_request(&mut self, request: &Request) -> Answer {
         let publish = match publication(&request.body) {
             Ok(publish) => publish,
-            Err(reason) => return refused(StatusCode::BAD_REQUEST, reason),
+            Err(answer) => return answer,
         };
         match self.publish_for_operator(publish) {
             Ok(matched) => Answer::json(&json!({"matched": matched})),
@@ -186,34 +187,21 @@ fn retained_row(slot: &Slot) -> Value {
 }
 
 /// The message in a body.
-fn publication(body: &Bytes) -> Result<Publish, String> {
-    let given: Value =
-        serde_json::from_slice(body).map_err(|error| format!("the body is not as expected: {error}"))?;
-    let text = |name: &str| match &given[name] {
-        Value::Null => Ok(None),
-        Value::String(text) => Ok(Some(&**text)),
-        _ => Err(format!("{name} is not a text")),
-    };
-    let topic = text("topic")?.ok_or("topic is missing")?;
-    topic::check_name(topic).map_err(|error| error.message().to_owned())?;
-    let payload = match (text("payload")?, text("payload_base64")?) {
-        (Some(text), None) => Bytes::from(text.to_owned()),
-        (None, Some(text)) => {
-            BASE64.decode(text).map_err(|error| format!("payload_base64 is malformed: {error}"))?.into()
-        }
-        (None, None) => Bytes::new(),
-        (Some(_), Some(_)) => return Err("payload and payload_base64 exclude each other".to_owned()),
-    };
-    let qos = match &given["qos"] {
+fn publication(body: &Bytes) -> Result<Publish, Answer> {
+    let given = Publication::read(body)?;
+    topic::check_name(&given.topic).map_err(|error| Publication::refused(error.message()))?;
+    let qos = match given.value("qos") {
         Value::Null => Some(QoS::AtMostOnce),
         value => value.as_u64().and_then(|bits| QoS::from_bits(u8::try_from(bits).ok()?)),
     };
-    let qos = qos.ok_or("qos is 0, 1 or 2")?;
-    let retain = match &given["retain"] {
-        Value::Null => false,
-        value => value.as_bool().ok_or("retain is true or false")?,
+    let qos = qos.ok_or_else(|| Publication::refused("qos is 0, 1 or 2"))?;
+    let retain = match given.value("retain") {
+        Value::Null => Some(false),
+        value => value.as_bool(),
     };
+    let retain = retain.ok_or_else(|| Publication::refused("retain is true or false"))?;
     let packet_id = (qos != QoS::AtMostOnce).then_some(PacketId::MIN);
+    let Publication { topic, payload, .. } = given;
     Ok(Publish { qos, retain, topic: topic.into(), packet_id, payload, ..Publish::default() })
 }
 
@@ -221,38 +209,32 @@ fn publication(body: &Bytes) -> Result<Publish, String> {
 mod tests {
     use super::*;
 
-    fn read(body: &'static str) -> Result<Publish, String> {
+    fn read(body: &'static str) -> Result<Publish, Answer> {
         publication(&Bytes::from_static(body.as_bytes()))
     }
 
     #[test]
-    fn a_publication_is_read_from_json() {
-        let full = read(r#"{"topic": "a/b", "payload": "ü", "qos": 1, "retain": true}"#).unwrap();
-        assert_eq!((&*full.topic, &full.payload[..], full.qos), ("a/b", "ü".as_bytes(), QoS::AtLeastOnce));
+    fn a_publication_has_a_quality_of_service_and_may_be_retained() {
+        let full = read(r#"{"topic": "a/b", "payload": "x", "qos": 1, "retain": true}"#).unwrap();
+        assert_eq!((&*full.topic, &full.payload[..], full.qos), ("a/b", &b"x"[..], QoS::AtLeastOnce));
         assert!(full.retain && full.packet_id.is_some());
         let least = read(r#"{"topic": "a"}"#).unwrap();
         assert_eq!(least, Publish { topic: "a".into(), ..Publish::default() });
-        assert_eq!(read(r#"{"topic": "a", "payload_base64": "AP8="}"#).unwrap().payload, [0, 255][..]);
     }
 
     #[test]
     fn what_is_wrong_with_a_publication_is_named() {
         for (body, word) in [
-            ("", "expected"),
-            ("[]", "topic"),
-            ("{}", "topic"),
-            (r#"{"topic": 1}"#, "topic"),
             (r#"{"topic": "a/#"}"#, "filters"),
-            (r#"{"topic": "a", "payload": 1}"#, "payload"),
-            (r#"{"topic": "a", "payload_base64": "?"}"#, "payload_base64"),
-            (r#"{"topic": "a", "payload": "", "payload_base64": ""}"#, "exclude"),
             (r#"{"topic": "a", "qos": 3}"#, "qos"),
             (r#"{"topic": "a", "qos": "1"}"#, "qos"),
             (r#"{"topic": "a", "qos": 257}"#, "qos"),
             (r#"{"topic": "a", "retain": "yes"}"#, "retain"),
         ] {
-            let error = read(body).unwrap_err();
-            assert!(error.contains(word), "{body}: {error}");
+            let answer = read(body).unwrap_err();
+            assert_eq!(answer.status, StatusCode::BAD_REQUEST);
+            let text = String::from_utf8_lossy(&answer.body);
+            assert!(text.contains(word), "{body}: {text}");
         }
     }
 }

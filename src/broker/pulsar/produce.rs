@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::connection::Writer;
 use super::names::{Facts, Name};
@@ -22,6 +22,8 @@ use crate::sqlite::Job;
 const COPY_BELOW: usize = 32 << 10;
 /// Limits on the producers and on the consumers of a connection.
 pub(super) const PER_SESSION: usize = 10_000;
+/// Stands for the connection of an operator, whose requests come over HTTP.
+const NO_SESSION: u64 = u64::MAX;
 
 impl Broker {
     pub(super) fn producer(&mut self, id: u64, command: pb::CommandProducer) -> Result<()> {
@@ -247,7 +249,7 @@ impl Broker {
             self.remove_producer(topic_id, id, send.producer_id);
             return Ok(());
         }
-        let (wall_ms, run_ms) = (self.wall_ms(), self.run_ms());
+        let run_ms = self.run_ms();
         let facts = Facts::read(&payload.covered);
         if facts.count > MAX_BATCH {
             let text = format!(
@@ -282,10 +284,30 @@ impl Broker {
         } else {
             None
         };
+        let Some((sequence, bytes)) = self.append(topic_id, &facts, payload, producer) else { return Ok(()) };
+        let receipt = receipt(&send, topic_id, sequence);
+        let committed = Action::Committed { topic: topic_id, end: sequence + 1 };
+        if let Some(action) = self.commits.when_written_charging(id, bytes, committed) {
+            self.act(action);
+        }
+        self.when_written(Action::Receipt { session: id, receipt });
+        Ok(())
+    }
+
+    /// Puts an entry at the end of a stored topic. Gives its number, and the bytes of the change that writes it.
+    fn append(
+        &mut self,
+        topic_id: u64,
+        facts: &Facts,
+        payload: Payload,
+        producer: Option<(Arc<str>, i64)>,
+    ) -> Option<(u64, usize)> {
+        let (stored_ms, run_ms) = (self.wall_ms(), self.run_ms());
+        let topic = self.topics.get_mut(&topic_id)?;
         let entry = topic.log.append(Entry {
             sequence: 0,
             last_index: 0,
-            stored_ms: wall_ms,
+            stored_ms,
             run_ms,
             publish_ms: facts.publish_ms,
             deliver_ms: facts.deliver_ms,
@@ -296,21 +318,51 @@ impl Broker {
             body: body(payload.covered),
         });
         topic.received += u64::from(facts.count);
-        let end = entry.sequence + 1;
-        let receipt = receipt(&send, topic_id, entry.sequence);
-        let entry_bytes = entry.body.len() as u64;
+        let (sequence, entry_bytes) = (entry.sequence, entry.body.len() as u64);
         self.commits.add_used(weight(entry));
         let op = Op::Append { topic: topic_id, entry: entry.clone(), producer };
         let bytes = op.size();
         self.counters.messages_in += u64::from(facts.count);
         self.counters.bytes_in += entry_bytes;
         self.commits.write(op);
-        let committed = Action::Committed { topic: topic_id, end };
-        if let Some(action) = self.commits.when_written_charging(id, bytes, committed) {
-            self.act(action);
+        Some((sequence, bytes))
+    }
+
+    /// Publishes a message for an operator, as a producer that comes and goes: not beside an exclusive one, nor to a topic
+    /// that was terminated. Gives the ids of its topic and of the message.
+    pub(super) fn publish_for_operator(
+        &mut self,
+        name: &Name,
+        metadata: &pb::MessageMetadata,
+        body: &[u8],
+    ) -> Result<(u64, u64)> {
+        let mut encoded = BytesMut::new();
+        hot::encode_metadata(metadata, &mut encoded);
+        let payload = Payload::build(&encoded, body);
+        if payload.covered.len() > self.settings.session.max_message_size {
+            let text = format!("the message is larger than {} bytes", self.settings.session.max_message_size);
+            return Err(Error::new(ErrorKind::MessageTooLarge, text));
         }
-        self.when_written(Action::Receipt { session: id, receipt });
-        Ok(())
+        if self.over_quota() {
+            return Err(quota(self.settings.max_store));
+        }
+        let topic_id = self.open_topic(name, true)?;
+        let gone = || Error::new(ErrorKind::TopicNotFound, format!("Topic {} does not exist", name.full));
+        let topic = self.topics.get_mut(&topic_id).ok_or_else(gone)?;
+        let key = ProducerKey { session: NO_SESSION, id: 0 };
+        topic.admit(Candidate {
+            key,
+            name: metadata.producer_name.as_str().into(),
+            access: Access::Shared,
+            epoch: 0,
+            topic_epoch: None,
+        })?;
+        let facts = Facts::read(&payload.covered);
+        let appended = self.append(topic_id, &facts, payload, None);
+        self.remove_producer(topic_id, key.session, key.id);
+        let (sequence, _) = appended.ok_or_else(gone)?;
+        self.when_written(Action::Committed { topic: topic_id, end: sequence + 1 });
+        Ok((topic_id, sequence))
     }
 
     fn send_error(&mut self, id: u64, topic: u64, send: &hot::Send, error: &Error) {

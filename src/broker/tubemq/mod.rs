@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 
 use crate::broker::commits::Commits;
+use crate::broker::http::message::{self as http, Answer};
 use crate::broker::log::{CACHE_BYTES, Source};
 use crate::broker::permissions::{Decisions, Permissions};
 use crate::broker::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
@@ -48,6 +49,7 @@ mod status;
 mod topics;
 mod users;
 mod visits;
+mod web;
 
 use balance::Group;
 use partition::{Partition, Refusal, Topic};
@@ -144,6 +146,8 @@ struct CallId {
 enum Action {
     /// Makes a written message available to consumers and answers its producer.
     Sent { partition: u64, sequence: u64, stored_ms: u64, call_id: CallId },
+    /// Makes a written message available that no client has sent.
+    Published { partition: u64, sequence: u64 },
     /// Sends a response that depends on a written change.
     Answer { call_id: CallId, response: Box<Response> },
 }
@@ -312,6 +316,7 @@ impl Broker {
                 let response = self.sent(partition, sequence, stored_ms);
                 self.answer(call_id, response);
             }
+            Action::Published { partition, sequence } => self.published(partition, sequence),
             Action::Answer { call_id, mut response } => {
                 if let Some(error) = self.commits.failure() {
                     fail(&mut response, Code::InternalServerError, error.message());
@@ -715,6 +720,10 @@ impl Protocol for Broker {
         });
         let user = user.filter(|user| !user.is_empty()).map(|user| user.to_string());
         ClientStats { user, ..ClientStats::default() }
+    }
+
+    fn handle_http(&mut self, now: Instant, request: &http::Request) -> Option<Answer> {
+        self.answer_http(now, request)
     }
 
     fn topics(&self) -> Option<&dyn Topics> {

@@ -1,11 +1,14 @@
 //! Messages from producers.
 
+use bytes::Bytes;
+
 use super::partition::offset_of;
 use super::{Action, Broker, CallId, fail};
 use crate::broker::log::{Entry, weight};
 use crate::broker::store::Op;
+use crate::error::{Error, ErrorKind};
 use crate::tubemq::command::Response;
-use crate::tubemq::message::checksum;
+use crate::tubemq::message::{Outgoing, checksum, pack};
 use crate::tubemq::{Code, pb};
 
 /// Bytes by which a message may exceed the limit, because clients compute its size differently.
@@ -77,13 +80,19 @@ impl Broker {
             );
             return refuse(Code::ReceiveOverflow, &text);
         }
-        let (stored_ms, run_ms) = (self.wall_ms(), self.run_ms());
-        self.counters.messages_in += 1;
-        self.counters.bytes_in += data.len() as u64;
-        let Some(partition) = self.partitions.get_mut(&id) else {
+        let Some((sequence, stored_ms)) = self.append(id, data, request.flag, check) else {
             return refuse(Code::Forbidden, "the partition was deleted");
         };
+        Ok((id, sequence, stored_ms))
+    }
+
+    /// Puts a message at the end of a partition. Gives its number and its time.
+    fn append(&mut self, id: u64, data: Bytes, flag: i32, check: i32) -> Option<(u64, u64)> {
+        let (stored_ms, run_ms) = (self.wall_ms(), self.run_ms());
+        let partition = self.partitions.get_mut(&id)?;
         partition.received += 1;
+        self.counters.messages_in += 1;
+        self.counters.bytes_in += data.len() as u64;
         let entry = partition.log.append(Entry {
             sequence: 0,
             last_index: 0,
@@ -92,7 +101,7 @@ impl Broker {
             publish_ms: stored_ms,
             deliver_ms: 0,
             count: 1,
-            flags: request.flag as u32,
+            flags: flag as u32,
             hash: 0,
             checksum: Some(check as u32),
             body: data,
@@ -100,7 +109,46 @@ impl Broker {
         let (entry, sequence) = (entry.clone(), entry.sequence);
         self.commits.add_used(weight(&entry));
         self.commits.write(Op::Append { topic: id, entry, producer: None });
-        Ok((id, sequence, stored_ms))
+        Some((sequence, stored_ms))
+    }
+
+    /// Publishes a message for an operator to one of the topic's partitions, which take turns. Gives the partition's
+    /// index and the offset.
+    pub(super) fn publish_for_operator(
+        &mut self,
+        topic: &str,
+        message: &Outgoing<'_>,
+    ) -> Result<(usize, i64), Error> {
+        let packed = pack(message)?;
+        if packed.data.len() > self.settings.max_message_size {
+            let text = format!("the message is larger than {} bytes", self.settings.max_message_size);
+            return Err(Error::new(ErrorKind::MessageTooLarge, text));
+        }
+        if let Some(error) = self.commits.failure() {
+            return Err(error.clone());
+        }
+        if self.commits.used() >= self.settings.max_store {
+            let text = format!("the store is full (max_store is {} bytes)", self.settings.max_store);
+            return Err(Error::new(ErrorKind::QuotaExceeded, text));
+        }
+        self.ensure_topic(topic);
+        let missing = || Error::new(ErrorKind::TopicNotFound, format!("topic {topic} does not exist"));
+        let partitions = &self.topics.get(topic).ok_or_else(missing)?.partitions;
+        let index = self.counters.messages_in as usize % partitions.len().max(1);
+        let id = *partitions.get(index).ok_or_else(missing)?;
+        let check = checksum(&packed.data);
+        let (sequence, _) = self.append(id, packed.data, packed.flag, check).ok_or_else(missing)?;
+        self.when_written(Action::Published { partition: id, sequence });
+        Ok((index, offset_of(sequence)))
+    }
+
+    /// Makes a written message available to consumers.
+    pub(super) fn published(&mut self, id: u64, sequence: u64) {
+        if self.commits.failure().is_none()
+            && let Some(partition) = self.partitions.get_mut(&id)
+        {
+            partition.log.commit(sequence + 1);
+        }
     }
 
     /// Answers a message that was written, or that the store failed to write.
@@ -116,9 +164,8 @@ impl Broker {
         });
         if let Some(error) = self.commits.failure() {
             fail(&mut response, Code::ServiceUnavailable, error.message());
-        } else if let Some(partition) = self.partitions.get_mut(&id) {
-            partition.log.commit(sequence + 1);
         }
+        self.published(id, sequence);
         response
     }
 }

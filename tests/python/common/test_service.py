@@ -1,4 +1,4 @@
-"""The embedded broker as a service: the unit for systemd, and a start in a bare root folder as containers have it."""
+"""The embedded broker as a service: the unit for systemd, and a start in a bare root folder."""
 
 from __future__ import annotations
 
@@ -62,8 +62,11 @@ def entry_point() -> list[str]:
 
 @pytest.fixture
 def bare(tmp_path: Path) -> list[str]:
-    """The command that runs another one in a root folder of its own, which is read-only but for the store. There is no
-    home, no list of users, no /proc and no /tmp; as root, the process is the user 10001 without any rights."""
+    """The command that runs another one in a root folder of its own, which is read-only but for the store.
+
+    There is no home, no list of users, no /proc and no /tmp; as root, the process is the user 10001 without
+    any rights.
+    """
     root, config, data = (tmp_path / name for name in ("root", "config", "data"))
     interpreter = Path(sysconfig.get_config_var("prefix")).resolve()
     needed = sorted(

@@ -137,7 +137,20 @@ fn health_and_metrics_tell_what_the_broker_has() {
 fn what_is_not_there_is_said_with_a_status_and_a_reason() {
     let broker = Broker::start(options()).unwrap();
     for (method, path, status) in [
-        ("GET", "/", 404),
+        ("GET", "/page", 404),
+        ("POST", "/", 405),
+        ("GET", "/penstock/v1/nothing", 404),
+        ("POST", "/penstock/v1/clients", 405),
+        ("DELETE", "/penstock/v1/clients/pulsar/7", 404),
+        ("DELETE", "/penstock/v1/clients/smtp/1", 404),
+        ("GET", "/penstock/v1/mqtt/publish", 405),
+        ("GET", "/penstock/v1/pulsar/publish", 405),
+        ("GET", "/penstock/v1/tubemq/publish", 405),
+        ("DELETE", "/penstock/v1/mqtt/sessions?client_id=x", 404),
+        ("DELETE", "/penstock/v1/mqtt/sessions", 400),
+        ("DELETE", "/penstock/v1/mqtt/retained?topic=x", 404),
+        ("GET", "/penstock/v1/mqtt/retained?filter=a/%23/b", 400),
+        ("GET", "/penstock/v1/mqtt/sessions?after=x", 400),
         ("GET", "/admin", 404),
         ("GET", "/admin/v2/nothing", 404),
         ("GET", "/healthz/x", 404),

@@ -1,4 +1,4 @@
-"""JSON Web Tokens as the embedded broker takes them: `sub` required, times as numbers. It signs with HS256."""
+"""JSON Web Tokens as the embedded broker takes them, with `sub` and times as numbers. It signs with HS256."""
 
 from __future__ import annotations
 

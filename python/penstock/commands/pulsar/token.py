@@ -1,5 +1,7 @@
-"""``penstock token``: keys and tokens for the embedded broker's ``--token-key``, signed with HS256. Tokens of other
-issuers, with RS256 and ES256, are shown as well."""
+"""``penstock token``: keys and tokens for the embedded broker's ``--token-key``, signed with HS256.
+
+Tokens of other issuers, with RS256 and ES256, are shown as well.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,9 @@ def _secret(text: str) -> bytes:
     """The key, which can sign."""
     key = _key(text)
     if key.lstrip().startswith((b"-----BEGIN ", b"{")):
-        raise InvalidArgument("--key: tokens are signed with a secret, and this has public keys or a set of keys")
+        raise InvalidArgument(
+            "--key: tokens are signed with a secret, and this has public keys or a set of keys"
+        )
     if len(key) < jwt.SHORTEST_KEY:
         raise InvalidArgument(
             f"--key: the key has {len(key)} bytes, and the broker takes no less than {jwt.SHORTEST_KEY}:"

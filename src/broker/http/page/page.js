@@ -5,6 +5,7 @@ const INTERVAL = 2000; // milliseconds between two looks at the metrics
 const LISTS = 3; // looks at the metrics for one look at the lists
 const POINTS = 90; // of a chart: three minutes
 const MOST_ROWS = 500; // of a table
+const NAMES = { pulsar: "Pulsar", mqtt: "MQTT", tubemq: "TubeMQ" };
 const USUAL = "persistent://public/default/";
 
 const $ = (id) => document.getElementById(id);
@@ -86,6 +87,7 @@ const rate = (now, before, seconds) => (before === undefined ? 0 : Math.max(0, n
 // ---- words
 
 const number = (value) => Math.round(value ?? 0).toLocaleString("en");
+const count = (value, word) => `${number(value)} ${word}${Math.round(value ?? 0) === 1 ? "" : "s"}`;
 const perSecond = (value) => (value >= 100 || value === Math.round(value) ? number(value) : value.toFixed(1));
 
 function bytes(value) {
@@ -220,15 +222,15 @@ function showTraffic(now, before) {
     if (before) points.push(point);
     state.history.set(protocol, points.slice(-POINTS));
     const [svg, high] = chart(state.history.get(protocol));
-    const facts = [`${number(figures.connections)} connections`];
-    if (protocol === "mqtt") facts.push(`${number(figures.sessions)} sessions`, `${number(figures.retained_messages)} retained`);
-    else facts.push(`${number(figures.topics)} topics`, `${number(figures.producers)} producers`, `${number(figures.consumers)} consumers`);
+    const facts = [count(figures.connections, "connection")];
+    if (protocol === "mqtt") facts.push(count(figures.sessions, "session"), `${number(figures.retained_messages)} retained`);
+    else facts.push(count(figures.topics, "topic"), count(figures.producers, "producer"), count(figures.consumers, "consumer"));
     const losses = [];
     if (figures.dropped_messages_total) losses.push(`${number(figures.dropped_messages_total)} dropped`);
     if (figures.denied_requests_total) losses.push(`${number(figures.denied_requests_total)} denied`);
-    if (figures.connections_refused_total) losses.push(`${number(figures.connections_refused_total)} connections refused`);
+    if (figures.connections_refused_total) losses.push(`${count(figures.connections_refused_total, "connection")} refused`);
     cards.push(element("article", { class: "card", "data-protocol": protocol },
-      element("h3", {}, { pulsar: "Pulsar", mqtt: "MQTT", tubemq: "TubeMQ" }[protocol] ?? protocol),
+      element("h3", {}, NAMES[protocol] ?? protocol),
       element("p", { class: "now" },
         element("span", { class: "key in" }, `${perSecond(point.in)} in/s, ${bytes(of("received_bytes_total"))}/s`),
         element("span", { class: "key out" }, `${perSecond(point.out)} out/s, ${bytes(of("sent_bytes_total"))}/s`)),
@@ -272,7 +274,7 @@ function showTopics(now, before) {
     });
   }
   const omitted = now.single.topics_omitted ?? 0;
-  $("topics-count").textContent = `${number(shown)} of ${number(now.topics.size + omitted)} topics` +
+  $("topics-count").textContent = `${number(shown)} of ${count(now.topics.size + omitted, "topic")}` +
     (rows.length > MOST_ROWS ? `, the first ${MOST_ROWS} rows` : "") +
     (omitted ? `; ${number(omitted)} have no figures here, there are too many` : "");
   fill($("topics"), rows, wanted ? "No topic has that in its name." : "There are no topics yet.");
@@ -315,10 +317,16 @@ async function peek(topic, name) {
           if (error.status === 404) break;
           throw error;
         }
-        const facts = [["Message", answer.headers.get("X-Pulsar-Message-ID")], ["Published", answer.headers.get("X-Pulsar-publish-time")],
-          ["Producer", answer.headers.get("X-Pulsar-producer-name")], ["Key", answer.headers.get("X-Pulsar-partition-key")],
-          ["Messages in the batch", answer.headers.get("X-Pulsar-num-batch-message")]];
-        parts.push(message(facts, new Uint8Array(await answer.arrayBuffer())));
+        const header = (key) => answer.headers.get(`X-Pulsar-${key}`);
+        const facts = [["Message", header("Message-ID")], ["Published", header("publish-time")], ["Producer", header("producer-name")]];
+        const data = new Uint8Array(await answer.arrayBuffer());
+        const messages = batch(data, Number(header("num-batch-message")));
+        if (messages === null) {
+          parts.push(message([...facts, ["Key", header("partition-key")], ...named(JSON.parse(header("PROPERTY") ?? "{}"))], data));
+        } else {
+          messages.slice(0, 10 - parts.length).forEach((one, index) => parts.push(message(
+            [...facts, ["In its batch", `${index + 1} of ${messages.length}`], ["Key", one.key], ...named(one.properties)], one.payload)));
+        }
       }
     }
   } catch (error) {
@@ -326,6 +334,61 @@ async function peek(topic, name) {
     return;
   }
   await dialog(`Next messages of ${name}`, parts.length ? parts : [element("p", {}, "No message waits for the subscription.")], { ok: "Close", cancel: false });
+}
+
+const named = (properties) => Object.entries(properties).map(([key, value]) => [`Property ${key}`, value]);
+
+// Fields of a message of protobuf: their numbers with whole numbers or bytes.
+function* fields(data) {
+  let at = 0;
+  const varint = () => {
+    let value = 0;
+    for (let scale = 1; at < data.length; scale *= 128) {
+      const one = data[at++];
+      value += (one & 127) * scale;
+      if (one < 128) return value;
+    }
+    throw new RangeError("cut short");
+  };
+  while (at < data.length) {
+    const tag = varint();
+    if ((tag & 7) === 0) yield [tag >>> 3, varint()];
+    else if ((tag & 7) === 2) {
+      const length = varint();
+      yield [tag >>> 3, data.subarray(at, at + length)];
+      at += length;
+    } else throw new RangeError("not a type that batches have");
+  }
+}
+
+// The messages of a batch: each has the size of its SingleMessageMetadata, that metadata, and its payload. null if it is none, or
+// cannot be read: it may be encrypted.
+function batch(data, expected) {
+  if (!expected) return null;
+  const words = new TextDecoder();
+  const messages = [];
+  try {
+    const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+    for (let at = 0; messages.length < expected;) {
+      const size = view.getUint32(at);
+      if (at + 4 + size > data.length) return null;
+      const found = { key: "", properties: {}, size: 0 };
+      for (const [field, value] of fields(data.subarray(at + 4, at + 4 + size))) {
+        if (field === 1) {
+          const pair = Object.fromEntries(fields(value));
+          found.properties[words.decode(pair[1])] = words.decode(pair[2]);
+        } else if (field === 2) found.key = words.decode(value);
+        else if (field === 3) found.size = value;
+      }
+      at += 4 + size + found.size;
+      if (at > data.length) return null;
+      messages.push({ ...found, payload: data.subarray(at - found.size, at) });
+    }
+  } catch (error) {
+    if (error instanceof RangeError) return null;
+    throw error;
+  }
+  return messages;
 }
 
 async function reset(topic, name) {
@@ -398,7 +461,7 @@ const fromBase64 = (encoded) => Uint8Array.from(atob(encoded), (letter) => lette
 async function showSessions() {
   const { total, sessions } = await json("/penstock/v1/mqtt/sessions");
   $("sessions-section").hidden = false;
-  $("sessions-count").textContent = `${number(total)} sessions` + (sessions.length < total ? `, the first ${number(sessions.length)}` : "");
+  $("sessions-count").textContent = count(total, "session") + (sessions.length < total ? `, the first ${number(sessions.length)}` : "");
   fill($("sessions"), sessions.map((one) => {
     const where = one.connection !== null ? "connected"
       : one.ends_in_seconds !== null ? `away, ends in ${span(one.ends_in_seconds)}` : "away";
@@ -416,7 +479,7 @@ async function showRetained() {
   const filter = $("retained-filter").value || "#";
   const { total, messages, next } = await json(`/penstock/v1/mqtt/retained?filter=${encodeURIComponent(filter)}`);
   $("retained-section").hidden = false;
-  $("retained-count").textContent = `${number(messages.length)} of ${number(total)} messages` + (next !== null ? ", there are more: use a narrower filter" : "");
+  $("retained-count").textContent = `${number(messages.length)} of ${count(total, "message")}` + (next !== null ? ", there are more: use a narrower filter" : "");
   fill($("retained"), messages.map((one) => {
     const data = fromBase64(one.payload_base64);
     const short = (text(data.subarray(0, 80)) ?? hex(data.subarray(0, 16)).slice(8, 55)).slice(0, 80);
@@ -431,21 +494,38 @@ async function showRetained() {
   }), filter === "#" ? "There are no retained messages." : "No retained message matches the filter.");
 }
 
+// ---- one message of any protocol
+
 async function publish() {
+  const there = [...state.figures[0].protocols.keys()].filter((one) => one in NAMES);
+  const protocol = element("select", {}, ...there.map((one) => element("option", { value: one }, NAMES[one])));
   const topic = element("input", { type: "text", autocomplete: "off", spellcheck: "false" });
   const payload = element("textarea", { rows: "6" });
+  const key = element("input", { type: "text", autocomplete: "off", spellcheck: "false" });
   const qos = element("select", {}, ...["0", "1", "2"].map((one) => element("option", {}, one)));
   const retain = element("input", { type: "checkbox" });
-  const body = [element("label", {}, "Topic ", topic), element("label", {}, "Payload ", payload),
-    element("label", { class: "inline" }, "QoS ", qos), element("label", { class: "inline" }, retain, " Retain")];
-  if (!(await dialog("Publish over MQTT", body, { ok: "Publish" }))) return;
-  let matched = false;
-  await act(async () => {
-    const answer = await ask("POST", "/penstock/v1/mqtt/publish",
-      { topic: topic.value, payload: payload.value, qos: qos.selectedIndex, retain: retain.checked });
-    matched = (await answer.json()).matched;
-  }, `Published to ${topic.value}.`);
-  if (matched === false && !$("said").classList.contains("bad")) say(`Published to ${topic.value}; it has no subscriber.`);
+  const ofMqtt = [element("label", { class: "inline" }, "QoS ", qos), element("label", { class: "inline" }, retain, " Retain")];
+  const ofOthers = [element("label", {}, "Key ", key)];
+  const choose = () => {
+    for (const part of ofMqtt) part.hidden = protocol.value !== "mqtt";
+    for (const part of ofOthers) part.hidden = protocol.value === "mqtt";
+  };
+  protocol.addEventListener("change", choose);
+  choose();
+  const body = [element("label", {}, "Protocol ", protocol), element("label", {}, "Topic ", topic),
+    element("label", {}, "Payload ", payload), ...ofOthers, ...ofMqtt];
+  if (!(await dialog("Publish a message", body, { ok: "Publish" }))) return;
+  const given = protocol.value === "mqtt"
+    ? { topic: topic.value, payload: payload.value, qos: qos.selectedIndex, retain: retain.checked }
+    : { topic: topic.value, payload: payload.value, key: key.value || undefined };
+  try {
+    const answer = await (await ask("POST", `/penstock/v1/${protocol.value}/publish`, given)).json();
+    const where = answer.message_id ? `: ${answer.message_id}` : "";
+    say(answer.matched === false ? `Published to ${topic.value}; it has no subscriber.` : `Published to ${topic.value}${where}.`);
+    await look(true);
+  } catch (error) {
+    say(error.message, true);
+  }
 }
 
 // ---- connections
@@ -454,7 +534,7 @@ async function showClients() {
   const { clients } = await json("/penstock/v1/clients");
   const wanted = $("clients-filter").value.toLowerCase();
   const found = clients.filter((one) => !wanted || [one.protocol, one.address, one.user, one.name].some((part) => part?.toLowerCase().includes(wanted)));
-  $("clients-count").textContent = `${number(found.length)} of ${number(clients.length)} connections`;
+  $("clients-count").textContent = `${number(found.length)} of ${count(clients.length, "connection")}`;
   fill($("clients"), found.map((one) => {
     const age = span(one.seconds);
     const who = one.name || one.address;
@@ -464,7 +544,7 @@ async function showClients() {
       element("td", {}, button("End…", `End the connection of ${who}`, () => change(`End the connection of ${who}?`,
         "Most clients connect again at once. To keep one out, take away its user or its permissions.", "End",
         () => ask("DELETE", `/penstock/v1/clients/${one.protocol}/${one.number}`), `The connection of ${who} has ended.`))))];
-  }), clients.length ? "No connection has that." : "Nobody is connected.");
+  }), clients.length ? "No connection has that." : "There are no connections.");
 }
 
 // ---- looking again and again
@@ -510,6 +590,7 @@ async function look(lists = false) {
     showTraffic(now, state.before);
     showTopics(now, state.before);
     state.figures = [now, state.before];
+    $("publish").disabled = false;
     state.before = now;
     if (lists || state.looks % LISTS === 0) {
       await showClients();

@@ -3,7 +3,7 @@
 //!
 //! * `cluster`: lookups, clusters, tenants and namespaces
 //! * `topics`: topics and partitions; `subscriptions`: theirs, and their positions
-//! * `stats`: figures; `messages`: single messages; `schemas`
+//! * `stats`: figures; `messages`: single messages; `schemas`; `publish`: a message of an operator
 //!
 //! Figures that the broker does not have, such as rates, are left out.
 
@@ -21,6 +21,7 @@ use crate::error::{Error, ErrorKind};
 
 mod cluster;
 mod messages;
+mod publish;
 mod schemas;
 mod stats;
 mod subscriptions;
@@ -92,7 +93,7 @@ impl Broker {
         self.peeks = PEEKS;
         let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
         let method = if request.method == Method::HEAD { Method::GET } else { request.method.clone() };
-        if !matches!(path[..], ["lookup" | "admin", "v2", ..]) {
+        if !matches!(path[..], ["lookup" | "admin", "v2", ..] | ["penstock", "v1", "pulsar", ..]) {
             return None;
         }
         let answer = self.route(&method, &path, request).unwrap_or_else(Answer::from);
@@ -144,6 +145,8 @@ impl Broker {
             ["admin", "v2", "schemas", tenant, namespace, topic, rest @ ..] => {
                 self.schemas(method, &name("persistent", tenant, namespace, topic)?, rest, request)
             }
+            ["penstock", "v1", "pulsar", "publish"] if *method == Method::POST => self.publish(request),
+            ["penstock", "v1", "pulsar", "publish"] => Ok(Answer::wrong_method()),
             _ => Ok(Answer::not_found()),
         }
     }
