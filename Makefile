@@ -194,7 +194,7 @@ python-test: $(VENV)/.dev $(VENV)/.engine
 contract-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: contract, embedded and real brokers" $(PYTEST) $(THREE) tests/contract
 
-# Kills in one process, bad networks in the other.
+# The kills in one process, bad networks in the other: worksteal halves the list.
 campaign-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: kills and bad networks" $(PYTEST) $(TWO) --dist worksteal tests/campaign
 

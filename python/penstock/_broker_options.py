@@ -80,6 +80,15 @@ class BrokerOptions(TypedDict, total=False):
             secret=True,
         ),
     ]
+    token_audience: Annotated[
+        str,
+        Option(
+            parse.text,
+            None,
+            "Name of this broker in tokens: their `aud` must have it. Without this option a token that has an"
+            " `aud` is refused, as it is meant for somewhere else.",
+        ),
+    ]
     acl_file: Annotated[
         str | os.PathLike[str],
         Option(

@@ -1250,6 +1250,14 @@ class Broker:
         Raises:
             InvalidArgument: a file that cannot be read, or has a line that is no user.
         """
+    def reload_keys(self, options: Mapping[str, Any]) -> tuple[int, int]:
+        """Replaces certificates and token keys by those in ``options``, and returns the number of listeners
+        with a certificate and that of the keys.
+
+        Raises:
+            NotAllowed: one would be added or removed.
+            InvalidArgument: one is not valid. Nothing is replaced.
+        """
     def reload_permissions(self) -> int | None:
         """Reads the file of permissions again, and returns the number of its rules; ``None`` without a file.
 

@@ -72,7 +72,8 @@ class Broker:
         values.setdefault("durability", "fsync" if "data" in values else "memory")
         from ._native import start_broker
 
-        self._native = start_broker(_listeners.complete(values))
+        self._options = _listeners.complete(values)
+        self._native = start_broker(self._options)
         self._folder = Path(values["data"]).resolve() if "data" in values else None
         self._listening = self._native.listening
         with _starting:
@@ -103,8 +104,8 @@ class Broker:
 
     @property
     def http_url(self) -> str | None:
-        """The URL for HTTP: ``/healthz``, ``/readyz``, ``/metrics``, and Pulsar's lookups and administration;
-        ``None`` without a listener for HTTP."""
+        """The URL for HTTP: a page for operators, ``/healthz``, ``/readyz``, ``/metrics``, and Pulsar's
+        lookups and administration; ``None`` without a listener for HTTP."""
         return self._url_of("http")
 
     @property
@@ -167,6 +168,30 @@ class Broker:
                 protocols stay.
         """
         return dict(self._running().reload_users())
+
+    def reload_keys(self) -> dict[str, int]:
+        """Reads the files of `tls_cert`, `tls_key`, `tls_client_ca` and `token_key` again, also those of
+        `listeners`, and returns the number of listeners with a certificate and that of the token keys, as
+        ``certificates`` and ``token_keys``. New connections are made with the new certificates, and their
+        tokens are verified with the new keys; open connections stay. ``penstock broker`` does this at SIGHUP.
+
+        Raises:
+            InvalidArgument: a file cannot be read, a certificate or key is not valid, or they do not fit.
+                The former ones stay, all of them.
+        """
+        native = self._running()
+        try:
+            listeners = [
+                {name: parse.again(value) for name, value in one.items()}
+                for one in self._options["listeners"]
+            ]
+            options: dict[str, Any] = {"listeners": listeners}
+            if "token_key" in self._options:
+                options["token_key"] = parse.again(self._options["token_key"])
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from None
+        certificates, token_keys = native.reload_keys(options)
+        return {"certificates": certificates, "token_keys": token_keys}
 
     def reload_permissions(self) -> int:
         """Reads `acl_file` again, and returns the number of its rules. No connection ends: producers and

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from .errors import InvalidArgument
 
@@ -177,14 +177,30 @@ def key_bytes(value: Any) -> bytes:
     if not isinstance(value, str) or not value:
         raise ValueError('expected a key: bytes, text, "env:NAME" or "file:PATH"')
     if value.startswith("file:"):
-        return _read(value)
+        return FromFile.read(value)
     return (_from_env(value) if value.startswith("env:") else value).encode()
 
 
-class PemFile(bytes):
-    """PEM that was read from a file, which may be replaced later."""
+class FromFile(bytes):
+    """Bytes that were read from a file, which may be replaced later."""
 
     path: str
+
+    @classmethod
+    def read(cls, name: str) -> Self:
+        """Reads a file, whose name may begin with ``file:``."""
+        content = cls(_read(name))
+        content.path = str(Path(name.removeprefix("file:")).absolute())
+        return content
+
+
+def again(value: Any) -> Any:
+    """The value as its file has it now, if it was read from one.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
+    return FromFile.read(value.path) if isinstance(value, FromFile) else value
 
 
 _FINGERPRINT = re.compile(r"(?:[0-9a-f]{2}:?){31}[0-9a-f]{2}\Z", re.IGNORECASE)
@@ -213,9 +229,7 @@ def pem(value: Any) -> bytes:
     elif isinstance(value, str) and "-----BEGIN" in value:
         content = value.encode()
     elif isinstance(value, str | os.PathLike) and value:
-        name = str(value)  # pyright: ignore[reportUnknownArgumentType]
-        content = PemFile(_read(name))
-        content.path = str(Path(name.removeprefix("file:")).absolute())
+        content = FromFile.read(str(value))  # pyright: ignore[reportUnknownArgumentType]
     else:
         content = b""
     if b"-----BEGIN" not in content:

@@ -9,6 +9,8 @@
 //! A key has one algorithm, whatever the header of a token says: a public key is no secret, and `none` is no algorithm. The
 //! expiry time is returned with the claims, so that a session can end with its token.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
@@ -19,12 +21,15 @@ use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::Value;
 
+use crate::broker::der::{BITS, INTEGER, OID, SEQUENCE, element};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{Mutex, Rank};
 
 /// Least bytes of a secret: a short one can be guessed.
 const LEAST_SECRET: usize = 16;
-/// Least bits of an RSA key: *ring* verifies none below.
+/// Bits of an RSA key: *ring* verifies no others.
 const LEAST_RSA: usize = 2048;
+const MOST_RSA: usize = 8192;
 /// Bytes of a point on P-256, as ES256 has it: `04`, x and y.
 const POINT: usize = 65;
 
@@ -52,8 +57,8 @@ impl Verifier {
         // Numbers in DER begin with a zero if their first bit is set.
         let without_zeros = |number: &[u8]| number.iter().copied().skip_while(|byte| *byte == 0).collect();
         let (n, e): (Vec<u8>, Vec<u8>) = (without_zeros(n), without_zeros(e));
-        if n.len() < LEAST_RSA / 8 || e.is_empty() {
-            return Err(wrong(format!("has an RSA key of less than {LEAST_RSA} bits")));
+        if n.len() < LEAST_RSA / 8 || n.len() > MOST_RSA / 8 || e.is_empty() {
+            return Err(wrong(format!("has an RSA key that has not {LEAST_RSA} to {MOST_RSA} bits")));
         }
         Ok(Self::Rsa { n, e })
     }
@@ -95,9 +100,12 @@ struct Key {
     verifier: Verifier,
 }
 
-/// The keys that verify tokens, as the [module](self) describes.
-#[derive(Clone)]
-pub struct TokenKeys(Vec<Key>);
+/// The keys that verify tokens, as the [module](self) describes. Whoever has them sees it when they are replaced.
+pub struct TokenKeys {
+    keys: Mutex<Arc<[Key]>>,
+    /// The name of this broker in tokens (`aud`).
+    audience: Option<String>,
+}
 
 impl std::fmt::Debug for TokenKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -129,7 +137,29 @@ impl TokenKeys {
         if keys.is_empty() {
             return Err(wrong("has no key that tokens can be verified with"));
         }
-        Ok(Self(keys))
+        Ok(Self { keys: Mutex::new(Rank::Leaf, keys.into()), audience: None })
+    }
+
+    /// With the name of this broker, which tokens must have as their audience (`aud`). Without one, a token that is for an
+    /// audience is refused: it is meant for somewhere else (RFC 7519, 4.1.3).
+    #[must_use]
+    pub fn with_audience(self, audience: Option<String>) -> Self {
+        Self { audience, ..self }
+    }
+
+    /// Replaces the keys by others.
+    pub fn replace(&self, with: &Self) {
+        let keys = with.keys();
+        *self.keys.lock() = keys;
+    }
+
+    /// Number of keys.
+    pub fn count(&self) -> usize {
+        self.keys().len()
+    }
+
+    fn keys(&self) -> Arc<[Key]> {
+        self.keys.lock().clone()
     }
 
     /// Verifies a token at the time `wall_ms`.
@@ -157,7 +187,8 @@ impl TokenKeys {
             URL_SAFE_NO_PAD.decode(signature).map_err(|_| "the token's signature is not base64")?;
         // A key without a name may be any.
         let of_name = |key: &&Key| named.is_none() || key.id.is_none() || key.id.as_deref() == named;
-        let mut keys = self.0.iter().filter(of_name).peekable();
+        let all = self.keys();
+        let mut keys = all.iter().filter(of_name).peekable();
         keys.peek().ok_or("the token's key (kid) is not one of token_key")?;
         let mut keys = keys.filter(|key| Some(key.verifier.algorithm()) == algorithm).peekable();
         keys.peek().ok_or("the token's algorithm is not that of the key")?;
@@ -183,6 +214,20 @@ impl TokenKeys {
         if time("nbf")?.is_some_and(|at| at > wall_ms) {
             return Err("the token is not valid yet");
         }
+        let audiences = match claims.get("aud") {
+            None => Vec::new(),
+            Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).collect(),
+            Some(one) => one.as_str().into_iter().collect(),
+        };
+        match &self.audience {
+            Some(own) if !audiences.contains(&own.as_str()) => {
+                return Err("the token is not for this broker (aud is not token_audience)");
+            }
+            None if claims.get("aud").is_some() => {
+                return Err("the token is for an audience (aud), and the broker has no token_audience");
+            }
+            _ => {}
+        }
         let subject = claims
             .get("sub")
             .and_then(Value::as_str)
@@ -204,7 +249,7 @@ impl TokenKeys {
     }
 
     fn sign_parts(&self, header: &str, claims: &str) -> String {
-        let Key { verifier: Verifier::Secret(key), .. } = &self.0[0] else {
+        let Key { verifier: Verifier::Secret(key), .. } = &self.keys()[0] else {
             panic!("a public key signs nothing")
         };
         let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
@@ -233,38 +278,20 @@ fn of_pem(text: &[u8]) -> Result<Vec<Key>> {
 }
 
 /// A SubjectPublicKeyInfo (RFC 5280, 4.1); `None` if its kind is not known.
-fn of_der(der: &[u8]) -> Option<Result<Verifier>> {
-    const SEQUENCE: u8 = 0x30;
-    const IDENTIFIER: u8 = 0x06;
-    const BITS: u8 = 0x03;
-    const INTEGER: u8 = 0x02;
-    let (info, _) = element(der, SEQUENCE)?;
-    let (algorithm, rest) = element(info, SEQUENCE)?;
-    let (key, _) = element(rest, BITS)?;
+fn of_der(mut der: &[u8]) -> Option<Result<Verifier>> {
+    let mut info = element(&mut der, |tag| tag == SEQUENCE)?;
+    let mut algorithm = element(&mut info, |tag| tag == SEQUENCE)?;
     // No bit of the last byte is unused.
-    let key = key.strip_prefix(&[0])?;
-    let (kind, parameters) = element(algorithm, IDENTIFIER)?;
+    let mut key = element(&mut info, |tag| tag == BITS)?.strip_prefix(&[0])?;
+    let kind = element(&mut algorithm, |tag| tag == OID)?;
     if kind == RSA {
-        let (numbers, _) = element(key, SEQUENCE)?;
-        let (n, rest) = element(numbers, INTEGER)?;
-        let (e, _) = element(rest, INTEGER)?;
+        let mut numbers = element(&mut key, |tag| tag == SEQUENCE)?;
+        let n = element(&mut numbers, |tag| tag == INTEGER)?;
+        let e = element(&mut numbers, |tag| tag == INTEGER)?;
         return Some(Verifier::rsa(n, e));
     }
-    let (curve, _) = element(parameters, IDENTIFIER)?;
+    let curve = element(&mut algorithm, |tag| tag == OID)?;
     (kind == EC && curve == P256).then(|| Verifier::p256(key.to_vec()))
-}
-
-/// The content of an element of DER with this tag, and what is behind it.
-fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (found, rest) = der.split_first()?;
-    let (first, rest) = rest.split_first()?;
-    let (length, rest) = match first {
-        0..=0x7f => (usize::from(*first), rest),
-        0x81 => (usize::from(*rest.first()?), rest.get(1..)?),
-        0x82 => (usize::from(u16::from_be_bytes(rest.get(..2)?.try_into().ok()?)), rest.get(2..)?),
-        _ => return None,
-    };
-    if *found == tag { rest.split_at_checked(length) } else { None }
 }
 
 /// A JSON Web Key, or a set of them. Keys for other purposes are left out (RFC 7517, 5).
@@ -434,12 +461,41 @@ mod tests {
     fn a_public_key_is_no_secret() {
         for [jwk, pem, _] in [RS256, ES256] {
             for public in [jwk, pem] {
-                let forged =
-                    TokenKeys(vec![Key { id: None, verifier: Verifier::secret(public.as_bytes()).unwrap() }]);
+                let secret = Key { id: None, verifier: Verifier::secret(public.as_bytes()).unwrap() };
+                let forged = TokenKeys { keys: Mutex::new(Rank::Leaf, [secret].into()), audience: None };
                 let forged = forged.sign("root", None);
                 assert_eq!(said(public, &forged), "the token's algorithm is not that of the key");
             }
         }
+    }
+
+    #[test]
+    fn a_token_for_an_audience_is_taken_only_there() {
+        let (without, to) = (key(), |name: &str| key().with_audience(Some(name.to_owned())));
+        let one = signed(r#"{"sub":"x","aud":"orders"}"#);
+        let several = signed(r#"{"sub":"x","aud":["mail","orders"]}"#);
+        let no_text = signed(r#"{"sub":"x","aud":7}"#);
+        for token in [&one, &several] {
+            assert!(to("orders").verify(token.as_bytes(), 0).is_ok());
+            assert!(
+                to("other").verify(token.as_bytes(), 0).unwrap_err().message().contains("token_audience")
+            );
+            assert!(without.verify(token.as_bytes(), 0).unwrap_err().message().contains("token_audience"));
+        }
+        for token in [&no_text, &signed(r#"{"sub":"x"}"#)] {
+            assert!(to("orders").verify(token.as_bytes(), 0).is_err());
+        }
+        assert!(without.verify(no_text.as_bytes(), 0).is_err());
+    }
+
+    #[test]
+    fn keys_are_replaced_for_all_who_have_them() {
+        let keys = key();
+        let (old, new) = (keys.sign("x", None), TokenKeys::new(&[7; 32]).unwrap());
+        keys.replace(&new);
+        assert!(keys.verify(old.as_bytes(), 0).is_err());
+        assert!(keys.verify(new.sign("x", None).as_bytes(), 0).is_ok());
+        assert_eq!(keys.count(), 1);
     }
 
     #[test]
@@ -469,7 +525,10 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_keys_is_named() {
-        let short = format!(r#"{{"kty":"RSA","e":"AQAB","n":"{}"}}"#, URL_SAFE_NO_PAD.encode([0xff; 128]));
+        let of_size = |bytes: usize| {
+            format!(r#"{{"kty":"RSA","e":"AQAB","n":"{}"}}"#, URL_SAFE_NO_PAD.encode(vec![0xff; bytes]))
+        };
+        let (short, long) = (of_size(255), of_size(1025));
         let private = RS256[0].replace("\"e\"", "\"d\":\"AQAB\",\"e\"");
         for (keys, word) in [
             ("short", "too short"),
@@ -482,7 +541,8 @@ mod tests {
             (r#"{"kty":"oct","k":"AAAA"}"#, "too short"),
             (r#"{"kty":"OKP","crv":"Ed25519","x":"AAAA"}"#, "no key"),
             (r#"{"kty":"EC","crv":"P-256","x":"AAAA","y":"AAAA"}"#, "no uncompressed point"),
-            (&short, "2048 bits"),
+            (&short, "2048 to 8192 bits"),
+            (&long, "2048 to 8192 bits"),
             (&private, "private key"),
             ("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "private key"),
             ("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", "neither RSA nor"),

@@ -110,6 +110,11 @@ impl Port {
         self.transport.entry.address.as_ref().map(|(host, port)| (host.to_string(), *port))
     }
 
+    /// Its certificates.
+    pub(super) fn tls(&self) -> Option<&Tls> {
+        self.transport.tls.as_ref()
+    }
+
     /// The listener as it runs.
     pub(super) fn listening(&self) -> &Listening {
         &self.listening

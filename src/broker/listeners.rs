@@ -62,6 +62,15 @@ pub struct ServerTls {
     pub client_ca: Option<Vec<u8>>,
 }
 
+/// Everything secret that can be replaced while a broker runs.
+#[derive(Clone, Debug, Default)]
+pub struct Keys {
+    /// Certificates of the listeners, in their order.
+    pub certificates: Vec<Option<ServerTls>>,
+    /// The option `token_key`.
+    pub token_key: Option<Vec<u8>>,
+}
+
 impl fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerTls").field("client_ca", &self.client_ca.is_some()).finish_non_exhaustive()

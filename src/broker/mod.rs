@@ -29,6 +29,7 @@ use crate::error::{Error, ErrorKind, Result};
 mod admission;
 pub mod auth;
 mod commits;
+mod der;
 pub mod http;
 mod listener;
 pub mod listeners;
@@ -50,7 +51,7 @@ mod tls;
 pub mod tree;
 pub mod tubemq;
 
-pub use listeners::{Address, Listener, Listening, ServerTls, Urls};
+pub use listeners::{Address, Keys, Listener, Listening, ServerTls, Urls};
 pub use mqtt::options::{FullQueue, MqttOptions, SlowSubscriber};
 pub use options::{Durability, Options};
 pub use pulsar::options::PulsarOptions;
@@ -174,6 +175,16 @@ impl Broker {
     /// consumers do that may not be there any more, and what was queued is not delivered to who may not read it any more.
     pub fn set_permissions(&self, file: &str) -> Result<usize> {
         self.ask(|answer| Request::SetPermissions(file.to_owned(), answer))?
+    }
+
+    /// Replaces certificates and token keys, and gives the number of listeners with a certificate and that of the keys.
+    /// Connections that are open keep what they have.
+    ///
+    /// # Errors
+    /// A listener, or the keys, would come or go, or there would be no more certificates of clients asked for: that needs a
+    /// new start. A certificate or key is not valid. Nothing is replaced then.
+    pub fn set_keys(&self, keys: Keys) -> Result<(usize, usize)> {
+        self.ask(|answer| Request::SetKeys(keys, answer))?
     }
 
     /// Figures of the whole broker.

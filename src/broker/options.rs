@@ -55,6 +55,9 @@ pub struct Options {
     pub durability: Durability,
     /// Secret of HS256 tokens. When set, clients of Pulsar, MQTT and HTTP must present a token.
     pub token_key: Option<Vec<u8>>,
+    /// Name of this broker in tokens: those for another audience (`aud`), or for none, are refused. Without it, those for any
+    /// audience are.
+    pub token_audience: Option<String>,
     /// Rules in the format of Mosquitto's `acl_file`. When set, clients may do what a rule allows, and nothing else.
     pub acl: Option<String>,
     /// Limit on the bytes stored by all protocols together, at which publishers are refused. Default: 10 GiB on
@@ -82,6 +85,7 @@ impl Default for Options {
             listeners: vec![Listener::local("pulsar")],
             durability: Durability::Fsync,
             token_key: None,
+            token_audience: None,
             acl: None,
             max_store: None,
             max_connections: 16_384,

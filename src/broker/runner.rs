@@ -251,18 +251,17 @@ impl Runner {
         self.call(|protocol, now| protocol.disconnect(now, id));
     }
 
-    /// The clients that are connected, at most so many, the oldest first.
-    pub(super) fn clients(&self, most: usize) -> Vec<ClientStats> {
+    /// The clients that are connected and pass, the oldest first.
+    pub(super) fn clients(&self, passes: impl Fn(&ClientStats) -> bool) -> Vec<ClientStats> {
         let (connections, now) = (self.connections.borrow(), clock::now());
         let mut ids: Vec<u64> = connections.keys().copied().collect();
         ids.sort_unstable();
-        ids.truncate(most);
         let client = |id: u64| {
             let open = connections.get(&id)?;
             let (address, age) = (open.address.to_string(), now.saturating_duration_since(open.since));
             Some(ClientStats { id, address, age, ..self.inspect(|protocol| protocol.client(id)) })
         };
-        ids.into_iter().filter_map(client).collect()
+        ids.into_iter().filter_map(client).filter(passes).collect()
     }
 
     /// Ends a connection for an operator. Returns whether there was one.

@@ -14,7 +14,7 @@ use crate::broker::http::disk::Disk;
 use crate::broker::http::guard::Guard;
 use crate::broker::http::server::Http;
 use crate::broker::listener::{Port, accept};
-use crate::broker::listeners::{Listener, Urls, check_public};
+use crate::broker::listeners::{Keys, Listener, ServerTls, Urls, check_public};
 use crate::broker::log::TopicIds;
 use crate::broker::options::{Durability, Options};
 use crate::broker::permissions::Permissions;
@@ -25,6 +25,7 @@ use crate::broker::service::{Context, Framing, Service, Speech};
 use crate::broker::stats::{Stats, TopicStats};
 use crate::broker::store::queue::{Reports, StoreQueue};
 use crate::broker::store::{Database, StoreUsage};
+use crate::broker::tls::{Current, Tls};
 use crate::broker::{mqtt, pulsar, tubemq};
 use crate::clock::{self, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
@@ -62,6 +63,7 @@ pub(super) enum Request {
     Stats(mpsc::SyncSender<Stats>),
     SetUsers(&'static str, String, mpsc::SyncSender<Result<usize>>),
     SetPermissions(String, mpsc::SyncSender<Result<usize>>),
+    SetKeys(Keys, mpsc::SyncSender<Result<(usize, usize)>>),
 }
 
 /// Runs the broker until the channel of requests closes.
@@ -112,6 +114,39 @@ struct Bindings {
     protocols: Vec<Bound>,
     http: Vec<Port>,
     urls: Urls,
+    /// Of the listeners, in their order.
+    certificates: Vec<Option<Tls>>,
+}
+
+/// Certificates and token keys as the broker uses them.
+struct KeysInUse {
+    certificates: Vec<Option<Tls>>,
+    tokens: Option<Arc<TokenKeys>>,
+}
+
+impl KeysInUse {
+    fn replace(&self, with: &Keys) -> Result<(usize, usize)> {
+        let asks = |tls: &ServerTls| tls.client_ca.is_some();
+        let same = self.certificates.len() == with.certificates.len()
+            && self
+                .certificates
+                .iter()
+                .zip(&with.certificates)
+                .all(|(old, new)| old.as_ref().map(Tls::names_users) == new.as_ref().map(asks));
+        if !same || self.tokens.is_some() != with.token_key.is_some() {
+            let text = "certificates and token keys can be replaced, but not added or removed: start the broker again";
+            return Err(Error::new(ErrorKind::NotAllowed, text));
+        }
+        // All of them are read before one is replaced.
+        let renewed = with.certificates.iter().flatten().map(Current::new).collect::<Result<Vec<_>>>()?;
+        let keys = with.token_key.as_deref().map(TokenKeys::new).transpose()?;
+        let counts = (renewed.len(), keys.as_ref().map_or(0, TokenKeys::count));
+        self.certificates.iter().flatten().zip(renewed).for_each(|(tls, current)| tls.renew(current));
+        if let (Some(tokens), Some(keys)) = (&self.tokens, &keys) {
+            tokens.replace(keys);
+        }
+        Ok(counts)
+    }
 }
 
 /// A protocol that is open on the store, before its tasks run.
@@ -125,6 +160,7 @@ struct Opened {
 /// The running broker.
 struct Server {
     registry: Rc<Registry>,
+    keys: KeysInUse,
     /// Notified of every report of the store.
     written: Rc<Notify>,
     /// Tasks that end when shutdown begins: listeners and clocks.
@@ -135,9 +171,10 @@ struct Server {
 
 impl Server {
     async fn start(options: &Options) -> Result<(Self, Urls)> {
-        let tokens = options.token_key.as_deref().map(TokenKeys::new).transpose()?.map(Arc::new);
+        let tokens = options.token_key.as_deref().map(TokenKeys::new).transpose()?;
+        let tokens = tokens.map(|keys| Arc::new(keys.with_audience(options.token_audience.clone())));
         let permissions = options.acl.as_deref().map(Permissions::parse).transpose()?.map(Arc::new);
-        let Bindings { protocols: bound, http, urls } = bind(options).await?;
+        let Bindings { protocols: bound, http, urls, certificates } = bind(options).await?;
         let database = open_database(options)?;
         let usage = StoreUsage::default();
         let run_before = database.as_ref().map_or(Ok(0), Database::run_ms)?;
@@ -184,13 +221,14 @@ impl Server {
                 let host = listener.tcp_address().map(|(host, _)| host);
                 host.into_iter().chain(listener.advertised_host.as_deref())
             });
-            let guard = Guard::new(tokens, hosts.chain(options.pulsar.advertised_url.as_deref()));
+            let guard = Guard::new(tokens.clone(), hosts.chain(options.pulsar.advertised_url.as_deref()));
             let server = Rc::new(Http::new(registry.clone(), guard, admission(), disk, options.durability));
             for port in http {
                 listening.spawn_local(server.clone().accept(port));
             }
         }
-        Ok((Self { registry, written, listening, reporting }, urls))
+        let keys = KeysInUse { certificates, tokens };
+        Ok((Self { registry, keys, written, listening, reporting }, urls))
     }
 
     /// Answers requests until their channel closes, then shuts down.
@@ -251,6 +289,7 @@ impl Server {
             Request::SetPermissions(file, answer) => {
                 let _ = answer.send(self.registry.set_permissions(&file));
             }
+            Request::SetKeys(keys, answer) => drop(answer.send(self.keys.replace(&keys))),
             Request::TopicStats(name, answer) => drop(answer.send(self.registry.topic_stats(&name))),
             Request::Stats(answer) => drop(answer.send(self.registry.stats())),
         }
@@ -307,12 +346,13 @@ async fn bind(options: &Options) -> Result<Bindings> {
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
     check_public(planned.iter().map(|(listener, _, _, missing)| (*listener, *missing))).await?;
-    let (mut http, mut urls) = (Vec::new(), Urls::default());
+    let (mut http, mut urls, mut certificates) = (Vec::new(), Urls::default(), Vec::new());
     for (listener, speech, of, missing) in planned {
         let anonymous = listener.anonymous || missing.is_some() && !listener.asks_for_certificates();
         let host = of.and_then(|of| protocols[of].service.advertised_host());
         let port = Port::bind(listener, &speech, host, anonymous).await?;
         urls.0.push(port.listening().clone());
+        certificates.push(port.tls().cloned());
         let Some(of) = of else {
             http.push(port);
             continue;
@@ -321,7 +361,7 @@ async fn bind(options: &Options) -> Result<Bindings> {
         protocols[of].ports.push(port);
     }
     protocols.retain(|protocol| !protocol.ports.is_empty());
-    Ok(Bindings { protocols, http, urls })
+    Ok(Bindings { protocols, http, urls, certificates })
 }
 
 /// The error for a listener that no protocol has.

@@ -13,6 +13,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 use webpki::EndEntityCert;
 
+use crate::broker::der::{OID, SEQUENCE, SET, element};
 use crate::broker::listeners::ServerTls;
 use crate::error::{Error, ErrorKind, Result};
 use crate::net::tls;
@@ -22,12 +23,13 @@ pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Limit on the bytes of a user's name in a certificate.
 const MAX_NAME: usize = 1024;
 
-/// The acceptor of a listener. New connections use the present certificates.
+/// The acceptor of a listener. New connections use the present certificates, which [`Tls::renew`] replaces.
 #[derive(Clone)]
 pub(super) struct Tls(Rc<RefCell<Current>>);
 
+/// The certificates that a listener has at a time.
 #[derive(Clone)]
-struct Current {
+pub(super) struct Current {
     acceptor: TlsAcceptor,
     /// Whether the name in the client's certificate is its user.
     names_user: bool,
@@ -36,6 +38,16 @@ struct Current {
 impl Tls {
     pub(super) fn new(options: &ServerTls) -> Result<Self> {
         Ok(Self(Rc::new(RefCell::new(Current::new(options)?))))
+    }
+
+    /// Whether it asks for certificates of clients.
+    pub(super) fn names_users(&self) -> bool {
+        self.0.borrow().names_user
+    }
+
+    /// Replaces the certificates. Connections that are open keep theirs.
+    pub(super) fn renew(&self, with: Current) {
+        *self.0.borrow_mut() = with;
     }
 
     /// Handshakes. Gives the user that the client's certificate names, if the listener asks for one. `None` if the handshake
@@ -55,7 +67,7 @@ impl Tls {
 }
 
 impl Current {
-    fn new(options: &ServerTls) -> Result<Self> {
+    pub(super) fn new(options: &ServerTls) -> Result<Self> {
         let invalid = |what: &str, error: &dyn std::fmt::Display| {
             Error::new(ErrorKind::InvalidArgument, format!("{what}: {error}"))
         };
@@ -106,32 +118,10 @@ fn common_name(certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
     valid.then(|| name.into())
 }
 
-/// Tags of DER.
-const SET: u8 = 0x31;
-const SEQUENCE: u8 = 0x30;
-const OID: u8 = 0x06;
 /// UTF8String, PrintableString and IA5String, whose bytes are UTF-8.
 const STRINGS: [u8; 3] = [0x0c, 0x13, 0x16];
 /// Object identifier of the common name, 2.5.4.3.
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];
-
-/// Takes the contents of an element with a tag that is wanted, in DER.
-fn element<'a>(from: &mut &'a [u8], is_wanted: impl Fn(u8) -> bool) -> Option<&'a [u8]> {
-    let (&tag, rest) = from.split_first()?;
-    let (&first, mut rest) = rest.split_first()?;
-    let mut length = usize::from(first);
-    if first >= 0x80 {
-        let (digits, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
-        if !(1..=2).contains(&digits.len()) {
-            return None;
-        }
-        length = digits.iter().fold(0, |sum, digit| sum << 8 | usize::from(*digit));
-        rest = after;
-    }
-    let (contents, after) = rest.split_at_checked(length)?;
-    *from = after;
-    is_wanted(tag).then_some(contents)
-}
 
 #[cfg(test)]
 mod tests {
@@ -160,21 +150,6 @@ mod tests {
         assert_eq!(name_in(&["one", "two"]), None);
         for malformed in [&b"\x30\x03\x02\x01\x01"[..], b""] {
             assert_eq!(common_name(&CertificateDer::from(malformed)), None);
-        }
-    }
-
-    #[test]
-    fn an_element_ends_where_its_length_says() {
-        let take =
-            |mut bytes: &[u8]| element(&mut bytes, |tag| tag == SET).map(|found| (found.len(), bytes.len()));
-        assert_eq!(take(b"\x31\x02ab"), Some((2, 0)));
-        assert_eq!(take(b"\x31\x01ab"), Some((1, 1)));
-        assert_eq!(take(&[&b"\x31\x81\x80"[..], &[0; 130]].concat()), Some((128, 2)));
-        assert_eq!(take(&[&b"\x31\x82\x01\x00"[..], &[0; 256]].concat()), Some((256, 0)));
-        for bad in
-            [&b""[..], b"\x31", b"\x31\x03ab", b"\x30\x02ab", b"\x31\x80", b"\x31\x83\0\0\0", b"\x31\x82\x01"]
-        {
-            assert_eq!(take(bad), None, "{bad:?}");
         }
     }
 }

@@ -120,6 +120,15 @@ impl Broker {
         self.ask(py, |broker| broker.set_permissions(&text)).map(Some)
     }
 
+    /// Replaces certificates and token keys by those in the options. Gives the number of listeners with a certificate, and
+    /// that of the keys.
+    fn reload_keys(&self, py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<(usize, usize)> {
+        let fields = Fields(options);
+        let certificates = listeners(&fields)?.into_iter().map(|listener| listener.tls).collect();
+        let keys = native::Keys { certificates, token_key: fields.bytes("token_key")? };
+        self.ask(py, |broker| broker.set_keys(keys))
+    }
+
     fn stop(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         let broker = py_result(py, self.native.get())?;
         let stopped = py.detach(|| broker.lock().stop(seconds(timeout)));
@@ -235,6 +244,7 @@ fn broker_options(options: &Bound<'_, PyDict>) -> PyResult<native::Options> {
         to.durability = py_result(py, native::Durability::parse(&name))?;
     }
     to.token_key = fields.bytes("token_key")?;
+    to.token_audience = fields.text("token_audience")?;
     to.acl = file(&fields, ACL_FILE)?;
     if let Some(bytes) = fields.raw("max_store")? {
         to.max_store = Some(bytes.extract()?);

@@ -133,6 +133,14 @@ def _reload(broker: Broker, *, permissions: bool) -> None:
         read = ", ".join(f"{count} of {protocol}" for protocol, count in counts.items())
         text = f"SIGHUP: users read again: {read}" if read else "SIGHUP: there are no files of users to read"
     _tell(text)
+    try:
+        counts = broker.reload_keys()
+    except Error as error:
+        _tell(f"SIGHUP: {error}: the former certificates and token keys stay")
+    else:
+        if any(counts.values()):
+            read = f"{counts['certificates']} certificates, {counts['token_keys']} token keys"
+            _tell(f"SIGHUP: read again: {read}")
     if permissions:
         try:
             text = f"SIGHUP: permissions read again: {broker.reload_permissions()} rules"

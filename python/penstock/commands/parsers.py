@@ -374,6 +374,7 @@ def token(command: argparse.ArgumentParser) -> None:
     add = create.add_argument
     add("--key", metavar="KEY", required=True, help="key of the broker's --token-key: file:PATH or env:NAME")
     add("--subject", metavar="NAME", required=True, help="whose token it is")
+    add("--audience", metavar="NAME", help="the broker's token_audience, if it has one")
     add("--expires", metavar="DURATION", help="how long it is valid, such as 30d or 12h (default: forever)")
     add("--not-before", metavar="DURATION", help="how long from now until it becomes valid, such as 1h")
     add("--output", metavar="FILE", help="write it into a new file, which only its owner may read")
@@ -386,6 +387,7 @@ def token(command: argparse.ArgumentParser) -> None:
     )
     add = show.add_argument
     add("token", metavar="TOKEN", help="the token: file:PATH, env:NAME, - for standard input, or its text")
+    add("--audience", metavar="NAME", help="the broker's token_audience, if it has one")
     add("--key", metavar="KEY", help="checks the signature with this key: file:PATH or env:NAME")
     for action in (create_key, create, show):
         action.add_argument("--json", action="store_true", help="print JSON")

@@ -2,7 +2,7 @@
 //!
 //! | request | without tokens, or from an anonymous listener | with tokens |
 //! |---|---|---|
-//! | for the files of the page for operators | answered, but for the next row | answered |
+//! | for the files of the page for operators | answered, if the row about `Host` allows it | answered |
 //! | of a page of another site, by `Origin` or `Sec-Fetch-Site` | refused | refused |
 //! | whose `Host` is a name that could be a stranger's | refused | answered |
 //! | without a valid token | answered | refused, but for health checks |
@@ -10,7 +10,7 @@
 //! A page on the web can have its visitors' browsers send requests to this machine, and its owner can let the page's own name
 //! resolve to this machine's address (DNS rebinding). Browsers tell by the first two headers where a page is from, and by
 //! `Host` which name they resolved: an address and `localhost` cannot be taken. A page has no token. A client whose certificate
-//! names it needs none: only the first row is for it, as no page has a certificate for the broker's name.
+//! names it needs none: only the row about pages of other sites is for it, as no page has a certificate for the broker's name.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -16,7 +16,7 @@ pub struct Request {
     pub method: Method,
     /// Parts of the path, decoded. None is empty, `.` or `..`.
     pub path: Vec<String>,
-    /// Names and values of the query, decoded.
+    /// Names and values of the query, decoded. MQTT's topics may have control characters, so they may, too.
     pub query: Vec<(String, String)>,
     /// Body.
     pub body: Bytes,
@@ -37,7 +37,8 @@ impl Request {
         };
         let mut parts = Vec::new();
         for part in inner.strip_suffix('/').unwrap_or(inner).split('/') {
-            match decoded(part).filter(|part| !part.is_empty() && part != "." && part != "..") {
+            let whole = |part: &String| !part.is_empty() && part != "." && part != "..";
+            match decoded(part).filter(|part| whole(part) && !part.contains(char::is_control)) {
                 Some(part) => parts.push(part),
                 None if inner.is_empty() => {}
                 None => return refused(StatusCode::BAD_REQUEST, "the path of the request is malformed"),
@@ -65,15 +66,14 @@ impl Request {
     }
 }
 
-/// Decodes `%` and two hexadecimal digits; anything else behind a `%`, what is not UTF-8 and control characters are refused.
+/// Decodes `%` and two hexadecimal digits; anything else behind a `%`, and what is not UTF-8, is refused.
 fn decoded(text: &str) -> Option<String> {
     let digits =
         |rest: &str| rest.as_bytes().get(..2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
     if !text.split('%').skip(1).all(digits) {
         return None;
     }
-    let text = percent_decode_str(text).decode_utf8().ok()?;
-    (!text.contains(char::is_control)).then(|| text.into_owned())
+    Some(percent_decode_str(text).decode_utf8().ok()?.into_owned())
 }
 
 /// An answer.
@@ -151,6 +151,7 @@ mod tests {
         );
         assert!(request.flag("j") && !request.flag("f"));
         assert!(read("/").unwrap().path.is_empty());
+        assert_eq!(read("/?topic=a%09b").unwrap().query("topic"), Some("a\tb"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | `GET clients` | the clients that are connected, at most [`MOST`] of each protocol, the oldest first |
+//! | `GET clients?filter=TEXT` | the clients that are connected, at most [`MOST`] of each protocol, the oldest first, and their number |
 //! | `DELETE clients/PROTOCOL/NUMBER` | ends a connection |
 //!
 //! Everything else on the page comes from the metrics, from Pulsar's administration and from `mqtt`.
@@ -37,6 +37,13 @@ pub(super) fn file(name: &str) -> Answer {
     };
     let answer = Answer::new(content_type, text).with_header("Content-Security-Policy", POLICY);
     answer.with_header("Referrer-Policy", "no-referrer")
+}
+
+/// Whether a client has a text in its protocol, address, user or name, whatever its case.
+pub(super) fn has(protocol: &str, client: &ClientStats, text: &str) -> bool {
+    let text = text.to_lowercase();
+    let parts = [protocol, &client.address, client.user.as_deref().unwrap_or_default(), &client.name];
+    text.is_empty() || parts.iter().any(|part| part.to_lowercase().contains(&text))
 }
 
 /// A client in the list.

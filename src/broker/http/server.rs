@@ -185,7 +185,9 @@ impl Http {
             ["penstock", "v1", ..] if !self.may_operate(request.user.as_deref()) => {
                 Answer::error(StatusCode::FORBIDDEN, "only for operators: superuser in acl_file allows it")
             }
-            ["penstock", "v1", "clients"] if reads => self.clients(),
+            ["penstock", "v1", "clients"] if reads => {
+                self.clients(request.query("filter").unwrap_or_default())
+            }
             ["penstock", "v1", "clients"] => Answer::wrong_method(),
             ["penstock", "v1", "clients", protocol, number] => {
                 self.end_client(&request.method, protocol, number)
@@ -213,12 +215,14 @@ impl Http {
         self.registry.permissions.borrow().as_ref().is_none_or(|rules| rules.is_superuser(user))
     }
 
-    fn clients(&self) -> Answer {
-        let list = self.registry.protocols.iter().flat_map(|protocol| {
-            let clients = protocol.runner.clients(page::MOST);
-            clients.into_iter().map(|client| page::client(protocol.name, &client))
-        });
-        Answer::json(&json!({"clients": list.collect::<Vec<_>>()}))
+    fn clients(&self, filter: &str) -> Answer {
+        let (mut total, mut list) = (0, Vec::new());
+        for protocol in &self.registry.protocols {
+            let found = protocol.runner.clients(|client| page::has(protocol.name, client, filter));
+            total += found.len();
+            list.extend(found.iter().take(page::MOST).map(|client| page::client(protocol.name, client)));
+        }
+        Answer::json(&json!({"total": total, "clients": list}))
     }
 
     fn end_client(&self, method: &Method, protocol: &str, number: &str) -> Answer {

@@ -135,6 +135,12 @@ impl Broker {
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
         }
+        let limit = self.settings.limits.max_retained;
+        let kept = publish.retain && !publish.payload.is_empty() && !self.retained.contains(&publish.topic);
+        if kept && self.retained.len() >= limit {
+            let text = format!("there are {limit} retained messages already, which is the limit");
+            return Err((Reason::QuotaExceeded, text));
+        }
         self.counters.published += 1;
         let outcome = self.distribute(publish, None);
         if outcome.full && !outcome.taken {

@@ -2,11 +2,13 @@
 //!
 //! | | |
 //! |---|---|
-//! | `GET sessions?after=NUMBER` | sessions in the order of their creation, a page of them |
+//! | `GET sessions?filter=TEXT&after=NUMBER` | sessions in the order of their creation, a page of them |
 //! | `DELETE sessions?client_id=ID` | ends a session with its connection, and deletes what waits for it |
 //! | `GET retained?filter=FILTER&after=TOPIC` | retained messages in the order of their topics, a page of them |
 //! | `DELETE retained?topic=TOPIC` | deletes one |
 //! | `POST publish` | publishes `{"topic", "payload" or "payload_base64", "qos", "retain"}` |
+//!
+//! The answer of a list has the query of its next page as `next`; null if it is the last one.
 
 use std::ops::Bound;
 use std::time::Instant;
@@ -28,7 +30,7 @@ use crate::mqtt::{QoS, Reason};
 
 /// Sessions, and retained messages, on a page.
 const PAGE: usize = 500;
-/// Retained topics that are looked at for a page.
+/// Sessions, and retained topics, that are looked at for a page.
 const STEPS: usize = 20_000;
 /// Filters of a session, and bytes of a payload, that are shown.
 const FILTERS: usize = 20;
@@ -71,10 +73,21 @@ impl Broker {
             Some(Ok(number)) => number,
             Some(Err(_)) => return refused(StatusCode::BAD_REQUEST, "after is the number of a session"),
         };
-        let mut rest = self.sessions.range((Bound::Excluded(after), Bound::Unbounded));
-        let page: Vec<Value> =
-            rest.by_ref().take(PAGE).map(|(number, session)| self.session_row(*number, session)).collect();
-        let next = rest.next().and(page.last()).map(|last| last["number"].clone());
+        let wanted = request.query("filter").unwrap_or_default().to_lowercase();
+        let (mut page, mut next, mut seen) = (Vec::new(), Value::Null, after);
+        let rest = self.sessions.range((Bound::Excluded(after), Bound::Unbounded));
+        for (steps, (number, session)) in rest.enumerate() {
+            if page.len() == PAGE || steps == STEPS {
+                next = json!({"after": seen});
+                break;
+            }
+            seen = *number;
+            let row = self.session_row(*number, session);
+            let has = |part: &Value| part.as_str().is_some_and(|text| text.to_lowercase().contains(&wanted));
+            if wanted.is_empty() || has(&row["client_id"]) || has(&row["user"]) {
+                page.push(row);
+            }
+        }
         Answer::json(&json!({"total": self.sessions.len(), "sessions": page, "next": next}))
     }
 
@@ -123,29 +136,40 @@ impl Broker {
             }
             Err(error) => return refused(StatusCode::BAD_REQUEST, error.message()),
         };
-        let mut place = retained::start(filter.as_str());
-        if let Some(after) = request.query("after") {
-            place = Bound::Excluded(after.to_owned());
-        }
-        let (mut page, mut steps) = (Vec::new(), STEPS);
-        let next = loop {
-            let more = match &place {
-                Bound::Included(topic) | Bound::Excluded(topic) => Some(topic.clone()),
-                Bound::Unbounded => None,
-            };
-            if page.len() == PAGE {
-                break more;
-            }
-            match self.retained.next(filter.as_str(), &mut place, &mut steps) {
-                Next::Found(slot) => {
-                    page.push(retained_row(&slot));
-                    place = Bound::Excluded(slot.message.topic().to_string());
-                }
-                Next::Paused => break more,
-                Next::End => break None,
-            }
+        let place = match (request.query("after"), request.query("from")) {
+            (Some(topic), _) => Bound::Excluded(topic.to_owned()),
+            (None, Some(topic)) => Bound::Included(topic.to_owned()),
+            (None, None) => retained::start(filter.as_str()),
         };
-        Answer::json(&json!({"total": self.retained.len(), "messages": page, "next": next}))
+        let (messages, next) = self.retained_page(&filter, place);
+        Answer::json(&json!({"total": self.retained.len(), "messages": messages, "next": next}))
+    }
+
+    /// A page of retained messages, and the query of the next page; null if there are no more.
+    fn retained_page(&self, filter: &Filter, mut place: Bound<String>) -> (Vec<Value>, Value) {
+        let (mut page, mut steps) = (Vec::new(), STEPS);
+        loop {
+            match self.retained.next(filter.as_str(), &mut place, &mut steps) {
+                // One more than fits: there is a next page.
+                Next::Found(_) if page.len() == PAGE => {
+                    let last = page.last().map(|last: &Value| last["topic"].clone());
+                    return (page, json!({"after": last}));
+                }
+                Next::Found(slot) => {
+                    place = Bound::Excluded(slot.message.topic().to_string());
+                    page.push(retained_row(&slot));
+                }
+                Next::Paused => {
+                    let next = match place {
+                        Bound::Included(topic) => json!({"from": topic}),
+                        Bound::Excluded(topic) => json!({"after": topic}),
+                        Bound::Unbounded => Value::Null,
+                    };
+                    return (page, next);
+                }
+                Next::End => return (page, Value::Null),
+            }
+        }
     }
 
     fn delete_retained(&mut self, request: &Request) -> Answer {

@@ -15,6 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 
 import penstock
 from penstock import blocking, cli, errors
@@ -177,3 +179,87 @@ def test_nothing_secret_is_said(key: str, tmp_path: Path) -> None:
     assert token.rpartition(b".")[2].strip() not in said
     for shown in (secret, secret.hex().encode(), base64.b64encode(secret)):
         assert shown not in said + token
+
+
+def test_a_token_for_an_audience(key: str, run: Run) -> None:
+    words = ("create", "--key", key, "--subject", "till")
+    token, plain = run(*words, "--audience", "orders").strip(), run(*words).strip()
+    assert "audience:   orders" in run("show", token, "--key", key, "--audience", "orders")
+    assert "it is for an audience (aud)" in run("show", token, "--key", key, status=1)
+    assert "it is not for the audience 'mail'" in run(
+        "show", plain, "--key", key, "--audience", "mail", status=1
+    )
+    for audience, good, bad in [("orders", token, plain), (None, plain, token)]:
+        options = {"token_key": key} | ({"token_audience": audience} if audience else {})
+        with penstock.Broker(**options) as broker:
+            blocking.connect(broker.url, token=good).close()
+            with pytest.raises(errors.AuthenticationError):
+                blocking.connect(broker.url, token=bad)
+
+
+def test_random_bytes_may_begin_as_json_does(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(b"{" + bytes(range(0x80, 0xA0)))
+    token = run("create", "--key", f"file:{path}", "--subject", "till").strip()
+    with penstock.Broker(token_key=f"file:{path}") as broker:
+        blocking.connect(broker.url, token=token).close()
+
+
+def encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def signed(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, kid: str) -> str:
+    """A token of an issuer elsewhere."""
+    algorithm = "RS256" if isinstance(key, rsa.RSAPrivateKey) else "ES256"
+    parts = ({"alg": algorithm, "kid": kid}, {"sub": "till"})
+    text = ".".join(encoded(json.dumps(part).encode()) for part in parts)
+    if isinstance(key, rsa.RSAPrivateKey):
+        signature = key.sign(text.encode(), padding.PKCS1v15(), hashes.SHA256())
+    else:
+        r, s = utils.decode_dss_signature(key.sign(text.encode(), ec.ECDSA(hashes.SHA256())))
+        signature = r.to_bytes(32) + s.to_bytes(32)
+    return f"{text}.{encoded(signature)}"
+
+
+def jwk(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, kid: str) -> dict[str, str]:
+    if isinstance(key, rsa.RSAPrivateKey):
+        n, e = key.public_key().public_numbers().n, key.public_key().public_numbers().e
+        return {"kty": "RSA", "kid": kid, "n": encoded(n.to_bytes(256)), "e": encoded(e.to_bytes(3))}
+    at = key.public_key().public_numbers()
+    x, y = encoded(at.x.to_bytes(32)), encoded(at.y.to_bytes(32))
+    return {"kty": "EC", "crv": "P-256", "kid": kid, "x": x, "y": y}
+
+
+def test_keys_of_an_issuer_are_changed_by_their_names(tmp_path: Path, run: Run) -> None:
+    """With keys and signatures of the package cryptography, as PEM and as a set of JSON Web Keys."""
+    old = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    new = ec.generate_private_key(ec.SECP256R1())
+    path = tmp_path / "keys"
+    path.write_bytes(
+        old.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+    with penstock.Broker(token_key=f"file:{path}") as broker:
+
+        def takes(token: str) -> bool:
+            try:
+                blocking.connect(broker.url, token=token).close()
+            except errors.AuthenticationError:
+                return False
+            return True
+
+        assert takes(signed(old, "1"))
+        assert not takes(signed(new, "2"))
+        path.write_text(json.dumps({"keys": [jwk(old, "1"), jwk(new, "2")]}))
+        assert broker.reload_keys() == {"certificates": 0, "token_keys": 2}
+        assert takes(signed(old, "1"))
+        assert takes(signed(new, "2"))
+        assert not takes(signed(new, "1"))
+        assert "valid" in run("show", signed(new, "2"), "--key", f"file:{path}")
+        path.write_text(json.dumps({"keys": [jwk(new, "2")]}))
+        broker.reload_keys()
+        assert not takes(signed(old, "1"))
+        assert takes(signed(new, "2"))
+        assert "public keys" in run("create", "--key", f"file:{path}", "--subject", "x", status=1)

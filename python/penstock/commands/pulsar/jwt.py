@@ -46,8 +46,9 @@ def parse(text: str) -> Token:
             f"a token has three parts with dots between them, and this text has {len(parts)}"
         )
     header, claims, signature = parts
+    token = Token(_object("header", header), _object("claims", claims))
     _decoded("signature", signature)
-    return Token(_object("header", header), _object("claims", claims))
+    return token
 
 
 def time_of(claims: dict[str, Any], name: str) -> float | None:

@@ -48,6 +48,8 @@ def _create(given: argparse.Namespace) -> int:
         raise InvalidArgument("--subject is empty, and the broker refuses a token without a subject")
     now = time.time()
     claims: dict[str, Any] = {"sub": given.subject, "iat": int(now)}
+    if given.audience:
+        claims["aud"] = given.audience
     if given.expires is not None:
         claims["exp"] = _from_now("--expires", given.expires, now)
     if given.not_before is not None:
@@ -71,7 +73,7 @@ def _show(given: argparse.Namespace) -> int:
     text = _text(given.token)
     token = jwt.parse(text)
     key = _key(given.key) if given.key is not None else None
-    problems = _problems(token, time.time())
+    problems = _problems(token, time.time(), given.audience)
     signature = None if key is None else is_signed_with(key, text.strip().encode())
     if signature is False:
         problems.append("it is not signed with this key")
@@ -91,7 +93,7 @@ def _show(given: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-TITLES = {"sub": "subject", "iat": "issued", "exp": "expires", "nbf": "not before"}
+TITLES = {"sub": "subject", "aud": "audience", "iat": "issued", "exp": "expires", "nbf": "not before"}
 
 
 def _shown(name: str, value: Any) -> str:
@@ -100,7 +102,7 @@ def _shown(name: str, value: Any) -> str:
     return value if isinstance(value, str) and value.isprintable() else json.dumps(value)
 
 
-def _problems(token: jwt.Token, now: float) -> list[str]:
+def _problems(token: jwt.Token, now: float, audience: str | None) -> list[str]:
     """Why the embedded broker would refuse the token, apart from its signature."""
     found: list[str] = []
     if token.header.get("alg") not in jwt.ALGORITHMS:
@@ -111,6 +113,13 @@ def _problems(token: jwt.Token, now: float) -> list[str]:
     subject = token.claims.get("sub")
     if not isinstance(subject, str) or not subject:
         found.append("it has no subject (sub)")
+    meant = token.claims.get("aud", [])
+    if audience and audience not in (meant if isinstance(meant, list) else [meant]):
+        found.append(f"it is not for the audience {audience!r}")
+    elif "aud" in token.claims and not audience:
+        found.append(
+            "it is for an audience (aud), which --audience and the broker's token_audience must name"
+        )
     try:
         expires, begins = jwt.time_of(token.claims, "exp"), jwt.time_of(token.claims, "nbf")
     except InvalidArgument as error:
@@ -138,7 +147,9 @@ def _key(text: str) -> bytes:
 def _secret(text: str) -> bytes:
     """The key, which can sign."""
     key = _key(text)
-    if key.lstrip().startswith((b"-----BEGIN ", b"{")):
+    start = key.lstrip()
+    # As the broker tells them apart: random bytes may begin with a brace, too.
+    if start.startswith(b"-----BEGIN ") or (start.startswith(b"{") and _is_text(key)):
         raise InvalidArgument(
             "--key: tokens are signed with a secret, and this has public keys or a set of keys"
         )
@@ -148,6 +159,14 @@ def _secret(text: str) -> bytes:
             " `penstock token create-key FILE` makes one"
         )
     return key
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _text(given: str) -> str:

@@ -1,6 +1,7 @@
 // The page for operators. It asks the broker that served it, and shows texts of clients as texts only.
 "use strict";
 
+const PATIENCE = 35000; // milliseconds to wait for an answer; the broker gives up after 30 s
 const INTERVAL = 2000; // milliseconds between two looks at the metrics
 const LISTS = 3; // looks at the metrics for one look at the lists
 const POINTS = 90; // of a chart: three minutes
@@ -24,8 +25,10 @@ async function ask(method, path, body) {
   const headers = state.token ? { Authorization: `Bearer ${state.token}` } : {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const answer = await fetch(path, {
-    method, headers, cache: "no-store", signal: AbortSignal.timeout(15000),
+    method, headers, cache: "no-store", signal: AbortSignal.timeout(PATIENCE),
     body: body === undefined ? undefined : JSON.stringify(body),
+  }).catch((error) => {
+    throw new Error(method === "GET" ? error.message : `there was no answer, but it may have been done (${error.message})`);
   });
   if (answer.ok) return answer;
   const text = await answer.text();
@@ -76,8 +79,10 @@ function taken(text) {
   return figures;
 }
 
+const keyOf = (...parts) => JSON.stringify(parts);
+
 function topicOf(figures, labels) {
-  const key = `${labels.protocol} ${labels.topic}`;
+  const key = keyOf(labels.protocol, labels.topic);
   if (!figures.topics.has(key)) figures.topics.set(key, { protocol: labels.protocol, name: labels.topic, subscriptions: new Map() });
   return figures.topics.get(key);
 }
@@ -125,6 +130,9 @@ function fill(table, rows, empty) {
   const body = table.tBodies[0];
   const columns = table.tHead.rows[0].cells.length;
   if (rows.length === 0) rows = [["empty", empty, () => element("tr", {}, element("td", { colspan: columns, class: "empty" }, empty))]];
+  const wanted = new Set(rows.slice(0, MOST_ROWS).map(([key]) => key));
+  // Those first: rows that stay need not be moved then, and keep the focus.
+  [...body.rows].filter((row) => !wanted.has(row.dataset.key)).forEach((row) => row.remove());
   const old = new Map([...body.rows].map((row) => [row.dataset.key, row]));
   let place = body.firstElementChild;
   for (const [key, content, make] of rows.slice(0, MOST_ROWS)) {
@@ -162,6 +170,9 @@ function say(text, bad = false) {
 // A dialog; gives whether it was confirmed.
 function dialog(title, body, { ok = "OK", danger = false, cancel = true } = {}) {
   const box = $("dialog");
+  // Its question stays: an answer that comes late does not take its place.
+  if (box.open) return Promise.resolve(false);
+  box.dataset.danger = danger;
   $("dialog-title").textContent = title;
   $("dialog-body").replaceChildren(...body);
   $("dialog-ok").textContent = ok;
@@ -257,27 +268,29 @@ function showTopics(now, before) {
   const rows = [];
   let shown = 0;
   for (const [key, topic] of now.topics) {
-    const names = [topic.name, ...topic.subscriptions.keys()];
-    if (wanted && !names.some((name) => name.toLowerCase().includes(wanted))) continue;
+    const fits = (name) => name.toLowerCase().includes(wanted);
+    const all = [...topic.subscriptions];
+    const found = fits(topic.name) ? all : all.filter(([name]) => fits(name));
+    if (!fits(topic.name) && found.length === 0) continue;
     shown += 1;
     const coming = perSecond(rate(topic.received_messages_total, before?.topics.get(key)?.received_messages_total, seconds));
-    const subscriptions = topic.subscriptions.size ? [...topic.subscriptions] : [[null, null]];
+    const subscriptions = found.length ? found : [[null, null]];
     subscriptions.forEach(([name, figures], at) => {
       const content = [at, coming, topic.entries, topic.producers, figures];
-      rows.push([`${key} ${name ?? ""}`, content, () => element("tr", {},
+      rows.push([keyOf(key, name), content, () => element("tr", {},
         cell(at === 0 ? shortName(topic.name) : "", "name"), cell(name ?? "", "name"),
         cell(at === 0 ? coming : "", "number"), cell(at === 0 ? number(topic.entries) : "", "number"),
         cell(figures ? number(figures.backlog_entries) : "", "number"),
         cell(figures ? number(figures.unacknowledged_messages) : "", "number"),
         cell(at === 0 ? number(topic.producers) : "", "number"), cell(figures ? number(figures.consumers) : "", "number"),
-        element("td", {}, ...(topic.protocol === "pulsar" && name !== null ? pulsarActions(topic.name, name) : [])))]);
+        element("td", {}, ...(topic.name.startsWith("persistent://") && name !== null ? pulsarActions(topic.name, name) : [])))]);
     });
   }
   const omitted = now.single.topics_omitted ?? 0;
   $("topics-count").textContent = `${number(shown)} of ${count(now.topics.size + omitted, "topic")}` +
     (rows.length > MOST_ROWS ? `, the first ${MOST_ROWS} rows` : "") +
     (omitted ? `; ${number(omitted)} have no figures here, there are too many` : "");
-  fill($("topics"), rows, wanted ? "No topic has that in its name." : "There are no topics yet.");
+  fill($("topics"), rows, wanted ? "No topic or subscription matches." : "There are no topics yet.");
 }
 
 // ---- Pulsar's subscriptions
@@ -296,7 +309,7 @@ function pulsarActions(topic, name) {
     button("Reset…", `Reset ${of}`, () => reset(topic, name)),
     button("Skip all…", `Skip all messages of ${of}`, () => change(`Skip the backlog of ${name}?`,
       `The subscription ${name} of ${topic} will not get the messages that wait for it. This cannot be undone, but the subscription can be reset to an earlier time while the messages are kept.`,
-      "Skip all", () => ask("POST", adminPath(topic, "subscription", name, "skip_all")), `The backlog of ${name} is skipped.`)),
+      "Skip all", () => ask("POST", adminPath(topic, "subscription", name, "skip_all")), `The backlog of ${name} has been skipped.`)),
   ];
 }
 
@@ -394,7 +407,7 @@ function batch(data, expected) {
 async function reset(topic, name) {
   const back = element("input", { type: "text", value: "60", inputmode: "numeric" });
   const body = [
-    element("p", {}, `The subscription ${name} of ${topic} goes back, and its consumers get again what was published since then and is still kept.`),
+    element("p", {}, `The subscription ${name} of ${topic} goes back, and its consumers will receive again what has been published since then and is still stored.`),
     element("label", {}, "Minutes back ", back),
   ];
   if (!(await dialog(`Reset ${name}`, body, { ok: "Reset", danger: true }))) return;
@@ -404,7 +417,7 @@ async function reset(topic, name) {
     return;
   }
   const at = Math.max(0, Math.round(Date.now() - minutes * 60000));
-  await act(() => ask("POST", adminPath(topic, "subscription", name, "resetcursor", String(at))), `${name} is reset.`);
+  await act(() => ask("POST", adminPath(topic, "subscription", name, "resetcursor", String(at))), `${name} has been reset.`);
 }
 
 // ---- messages
@@ -459,20 +472,21 @@ const fromBase64 = (encoded) => Uint8Array.from(atob(encoded), (letter) => lette
 // ---- MQTT
 
 async function showSessions() {
-  const { total, sessions } = await json("/penstock/v1/mqtt/sessions");
+  const wanted = $("sessions-filter").value;
+  const { total, sessions, next } = await json(`/penstock/v1/mqtt/sessions?filter=${encodeURIComponent(wanted)}`);
   $("sessions-section").hidden = false;
-  $("sessions-count").textContent = count(total, "session") + (sessions.length < total ? `, the first ${number(sessions.length)}` : "");
+  $("sessions-count").textContent = `${number(sessions.length)} of ${count(total, "session")}` + (next !== null ? ", there are more: use a narrower filter" : "");
   fill($("sessions"), sessions.map((one) => {
     const where = one.connection !== null ? "connected"
-      : one.ends_in_seconds !== null ? `away, ends in ${span(one.ends_in_seconds)}` : "away";
+      : one.ends_in_seconds !== null ? `disconnected, ends in ${span(one.ends_in_seconds)}` : "disconnected";
     const filters = one.filters.join(", ") + (one.subscriptions > one.filters.length ? ", …" : "");
     return [String(one.number), { ...one, where }, () => element("tr", {},
       cell(one.client_id, "name"), cell(one.user ?? ""), cell(where), cell(filters, "text"), cell(number(one.queued), "number"),
       cell(number(one.in_flight), "number"), cell(bytes(one.bytes), "number"),
       element("td", {}, button("Delete…", `Delete the session ${one.client_id}`, () => change(`Delete the session ${one.client_id}?`,
         "Its connection ends, its subscriptions are gone, and the messages that wait for it are lost.", "Delete",
-        () => ask("DELETE", `/penstock/v1/mqtt/sessions?client_id=${encodeURIComponent(one.client_id)}`), `The session ${one.client_id} is deleted.`))))];
-  }), "There are no sessions.");
+        () => ask("DELETE", `/penstock/v1/mqtt/sessions?client_id=${encodeURIComponent(one.client_id)}`), `The session ${one.client_id} has been deleted.`))))];
+  }), wanted ? "No session matches." : "There are no sessions.");
 }
 
 async function showRetained() {
@@ -487,10 +501,10 @@ async function showRetained() {
     return [one.topic, one, () => element("tr", {},
       cell(one.topic, "name"), cell(one.qos, "number"), cell(number(one.bytes), "number"), cell(when), cell(short, "text"),
       element("td", {},
-        button("Look", `Look at ${one.topic}`, () => dialog(one.topic, [message([["Received", when], ["QoS", String(one.qos)]], data, one.bytes)], { ok: "Close", cancel: false })),
+        button("View", `View ${one.topic}`, () => dialog(one.topic, [message([["Received", when], ["QoS", String(one.qos)]], data, one.bytes)], { ok: "Close", cancel: false })),
         button("Delete…", `Delete the retained message of ${one.topic}`, () => change(`Delete the retained message of ${one.topic}?`,
           "New subscribers will not get it any more.", "Delete",
-          () => ask("DELETE", `/penstock/v1/mqtt/retained?topic=${encodeURIComponent(one.topic)}`), `The message of ${one.topic} is deleted.`))))];
+          () => ask("DELETE", `/penstock/v1/mqtt/retained?topic=${encodeURIComponent(one.topic)}`), `The message of ${one.topic} has been deleted.`))))];
   }), filter === "#" ? "There are no retained messages." : "No retained message matches the filter.");
 }
 
@@ -531,20 +545,20 @@ async function publish() {
 // ---- connections
 
 async function showClients() {
-  const { clients } = await json("/penstock/v1/clients");
-  const wanted = $("clients-filter").value.toLowerCase();
-  const found = clients.filter((one) => !wanted || [one.protocol, one.address, one.user, one.name].some((part) => part?.toLowerCase().includes(wanted)));
-  $("clients-count").textContent = `${number(found.length)} of ${count(clients.length, "connection")}`;
-  fill($("clients"), found.map((one) => {
+  const wanted = $("clients-filter").value;
+  const { total, clients } = await json(`/penstock/v1/clients?filter=${encodeURIComponent(wanted)}`);
+  const shown = Math.min(clients.length, MOST_ROWS);
+  $("clients-count").textContent = count(total, "connection") + (shown < total ? `, ${number(shown)} of them here: use a narrower filter` : "");
+  fill($("clients"), clients.map((one) => {
     const age = span(one.seconds);
     const who = one.name || one.address;
-    return [`${one.protocol} ${one.number}`, { ...one, seconds: age }, () => element("tr", {},
+    return [keyOf(one.protocol, one.number), { ...one, seconds: age }, () => element("tr", {},
       cell(one.protocol), cell(one.address), cell(one.user ?? ""), cell(one.name, "name"), cell(number(one.producers), "number"),
       cell(number(one.consumers), "number"), cell(age),
       element("td", {}, button("End…", `End the connection of ${who}`, () => change(`End the connection of ${who}?`,
         "Most clients connect again at once. To keep one out, take away its user or its permissions.", "End",
         () => ask("DELETE", `/penstock/v1/clients/${one.protocol}/${one.number}`), `The connection of ${who} has ended.`))))];
-  }), clients.length ? "No connection has that." : "There are no connections.");
+  }), wanted ? "No connection matches." : "There are no connections.");
 }
 
 // ---- looking again and again
@@ -560,7 +574,7 @@ async function ready() {
     return "";
   } catch (error) {
     if (error.status !== 503) throw error;
-    const answer = await fetch("/readyz", { cache: "no-store" });
+    const answer = await fetch("/readyz", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
     const report = await answer.json();
     return Object.entries(report).filter(([name, value]) => name !== "ready" && value !== "ok").map(([name, value]) => `${name}: ${value}`).join("; ");
   }
@@ -575,6 +589,17 @@ async function askForToken(why) {
   state.token = field.value.trim();
   sessionStorage.setItem("token", state.token);
   return true;
+}
+
+// A list. What is wrong with it is said beside it: the others go on.
+async function list(name, show) {
+  try {
+    await show();
+  } catch (error) {
+    if (error.status === undefined || error.status === 401) throw error;
+    $(`${name}-count`).textContent = error.message;
+    fill($(name), [], error.status === 403 ? "Only for operators." : "There is no list.");
+  }
 }
 
 let looking = false;
@@ -592,18 +617,21 @@ async function look(lists = false) {
     state.figures = [now, state.before];
     $("publish").disabled = false;
     state.before = now;
-    if (lists || state.looks % LISTS === 0) {
-      await showClients();
-      if (now.protocols.has("mqtt")) { await showSessions(); await showRetained(); }
-    }
     state.looks += 1;
+    if (lists || state.looks % LISTS === 1) {
+      await list("clients", showClients);
+      if (now.protocols.has("mqtt")) {
+        await list("sessions", showSessions);
+        await list("retained", showRetained);
+      }
+    }
   } catch (error) {
     if (error.status === 401) {
       showState(false, "A token is needed");
       $("token").hidden = false;
       if (!$("dialog").open && state.refused !== state.token) {
         state.refused = state.token;
-        if (await askForToken(state.token ? "The token was refused: it is malformed, expired, or of another key." : "Its operator makes one.")) {
+        if (await askForToken(state.token ? "The token was refused: it is malformed, expired, or of another key." : "Ask its operator for one.")) {
           looking = false;
           await look(true);
         }
@@ -622,19 +650,24 @@ document.addEventListener("DOMContentLoaded", () => {
   $("pause").addEventListener("click", () => {
     state.paused = !state.paused;
     $("pause").setAttribute("aria-pressed", String(state.paused));
-    $("pause").textContent = state.paused ? "Go on" : "Pause";
+    $("pause").textContent = state.paused ? "Resume" : "Pause";
   });
   $("token").addEventListener("click", async () => {
-    if (await askForToken("Another token than the present one.")) await look(true);
+    if (await askForToken("Replace the current token.")) await look(true);
   });
   $("topics-filter").addEventListener("input", () => state.figures && showTopics(...state.figures));
-  for (const [id, show] of [["clients-filter", showClients], ["retained-filter", showRetained]]) {
+  for (const [name, show] of [["clients", showClients], ["sessions", showSessions], ["retained", showRetained]]) {
     let timer;
-    $(id).addEventListener("input", () => {
+    $(`${name}-filter`).addEventListener("input", () => {
       clearTimeout(timer);
-      timer = setTimeout(() => show().catch((error) => say(error.message, true)), 300);
+      timer = setTimeout(() => list(name, show).catch((error) => say(error.message, true)), 300);
     });
   }
+  $("dialog-cancel").addEventListener("click", () => $("dialog").close("cancel"));
+  // Enter in a field confirms what can be undone, and nothing else.
+  $("dialog").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && event.target.matches("input") && $("dialog").dataset.danger === "true") event.preventDefault();
+  });
   $("publish").addEventListener("click", publish);
   look(true);
   setInterval(() => { if (!state.paused && !document.hidden) look(); }, INTERVAL);

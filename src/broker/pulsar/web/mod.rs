@@ -53,8 +53,11 @@ impl From<Error> for Refusal {
             ErrorKind::InvalidTopic => {
                 return Self::new(StatusCode::PRECONDITION_FAILED, "Topic name is not valid");
             }
-            ErrorKind::InvalidArgument => StatusCode::CONFLICT,
-            ErrorKind::IncompatibleSchema => StatusCode::CONFLICT,
+            ErrorKind::InvalidArgument
+            | ErrorKind::IncompatibleSchema
+            | ErrorKind::ProducerBusy
+            | ErrorKind::TopicTerminated => StatusCode::CONFLICT,
+            ErrorKind::MessageTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ErrorKind::Authorization => StatusCode::FORBIDDEN,
             ErrorKind::NotAllowed | ErrorKind::Unsupported => StatusCode::METHOD_NOT_ALLOWED,
             ErrorKind::TooManyRequests | ErrorKind::QuotaExceeded => StatusCode::TOO_MANY_REQUESTS,

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::pulsar::key_value::type_name;
 use crate::pulsar::pb;
 use crate::pulsar::schema::Type;
-use crate::pulsar::topic::murmur3_32;
+use crate::pulsar::topic::HashingScheme;
 
 /// The name of the producer that wrote the messages of operators.
 const OPERATOR: &str = "penstock-operator";
@@ -56,8 +56,9 @@ impl Broker {
     /// The partition that a message goes to: that of its key, or the next one.
     fn part_for(&self, name: Name, key: Option<&str>) -> Result<Name, Refusal> {
         let Some((_, partitions)) = self.parents.get(&name.full) else { return Ok(name) };
+        // As producers do that are not told otherwise.
         let at = match key {
-            Some(key) => u64::from(murmur3_32(key.as_bytes()) & 0x7fff_ffff),
+            Some(key) => u64::from(HashingScheme::default().hash(key)),
             None => self.counters.messages_in,
         };
         let at = at % u64::from((*partitions).max(1));

@@ -38,8 +38,8 @@ fn a_silent_peer_is_asked_once_and_then_left() {
 
 #[test]
 fn a_token_is_asked_for_checked_and_renewed_before_its_session_ends() {
-    let key = TokenKeys::new(KEY).unwrap();
-    let mut bench = Bench::with(|settings| settings.session.tokens = Some(Arc::new(key.clone())));
+    let key = Arc::new(TokenKeys::new(KEY).unwrap());
+    let mut bench = Bench::with(|settings| settings.session.tokens = Some(key.clone()));
     let enter = |bench: &mut Bench, token: &str| {
         let peer = bench.broker.connect(bench.now, "x");
         let connect = pb::CommandConnect {
