@@ -100,7 +100,7 @@ struct Key {
     verifier: Verifier,
 }
 
-/// The keys that verify tokens, as the [module](self) describes. Whoever has them sees it when they are replaced.
+/// The keys that verify tokens, as the [module](self) describes. All parts of a broker share them, so that they can be replaced.
 pub struct TokenKeys {
     keys: Mutex<Arc<[Key]>>,
     /// The name of this broker in tokens (`aud`).
