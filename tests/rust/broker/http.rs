@@ -135,7 +135,11 @@ fn health_and_metrics_tell_what_the_broker_has() {
 
 #[test]
 fn what_is_not_there_is_said_with_a_status_and_a_reason() {
-    let broker = Broker::start(options()).unwrap();
+    let broker = Broker::start(Options {
+        listeners: ports(&["pulsar", "mqtt", "tubemq", "http"]),
+        ..Options::default()
+    })
+    .unwrap();
     for (method, path, status) in [
         ("GET", "/page", 404),
         ("POST", "/", 405),
