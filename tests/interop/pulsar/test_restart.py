@@ -14,7 +14,15 @@ import penstock
 
 from support.messages import numbered, payloads
 from support.pulsar.harness import RealPulsar
-from support.pulsar.load import Load, check, numbers, repeats_in, stored
+from support.pulsar.load import (
+    Load,
+    check,
+    numbers,
+    repeats_in,
+    seen_by,
+    stored,
+    unload_what_stands_still,
+)
 
 pytestmark = [pytest.mark.real_pulsar, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -117,7 +125,9 @@ async def subscriptions(client: Any, topic: str) -> AsyncGenerator[dict[str, dic
             over.set()
 
 
-async def all_received(received: dict[str, dict[str, list[int]]], load: Load) -> None:
+async def all_received(
+    broker: RealPulsar, received: dict[str, dict[str, list[int]]], load: Load, parts: int
+) -> None:
     """Waits until each subscription has got all that was acknowledged."""
     sent = {name: set(acknowledged) for name, acknowledged in load.acknowledged.items()}
 
@@ -126,11 +136,17 @@ async def all_received(received: dict[str, dict[str, list[int]]], load: Load) ->
             kind: sum(len(sent[name] - set(got[name])) for name in sent) for kind, got in received.items()
         }
 
-    for _ in range(120):
+    for turn in range(1, 240):
         if not any(missing().values()):
             break
         await asyncio.sleep(0.5)
-    assert not any(missing().values()), missing()
+        if turn % 40 == 0:
+            for part in range(parts):
+                await asyncio.to_thread(unload_what_stands_still, broker, f"{load.topic}-partition-{part}")
+    if any(missing().values()):
+        pytest.fail(
+            f"{missing()} are missing. The broker: {await asyncio.to_thread(seen_by, broker, load.topic)}"
+        )
     # One consumer sees the order of a partition, and a key is in one partition.
     check(load.acknowledged, received["exclusive"], repeats=True)
 
@@ -143,7 +159,7 @@ async def test_each_type_of_subscription_gets_all_over_a_restart(own_pulsar: Rea
             await asyncio.to_thread(own_pulsar.halt, kill=True)
             await asyncio.to_thread(own_pulsar.start)
             await load.progress(1000, timeout=90)
-        await all_received(received, load)
+        await all_received(own_pulsar, received, load, parts=2)
 
 
 async def test_each_type_of_subscription_gets_all_over_an_unload(real_pulsar: RealPulsar) -> None:
@@ -154,7 +170,7 @@ async def test_each_type_of_subscription_gets_all_over_an_unload(real_pulsar: Re
                 await load.progress(500)
                 await asyncio.to_thread(real_pulsar.unload, f"{topic}-partition-{part}")
             await load.progress(500)
-        await all_received(received, load)
+        await all_received(real_pulsar, received, load, parts=2)
 
 
 async def test_with_deduplication_nothing_is_repeated_either(real_pulsar: RealPulsar) -> None:
