@@ -115,8 +115,8 @@ def unload_what_stands_still(broker: RealPulsar, part: str) -> bool:
     """Unloads a topic that the broker has stopped delivering by itself; returns whether it has.
 
     Apache Pulsar 4.0.8 now and then leaves entries of a Key_Shared subscription in its replay queue after a
-    restart: each consumer has permits, none of them holds a message, and no hash is drained. An operator unloads
-    such a topic. A consumer of ours that kept a message, or gave no permits, is not taken for that.
+    restart: each consumer has permits, none of them holds a message, and no hash is drained. An operator
+    unloads such a topic. A consumer of ours that kept a message, or gave no permits, is not taken for that.
     """
     for found in broker.rest("GET", f"{broker.path(part)}/stats")["subscriptions"].values():
         consumers = found["consumers"]
