@@ -1,5 +1,6 @@
 //! Sockets: bound listeners, admission, and a task for each connection.
 
+use std::cell::OnceCell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -12,8 +13,10 @@ use crate::broker::listeners::{Address, Listener, Listening, bracketed};
 use crate::broker::protocol::Entry;
 use crate::broker::runner::{Open, Runner};
 use crate::broker::service::{Framing, Speech};
+use crate::broker::stats::ClientStats;
 use crate::broker::tls::{HANDSHAKE, Tls};
 use crate::error::{Error, ErrorKind, Result};
+use crate::log::{self, Level, Record};
 use crate::net::driver::{Endpoint, Turn, drive};
 use crate::net::socket::{self, Accepted};
 use crate::net::ws;
@@ -141,56 +144,119 @@ pub(super) async fn accept(runner: Rc<Runner>, mut port: Port) {
     }
 }
 
-/// Serves one connection. Its error is dropped here: the client sees the connection close and may reconnect.
+/// Serves one connection. Its error goes to the log: the client sees the connection close and may reconnect.
 async fn serve<S>(connection: Connection, stream: S, transport: Transport)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let Transport { tls, framing, mut entry } = transport;
     // The handshakes are boxed, so that the future that lives as long as the connection stays small.
-    match tls {
+    let ended = match tls {
         None => {
             connection.enter(entry);
-            serve_framed(&connection, stream, framing).await;
+            serve_framed(&connection, stream, framing).await
         }
-        Some(tls) => {
-            if let Some((stream, user)) = Box::pin(tls.accept(stream)).await {
+        Some(tls) => match Box::pin(tls.accept(stream)).await {
+            Err(reason) => Err(reason),
+            Ok((stream, user)) => {
                 entry.user = user;
                 connection.enter(entry);
-                Box::pin(serve_framed(&connection, stream, framing)).await;
+                Box::pin(serve_framed(&connection, stream, framing)).await
+            }
+        },
+    };
+    connection.note_end(ended.err());
+}
+
+/// Serves a connection until it ends. An error is the reason.
+async fn serve_framed<S>(
+    connection: &Connection,
+    stream: S,
+    framing: Framing,
+) -> std::result::Result<(), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let text = |error: Error| error.message().to_owned();
+    match framing {
+        Framing::Bare => drive(connection, stream).await.map_err(text),
+        Framing::WebSocket { local_pages_only, max_packet_size } => {
+            let upgrade = Box::pin(ws::accept(stream, local_pages_only, max_packet_size + WS_MARGIN));
+            match tokio::time::timeout(HANDSHAKE, upgrade).await {
+                Ok(Ok(stream)) => Box::pin(drive(connection, stream)).await.map_err(text),
+                Ok(Err(error)) => Err(format!("the WebSocket upgrade failed: {error}")),
+                Err(_) => Err("the WebSocket upgrade took too long".to_owned()),
             }
         }
     }
 }
 
-async fn serve_framed<S>(connection: &Connection, stream: S, framing: Framing)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    match framing {
-        Framing::Bare => {
-            let _ = drive(connection, stream).await;
-        }
-        Framing::WebSocket { local_pages_only, max_packet_size } => {
-            let upgrade = Box::pin(ws::accept(stream, local_pages_only, max_packet_size + WS_MARGIN));
-            if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, upgrade).await {
-                let _ = Box::pin(drive(connection, stream)).await;
-            }
-        }
-    }
-}
+/// The logger of connections.
+const LOGGER: &str = "penstock.broker.connection";
 
 /// A connection that is registered with its protocol, from accept to close.
 struct Connection {
     runner: Rc<Runner>,
     id: u64,
     open: Rc<Open>,
+    /// Who it is, once the protocol has let it in.
+    client: OnceCell<ClientStats>,
 }
 
 impl Connection {
     fn new(runner: Rc<Runner>, address: SocketAddr) -> Self {
         let (id, open) = runner.connect(address);
-        Self { runner, id, open }
+        Self { runner, id, open, client: OnceCell::new() }
+    }
+
+    /// Writes to the log that the protocol has let the client in, when it has.
+    fn note_admission(&self) {
+        if self.client.get().is_some() {
+            return;
+        }
+        let client = self.runner.inspect(|protocol| protocol.client(self.id));
+        if !client.admitted {
+            return;
+        }
+        let client = self.client.get_or_init(|| client);
+        log::write(Level::Info, LOGGER, || self.record("connected", client, ""));
+    }
+
+    /// Writes to the log that the connection has ended, with its reason.
+    fn note_end(&self, error: Option<String>) {
+        let farewell = self.runner.inspect(|protocol| protocol.farewell(self.id).map(str::to_owned));
+        let dismissed = self.open.dismissed.get().then(|| "an operator has ended the connection".to_owned());
+        let reason = dismissed.or(farewell).or(error);
+        let reason = reason.as_deref().unwrap_or("the client has left");
+        match self.client.get() {
+            Some(client) => log::write(Level::Info, LOGGER, || self.record("ended", client, reason)),
+            // A refusal, or a stranger that only looks whether the port is open.
+            None => {
+                log::write(Level::Warning, LOGGER, || self.record("refused", &ClientStats::default(), reason))
+            }
+        }
+    }
+
+    fn record(&self, what: &str, client: &ClientStats, reason: &str) -> Record {
+        let (protocol, address) = (self.runner.name(), self.open.address.to_string());
+        let mut text = format!("{protocol} {address} {what}");
+        for (title, value) in
+            [("client", &client.name), ("user", client.user.as_ref().unwrap_or(&String::new()))]
+        {
+            if !value.is_empty() {
+                text += &format!(", {title} {value:?}");
+            }
+        }
+        if !reason.is_empty() {
+            text += &format!(": {reason}");
+        }
+        Record::new(text)
+            .with("event", what)
+            .with("protocol", protocol)
+            .with("address", address)
+            .with("client", client.name.as_str())
+            .with("user", client.user.as_deref().unwrap_or_default())
+            .with("reason", reason)
     }
 
     fn enter(&self, entry: Entry) {
@@ -211,6 +277,7 @@ impl Endpoint for Connection {
         let mut result = Ok(());
         if !input.is_empty() {
             result = self.runner.call(|protocol, now| protocol.handle_input(now, id, input));
+            self.note_admission();
         }
         if result.is_ok() && timeout().is_some_and(|at| at <= now) {
             result = self.runner.call(|protocol, now| protocol.handle_session_timeout(now, id));

@@ -129,6 +129,11 @@ pub trait Protocol {
     /// The client of a connection, but for its number, address and age.
     fn client(&self, id: u64) -> ClientStats;
 
+    /// The reason for which the protocol ends a connection, if [`Self::handle_input`] gave none.
+    fn farewell(&self, _id: u64) -> Option<&str> {
+        None
+    }
+
     /// Tells a client that an operator ends its connection, if the protocol has words for it.
     fn dismiss(&mut self, _now: Instant, _id: u64) {}
 

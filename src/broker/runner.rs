@@ -47,6 +47,7 @@ pub(super) struct Open {
 
 /// A protocol with what its tasks share.
 pub(super) struct Runner {
+    name: &'static str,
     protocol: RefCell<Box<dyn Protocol>>,
     connections: RefCell<HashMap<u64, Rc<Open>>>,
     timer: Notify,
@@ -61,6 +62,7 @@ pub(super) struct Runner {
 
 impl Runner {
     pub(super) fn new(
+        name: &'static str,
         protocol: Box<dyn Protocol>,
         queue: StoreQueue,
         work: UnboundedSender<Work>,
@@ -68,6 +70,7 @@ impl Runner {
         written: Rc<Notify>,
     ) -> Rc<Self> {
         Rc::new(Self {
+            name,
             protocol: RefCell::new(protocol),
             connections: RefCell::default(),
             timer: Notify::new(),
@@ -229,6 +232,11 @@ impl Runner {
         self.inspect(|protocol| connections.keys().any(|id| protocol.finished(*id)))
     }
 
+    /// Name of the protocol.
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// Admission of this protocol's connections.
     pub(super) fn admission(&self) -> &Admission {
         &self.admission
@@ -387,7 +395,7 @@ mod tests {
             let watch = Box::new(Watch(clocks.clone()));
             let (work, _jobs) = tokio::sync::mpsc::unbounded_channel();
             let admission = Admission::new(ConnectionLimits::new(1, 1), Rc::default());
-            let runner = Runner::new(watch, queue, work, admission, Rc::default());
+            let runner = Runner::new("watch", watch, queue, work, admission, Rc::default());
             let keeping = runner.keep_time(Clock::new(now, shown));
             tokio::time::timeout(Duration::from_millis(1), keeping).await.unwrap_err();
             let clocks = clocks.borrow();

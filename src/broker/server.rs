@@ -201,7 +201,7 @@ impl Server {
         let admission = || Admission::new(limits, connections.clone());
         let run = |(Opened { name, topic_prefix, protocol, ports }, (queue, reports))| {
             let (work, to_do) = queue::unbounded_channel();
-            let runner = Runner::new(protocol, queue, work, admission(), written.clone());
+            let runner = Runner::new(name, protocol, queue, work, admission(), written.clone());
             listening.spawn_local(runner.clone().do_work(to_do));
             listening.spawn_local(runner.clone().keep_time(clock));
             reporting.spawn_local(runner.clone().handle_reports(reports));

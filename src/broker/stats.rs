@@ -122,6 +122,8 @@ pub struct ClientStats {
     pub address: String,
     /// Time since it was accepted.
     pub age: Duration,
+    /// Whether the protocol has let it in.
+    pub admitted: bool,
     /// Its user, if the broker has verified one.
     pub user: Option<String>,
     /// MQTT: its client identifier. Pulsar: its version as it tells it. Empty if there is none.

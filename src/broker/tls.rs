@@ -50,19 +50,26 @@ impl Tls {
         *self.0.borrow_mut() = with;
     }
 
-    /// Handshakes. Gives the user that the client's certificate names, if the listener asks for one. `None` if the handshake
-    /// fails, takes too long, or the certificate names no user.
-    pub(super) async fn accept<S>(&self, stream: S) -> Option<(TlsStream<S>, Option<Arc<str>>)>
+    /// Handshakes. Gives the user that the client's certificate names, if the listener asks for one. An error is the reason for
+    /// which there is no connection.
+    pub(super) async fn accept<S>(
+        &self,
+        stream: S,
+    ) -> std::result::Result<(TlsStream<S>, Option<Arc<str>>), String>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let Current { acceptor, names_user } = self.0.borrow().clone();
-        let stream = tokio::time::timeout(HANDSHAKE, Box::pin(acceptor.accept(stream))).await.ok()?.ok()?;
+        let stream = tokio::time::timeout(HANDSHAKE, Box::pin(acceptor.accept(stream)))
+            .await
+            .map_err(|_| "the TLS handshake took too long".to_owned())?
+            .map_err(|error| format!("the TLS handshake failed: {error}"))?;
         if !names_user {
-            return Some((stream, None));
+            return Ok((stream, None));
         }
-        let name = stream.get_ref().1.peer_certificates().and_then(|chain| common_name(chain.first()?))?;
-        Some((stream, Some(name)))
+        let name = stream.get_ref().1.peer_certificates().and_then(|chain| common_name(chain.first()?));
+        let name = name.ok_or("the client's certificate names no user, or several")?;
+        Ok((stream, Some(name)))
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::log;
 use crate::error::{Error, ErrorKind, Result};
+use crate::log;
 use crate::net::spawn_thread;
 use crate::net::url::{Protocol, ServiceUrl};
 

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::client::log::{self, Level};
 use crate::client::until;
 use crate::clock::wall_ms;
 use crate::error::{Error, ErrorKind};
+use crate::log::{self, Level};
 use crate::sync::Mutex;
 
 /// Events that are kept for readers.

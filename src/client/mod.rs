@@ -25,7 +25,6 @@ mod budget;
 pub mod credentials;
 pub mod events;
 pub mod journal;
-pub mod log;
 pub mod mqtt;
 mod outcomes;
 pub mod pulsar;

@@ -16,10 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
 
-use crate::client::log::{Level, Sink, set_sink};
 use crate::clock;
+use crate::log::{self, Level, Sink, set_sink};
 use crate::python::exit::{self, Call};
 use crate::sync::{Mutex, Rank};
 
@@ -36,9 +37,17 @@ const FORK_LOOK: Duration = Duration::from_millis(1);
 /// Time after which the level is looked up again.
 const FRESH: Duration = Duration::from_millis(100);
 
+/// Name of the attribute of a LogRecord that has its fields.
+const FIELDS: &str = "penstock";
+
 /// The loggers that the engine writes to.
-const LOGGERS: [&str; 13] = [
+const LOGGERS: [&str; 18] = [
     "penstock",
+    "penstock.broker.connection",
+    "penstock.broker.http",
+    "penstock.broker.mqtt",
+    "penstock.broker.pulsar",
+    "penstock.broker.tubemq",
     "penstock.credentials",
     "penstock.mqtt",
     "penstock.mqtt.birth",
@@ -62,7 +71,7 @@ static DROPPED: AtomicU64 = AtomicU64::new(0);
 struct Record {
     level: Level,
     logger: String,
-    text: String,
+    record: log::Record,
 }
 
 #[derive(Default)]
@@ -152,7 +161,7 @@ fn wants(level: Level) -> bool {
         || queue().lock().looked.is_none_or(|looked| clock::now().duration_since(looked) >= FRESH)
 }
 
-fn write(level: Level, logger: &str, text: String) {
+fn write(level: Level, logger: &str, record: log::Record) {
     let start = {
         let mut state = queue().lock();
         if state.records.len() >= MOST {
@@ -160,7 +169,7 @@ fn write(level: Level, logger: &str, text: String) {
             DROPPED.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        state.records.push_back(Record { level, logger: logger.to_owned(), text });
+        state.records.push_back(Record { level, logger: logger.to_owned(), record });
         !FORKING.load(Ordering::SeqCst) && !std::mem::replace(&mut state.running, true)
     };
     if start {
@@ -253,9 +262,17 @@ fn look_up_level(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-fn hand_over(py: Python<'_>, Record { level, logger, text }: Record) -> PyResult<()> {
+fn hand_over(py: Python<'_>, Record { level, logger, record }: Record) -> PyResult<()> {
     let logger = py.import("logging")?.call_method1("getLogger", (logger,))?;
-    logger.call_method1("log", (level as i32, "%s", text)).map(drop)
+    let (extra, fields) = (PyDict::new(py), PyDict::new(py));
+    for (name, value) in record.fields {
+        fields.set_item(name, value)?;
+    }
+    // An attribute of the LogRecord, for formatters that know it.
+    extra.set_item(FIELDS, fields)?;
+    let options = PyDict::new(py);
+    options.set_item("extra", extra)?;
+    logger.call_method("log", (level as i32, "%s", record.text), Some(&options)).map(drop)
 }
 
 fn report_dropped(py: Python<'_>, dropped: u64) -> PyResult<()> {

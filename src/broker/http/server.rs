@@ -44,6 +44,7 @@ use crate::broker::permissions::{Access, Client, Domain};
 use crate::broker::protocol::Entry;
 use crate::broker::registry::Registry;
 use crate::clock::{self, wall_ms};
+use crate::log::{self, Level, Record};
 use crate::net::socket::Accepted;
 
 /// Time limit of the head of a request, also while a connection waits for its next one.
@@ -117,14 +118,23 @@ impl Http {
         }
     }
 
-    async fn respond(&self, received: Received<Incoming>, entry: &Entry) -> Response<Full<Bytes>> {
+    async fn respond(
+        &self,
+        received: Received<Incoming>,
+        entry: &Entry,
+        address: IpAddr,
+    ) -> Response<Full<Bytes>> {
+        let (method, path) = (received.method().clone(), received.uri().path().to_owned());
+        let mut user = None;
         let answer = match self.read(received, entry).await {
             Ok(request) => {
                 let answer = tokio::time::timeout(ANSWER, self.answer(&request)).await;
+                user = request.user;
                 answer.unwrap_or_else(|_| Answer::unavailable("the store has not written the change yet"))
             }
             Err(refusal) => *refusal,
         };
+        note_answer(&method, &path, address, user.as_deref(), answer.status);
         let answer = match self.take_room(answer.body.len()) {
             Some(permit) => response(answer, permit),
             None => response(Answer::unavailable("too many answers wait for slow clients"), None),
@@ -267,6 +277,31 @@ impl Http {
     }
 }
 
+/// The logger of requests.
+const LOGGER: &str = "penstock.broker.http";
+
+/// Writes a request to the log: refusals as warnings, and what changes something for those who want to know who did.
+fn note_answer(method: &Method, path: &str, address: IpAddr, user: Option<&str>, status: StatusCode) {
+    let refused = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::MISDIRECTED_REQUEST];
+    let level = match method.is_safe() {
+        _ if refused.contains(&status) => Level::Warning,
+        true => Level::Debug,
+        false => Level::Info,
+    };
+    log::write(level, LOGGER, || {
+        let user = user.unwrap_or_default();
+        let by = if user.is_empty() { String::new() } else { format!(", user {user:?}") };
+        Record::new(format!("http {address}{by}: {method} {path}: {}", status.as_u16()))
+            .with("event", "request")
+            .with("protocol", "http")
+            .with("address", address.to_string())
+            .with("user", user)
+            .with("method", method.as_str())
+            .with("path", path)
+            .with("status", status.as_str())
+    });
+}
+
 /// An answer as the library writes it. Its room is free again once its bytes are.
 fn response(answer: Answer, permit: Option<OwnedSemaphorePermit>) -> Response<Full<Bytes>> {
     struct Held {
@@ -314,19 +349,28 @@ impl Connection {
         let Transport { tls, mut entry, .. } = transport;
         match tls {
             None => self.serve_requests(stream, entry).await,
-            Some(tls) => {
-                if let Some((stream, user)) = Box::pin(tls.accept(stream)).await {
+            Some(tls) => match Box::pin(tls.accept(stream)).await {
+                Ok((stream, user)) => {
                     entry.user = user;
                     Box::pin(self.serve_requests(stream, entry)).await;
                 }
-            }
+                Err(reason) => log::write(Level::Warning, LOGGER, || {
+                    let address = self.address.to_string();
+                    Record::new(format!("http {address} refused: {reason}"))
+                        .with("event", "refused")
+                        .with("protocol", "http")
+                        .with("address", address)
+                        .with("reason", reason)
+                }),
+            },
         }
     }
 
     async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S, entry: Entry) {
         let service = service_fn(|received| {
             let (http, entry) = (self.http.clone(), entry.clone());
-            async move { Ok::<_, Infallible>(http.respond(received, &entry).await) }
+            let address = self.address;
+            async move { Ok::<_, Infallible>(http.respond(received, &entry, address).await) }
         });
         let io = TokioIo::new(Impatient { stream, stalled: None });
         let served = http1::Builder::new()

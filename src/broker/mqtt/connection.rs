@@ -56,6 +56,8 @@ pub(super) struct Connection {
     pub(super) heard_at: Instant,
     /// Time without a packet after which the connection ends: one and a half times the keep-alive.
     pub(super) patience: Option<Duration>,
+    /// The reason for which the broker ends it.
+    farewell: Option<Box<str>>,
     /// When the client's token expires, in milliseconds since 1970.
     expires_ms: Option<u64>,
     /// Timer of the expiry, which may be due too early: a timer reaches a day, and the calendar may be set.
@@ -108,6 +110,7 @@ impl Connection {
             transmit: Transmit::default(),
             heard_at: now,
             patience: Some(HANDSHAKE),
+            farewell: None,
             expires_ms: None,
             expires_at: None,
             opened: true,
@@ -274,5 +277,12 @@ impl Connection {
             self.send(&mut Packet::Disconnect(disconnect));
         }
         self.state = State::Ended;
+        let reason = if text.is_empty() { reason.to_string() } else { text.to_owned() };
+        self.farewell.get_or_insert(reason.into());
+    }
+
+    /// The reason for which the connection was ended here.
+    pub(super) fn farewell(&self) -> Option<&str> {
+        self.farewell.as_deref()
     }
 }

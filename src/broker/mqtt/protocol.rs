@@ -243,6 +243,7 @@ impl Protocol for Broker {
             return ClientStats::default();
         };
         ClientStats {
+            admitted: true,
             user: self.settings.client(session).user.map(str::to_owned),
             name: session.client_id.to_string(),
             consumers: session.subscriptions.len(),
@@ -254,6 +255,10 @@ impl Protocol for Broker {
         self.now = now;
         self.end_connection(id, Reason::AdministrativeAction, "an operator has ended the connection");
         self.pump();
+    }
+
+    fn farewell(&self, id: u64) -> Option<&str> {
+        self.connections.get(&id)?.farewell()
     }
 
     fn handle_http(&mut self, now: Instant, request: &Request) -> Option<Answer> {

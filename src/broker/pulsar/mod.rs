@@ -697,6 +697,7 @@ impl Protocol for Broker {
     fn client(&self, id: u64) -> ClientStats {
         let Some(connection) = self.connections.get(&id) else { return ClientStats::default() };
         ClientStats {
+            admitted: connection.session.connected(),
             user: connection.session.user().map(str::to_owned),
             name: connection.session.client().to_owned(),
             producers: connection.producers.len(),

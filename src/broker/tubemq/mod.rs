@@ -719,7 +719,8 @@ impl Protocol for Broker {
             visitor.or_else(|| connection.entry.user.clone())
         });
         let user = user.filter(|user| !user.is_empty()).map(|user| user.to_string());
-        ClientStats { user, ..ClientStats::default() }
+        let admitted = self.settings.users.is_none() || user.is_some();
+        ClientStats { admitted, user, ..ClientStats::default() }
     }
 
     fn handle_http(&mut self, now: Instant, request: &http::Request) -> Option<Answer> {

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::client::log;
 use crate::client::mqtt::options::ClientOptions;
 use crate::error::Error;
+use crate::log;
 use crate::mqtt::Version;
 use crate::mqtt::packet::Publish;
 use crate::mqtt::producer::{Outcome, check_version};

@@ -20,12 +20,12 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::client::journal::{Attempts, Line};
-use crate::client::log;
 use crate::client::mqtt::birth::BIRTH;
 use crate::client::mqtt::options::{Authenticator, ClientOptions};
 use crate::client::mqtt::shared::{Link, Server, Shared};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::log;
 use crate::machine::Machine;
 use crate::mqtt::connection::{Connection, Event};
 use crate::mqtt::packet::{Connect, Disconnect};

@@ -10,11 +10,11 @@ use std::time::Instant;
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::client::journal::{Attempts, Journal, Line};
-use crate::client::log;
 use crate::client::pulsar::directions::Directions;
 use crate::client::pulsar::options::{Basic, ClientOptions};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::log;
 use crate::machine::{Machine, earliest};
 use crate::net::driver::{Host, Session, WRITE_HIGH_WATER, drive};
 use crate::net::tcp::Pacing;

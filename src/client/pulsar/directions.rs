@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use crate::client::log::{self, Level};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::log::{self, Level};
 use crate::net::url::{Address, ServiceUrl};
 
 /// Part of the logger that tells about directions.

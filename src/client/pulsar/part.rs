@@ -25,12 +25,12 @@ use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
 
 use crate::client::journal::Journal;
-use crate::client::log::{self, Level};
 use crate::client::pulsar::connection::{Connection, Loss};
 use crate::client::pulsar::directions::Directions;
 use crate::client::pulsar::options::ClientOptions;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::log::{self, Level};
 use crate::net::backoff::Backoff;
 
 /// State of a partition. The module has the diagram.

@@ -26,11 +26,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use crate::client::events::ConsumerEvents;
-use crate::client::log;
 use crate::client::pulsar::consumer::Consumer;
 use crate::client::pulsar::options::ConsumerOptions;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::log;
 use crate::pulsar::{Message, MessageId};
 
 /// Time without a message after which the broker is asked whether there is one.

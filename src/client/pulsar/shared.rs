@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::client::budget::Budget;
 use crate::client::journal::Journal;
-use crate::client::log::{self, Level};
 use crate::client::pulsar::connection::{Connection, Pool};
 use crate::client::pulsar::counters::{LetterCounters, LookupCounters};
 use crate::client::pulsar::directions::{Directions, LOGGER};
 use crate::client::pulsar::lookup::Lookup;
 use crate::client::pulsar::options::ClientOptions;
 use crate::error::Result;
+use crate::log::{self, Level};
 use crate::net::url::ServiceUrl;
 use crate::pulsar::pb;
 use crate::pulsar::topic::TopicName;

@@ -12,11 +12,11 @@ use std::time::Instant;
 use tokio::sync::{oneshot, watch};
 
 use crate::client::journal::{Attempts, Journal, Line};
-use crate::client::log;
 use crate::client::tubemq::auth::Visit;
 use crate::client::tubemq::options::ClientOptions;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::log;
 use crate::machine::{Machine, earliest};
 use crate::net::driver::{Host, Session, drive};
 use crate::net::tcp::Pacing;

@@ -23,12 +23,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use crate::client::log;
 use crate::client::tubemq::auth;
 use crate::client::tubemq::lease::{Lease, MAX_GROUPS};
 use crate::client::tubemq::shared::{Shared, client_id};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::log;
 use crate::tubemq::balance::PartitionLocation;
 use crate::tubemq::master::{RUNTIME, brokers};
 use crate::tubemq::message::{Attributes, unpack};

@@ -9,13 +9,13 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::client::budget::Budget;
 use crate::client::journal::Journal;
-use crate::client::log;
 use crate::client::tubemq::auth::{self, Visit};
 use crate::client::tubemq::connection::{Masters, Pool};
 use crate::client::tubemq::options::ClientOptions;
 use crate::client::until;
 use crate::clock::{self, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
+use crate::log;
 use crate::net::url::{Address, ServiceUrl};
 use crate::net::{own_address_towards, resolve};
 use crate::random;

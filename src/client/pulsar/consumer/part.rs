@@ -9,7 +9,6 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::client::events::Signal;
-use crate::client::log;
 use crate::client::pulsar::connection::{Connection, ConsumerRoute, Loss, PartId};
 use crate::client::pulsar::directions::Directions;
 use crate::client::pulsar::options::{ConsumerOptions, SchemaOptions};
@@ -18,6 +17,7 @@ use crate::client::pulsar::schema;
 use crate::client::pulsar::shared::Shared;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result, because};
+use crate::log;
 use crate::machine::Machine as _;
 use crate::net::backoff::Backoff;
 use crate::pulsar::command::Command;

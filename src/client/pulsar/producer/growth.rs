@@ -12,10 +12,10 @@ use super::lazy::Starter;
 use super::part::{PartitionProducer, Supervisor};
 use super::schemas::Registrar;
 use crate::client::events::ProducerEvents;
-use crate::client::log;
 use crate::client::pulsar::options::ProducerOptions;
 use crate::client::pulsar::part::supervise;
 use crate::error::{Error, ErrorKind, Result};
+use crate::log;
 use crate::pulsar::topic::TopicName;
 
 /// A partition with its slot.

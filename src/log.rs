@@ -1,7 +1,9 @@
-//! Log records: what happens in the background and belongs to no call of the application.
+//! Log records: what happens in the background and belongs to no call of the application, and at the embedded broker what its
+//! operator may want to know.
 //!
-//! A record goes to the logger of a part, as `penstock.pulsar.connection`. Its text never holds a secret: passwords and
-//! tokens are not in errors, and a URL has no credentials.
+//! A record goes to the logger of a part, as `penstock.pulsar.connection` or `penstock.broker.connection`. Its text never
+//! holds a secret: passwords and tokens are not in errors, and a URL has no credentials. What a peer has chosen, such as its
+//! name, is quoted, so that it cannot look like another record. The fields have the same for programs.
 
 use std::panic::Location;
 use std::sync::OnceLock;
@@ -24,9 +26,35 @@ pub enum Level {
 pub struct Sink {
     /// Whether records of this level are wanted.
     pub wants: fn(Level) -> bool,
-    /// Receives the name of the logger and the text. Called on the engine's thread, possibly under a lock; must neither
+    /// Receives the name of the logger and the record. Called on the engine's thread, possibly under a lock; must neither
     /// block nor call the client.
-    pub write: fn(Level, &str, String),
+    pub write: fn(Level, &str, Record),
+}
+
+/// A record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// The text.
+    pub text: String,
+    /// Names and values of what is in the text.
+    pub fields: Vec<(&'static str, String)>,
+}
+
+impl Record {
+    /// A record without fields.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), fields: Vec::new() }
+    }
+
+    /// With another field; one without a value is left out.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        let value = value.into();
+        if !value.is_empty() {
+            self.fields.push((name, value));
+        }
+        self
+    }
 }
 
 static SINK: OnceLock<Sink> = OnceLock::new();
@@ -36,24 +64,29 @@ pub fn set_sink(sink: Sink) {
     let _ = SINK.set(sink);
 }
 
-/// Writes a record to `logger`. The text is made only if it is wanted.
-pub(super) fn record(level: Level, logger: &str, text: impl FnOnce() -> String) {
+/// Writes a record to `logger`. It is made only if it is wanted.
+pub(crate) fn write(level: Level, logger: &str, make: impl FnOnce() -> Record) {
     if let Some(sink) = SINK.get()
         && (sink.wants)(level)
     {
-        (sink.write)(level, logger, text());
+        (sink.write)(level, logger, make());
     }
+}
+
+/// Writes a text to `logger`. It is made only if it is wanted.
+pub(crate) fn record(level: Level, logger: &str, text: impl FnOnce() -> String) {
+    write(level, logger, || Record::new(text()));
 }
 
 /// Writes a warning to the logger of the part that calls this.
 #[track_caller]
-pub(super) fn warn(text: &str) {
+pub(crate) fn warn(text: &str) {
     record(Level::Warning, &logger_of(Location::caller().file()), || text.to_owned());
 }
 
 /// Warns that the files of certificates cannot be used as they are now, if `trouble` says so.
 #[track_caller]
-pub(super) fn warn_of_certificates(trouble: Option<Error>) {
+pub(crate) fn warn_of_certificates(trouble: Option<Error>) {
     if let Some(error) = trouble {
         warn(&format!("the connection uses the certificates as they were: {error}"));
     }
