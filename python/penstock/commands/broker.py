@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,9 +17,11 @@ from typing import Any
 from penstock import parse
 from penstock._config import read as read_config
 from penstock._native import backup_store, check_store, compact_store, restore_store
-from penstock.broker import OPTIONS, Broker
+from penstock.broker import Broker
 from penstock.errors import Closed, Error, InvalidArgument
 
+from ._shared import logs
+from ._shared.broker_options import OPTIONS
 from ._shared.display import size
 from ._shared.options import pairs, protocol_of_topic
 
@@ -39,7 +40,10 @@ def run(given: argparse.Namespace) -> int:
     """Runs the broker until SIGINT, SIGTERM or the failure of its store, or checks the store. At SIGHUP it
     reads the files of users and of permissions again."""
     _check_flags(given)
+    logs.set_up("text", "info")
     options = _options(given)
+    form, level = _log_options(given, options)
+    logs.set_up(form, level)
     for flag, act in _OF_STORES.items():
         if getattr(given, flag) not in (None, False):
             if not options.get("data"):
@@ -65,30 +69,27 @@ def run(given: argparse.Namespace) -> int:
             print(f"penstock broker at {urls}, durability {durability}, ready in {took:.0f} ms", flush=True)
         _notify("READY=1")
         for url in broker.readable_urls:
-            _tell(f"{url} has no TLS: passwords, tokens and messages can be read on the way; set tls_cert")
+            _warn(f"{url} has no TLS: passwords, tokens and messages can be read on the way; set tls_cert")
         failures: list[str] = []
         threading.Thread(target=_watch, args=(broker, failures), daemon=True).start()
         while signal.sigwait(_SIGNALS) == _RELOAD:
             _notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
-            _reload(broker, permissions=options.get("acl_file") is not None)
+            _reload(broker, given, permissions=options.get("acl_file") is not None)
             _notify("READY=1")
         _notify("STOPPING=1")
         if failures:
-            _tell(f"{failures[0]}: the broker ends, start it again")
+            logs.BROKER.error(f"{failures[0]}: the broker ends, start it again")
             return FAILED
-        if not given.quiet and not given.json:
-            _tell("stopping")
+        _tell("stopping")
     return 0
 
 
+def _warn(text: str) -> None:
+    logs.BROKER.warning("%s", text)
+
+
 def _tell(text: str) -> None:
-    """Writes to stderr. The broker goes on if that is closed."""
-    try:
-        print(f"penstock broker: {text}", file=sys.stderr, flush=True)
-    except OSError:
-        # The text stays in a buffer, and Python ends with status 120 if it cannot write that at its end.
-        with contextlib.suppress(OSError), Path(os.devnull).open("w") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stderr.fileno())
+    logs.BROKER.info("%s", text)
 
 
 def _notify(text: str) -> None:
@@ -102,7 +103,7 @@ def _notify(text: str) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.sendto(text.encode(), path)
     except OSError as error:
-        _tell(f"NOTIFY_SOCKET {address}: {error}")
+        _warn(f"NOTIFY_SOCKET {address}: {error}")
 
 
 def _watch(broker: Broker, failures: list[str]) -> None:
@@ -120,33 +121,54 @@ def _watch(broker: Broker, failures: list[str]) -> None:
         if status["stalled"] != told:
             told = status["stalled"]
             text = f"{told}: nothing is acknowledged until that is over" if told else "the store writes again"
-            _tell(text)
+            (_warn if told else _tell)(text)
         time.sleep(0.5)
 
 
-def _reload(broker: Broker, *, permissions: bool) -> None:
-    try:
-        counts = broker.reload_users()
-    except Error as error:
-        text = f"SIGHUP: {error}: the former users stay"
-    else:
-        read = ", ".join(f"{count} of {protocol}" for protocol, count in counts.items())
-        text = f"SIGHUP: users read again: {read}" if read else "SIGHUP: there are no files of users to read"
-    _tell(text)
-    try:
+def _reload(broker: Broker, given: argparse.Namespace, *, permissions: bool) -> None:
+    """Reads everything again that can be read again. A mistake in one thing does not keep the others."""
+
+    def users() -> str:
+        read = ", ".join(f"{count} of {protocol}" for protocol, count in broker.reload_users().items())
+        return f"users read again: {read}" if read else "there are no files of users to read"
+
+    def keys() -> str:
         counts = broker.reload_keys()
-    except Error as error:
-        _tell(f"SIGHUP: {error}: the former certificates and token keys stay")
-    else:
-        if any(counts.values()):
-            read = f"{counts['certificates']} certificates, {counts['token_keys']} token keys"
-            _tell(f"SIGHUP: read again: {read}")
-    if permissions:
+        read = f"{counts['certificates']} certificates, {counts['token_keys']} token keys"
+        return f"read again: {read}" if any(counts.values()) else ""
+
+    def rules() -> str:
+        return f"permissions read again: {broker.reload_permissions()} rules" if permissions else ""
+
+    def level() -> str:
+        _, wanted = _log_options(given, _options(given))
+        logs.set_level(wanted)
+        return f"the log is written from {wanted} on"
+
+    former = {
+        users: "the former users stay",
+        keys: "the former certificates and token keys stay",
+        rules: "the former permissions stay",
+        level: "the level of the log stays",
+    }
+    for act, stays in former.items():
         try:
-            text = f"SIGHUP: permissions read again: {broker.reload_permissions()} rules"
+            if text := act():
+                _tell(f"SIGHUP: {text}")
         except Error as error:
-            text = f"SIGHUP: {error}: the former permissions stay"
-        _tell(text)
+            _warn(f"SIGHUP: {error}: {stays}")
+
+
+def _log_options(given: argparse.Namespace, options: dict[str, Any]) -> tuple[str, str]:
+    """Takes format and level of the log out of the options."""
+    quiet = "warning" if given.quiet else "info"
+    form, level = options.pop("log_format", "text"), options.pop("log_level", quiet)
+    for name, value in (("log_format", form), ("log_level", level)):
+        try:
+            OPTIONS[name].parse(value)
+        except ValueError as error:
+            raise InvalidArgument(f"{name}: {error}") from None
+    return form, level
 
 
 def _options(given: argparse.Namespace) -> dict[str, Any]:
@@ -159,7 +181,7 @@ def _options(given: argparse.Namespace) -> dict[str, Any]:
         if name in OPTIONS:
             options[name] = _of_environment(variable, name, value)
         elif not _LINKS.search(variable):
-            _tell(f"{variable} names no option{parse.did_you_mean(name, list(OPTIONS))}")
+            _warn(f"{variable} names no option{parse.did_you_mean(name, list(OPTIONS))}")
     # The flags have the names of the options.
     options |= {name: value for name, value in vars(given).items() if name in OPTIONS and value is not None}
     options |= pairs(given.options, "options")
@@ -194,7 +216,7 @@ def _check_secrets(options: Mapping[str, Any]) -> None:
         path = str(text or "").removeprefix("file:")
         with contextlib.suppress(OSError, ValueError):
             if path and (mode := Path(path).stat().st_mode & 0o777) & 0o077:
-                _tell(f"other users may read {path} (mode {mode:04o}): chmod 600 {path}")
+                _warn(f"other users may read {path} (mode {mode:04o}): chmod 600 {path}")
 
 
 def _backup(given: argparse.Namespace, data: str) -> int:

@@ -191,8 +191,18 @@ def broker(command: argparse.ArgumentParser) -> None:
         help="create this topic if it does not exist; tubemq:NAME is a TubeMQ topic; repeatable",
     )
     setting(add, "set any other option of penstock.Broker, such as retention=1h")
+    add(
+        "--log-format",
+        metavar="FORMAT",
+        help="log on stderr: text (default), or json, an object on each line",
+    )
+    add(
+        "--log-level",
+        metavar="LEVEL",
+        help="least urgent records: debug, info (default), warning or error; SIGHUP reads it in the file",
+    )
     add("--json", action="store_true", help="print the URLs as one line of JSON")
-    add("-q", "--quiet", action="store_true", help="print nothing")
+    add("-q", "--quiet", action="store_true", help="print nothing but warnings and errors")
 
 
 def passwd(command: argparse.ArgumentParser) -> None:

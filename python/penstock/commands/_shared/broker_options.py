@@ -1,0 +1,24 @@
+"""Options of ``penstock broker``, those of the broker and of its log."""
+
+from typing import Annotated, Literal
+
+from penstock import parse
+from penstock._broker_options import BrokerOptions
+from penstock.options import Option, Table
+
+from . import logs
+
+
+class CommandOptions(BrokerOptions, total=False):
+    """Options of the command."""
+
+    log_format: Annotated[
+        Literal["text", "json"], Option(parse.one_of(*logs.FORMATS), "text", "Format of the log on stderr.")
+    ]
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Option(parse.one_of(*logs.LEVELS), "info", "Least urgency of what is in the log."),
+    ]
+
+
+OPTIONS = Table(CommandOptions, "penstock broker")
