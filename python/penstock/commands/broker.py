@@ -142,8 +142,7 @@ def _reload(broker: Broker, given: argparse.Namespace, *, permissions: bool) -> 
 
     def level() -> str:
         _, wanted = _log_options(given, _options(given))
-        logs.set_level(wanted)
-        return f"the log is written from {wanted} on"
+        return f"the log is written from {wanted} on" if logs.set_level(wanted) else ""
 
     former = {
         users: "the former users stay",

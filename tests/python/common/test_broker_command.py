@@ -117,7 +117,9 @@ def test_systemd_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         systemd.settimeout(120)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         with subprocess.Popen(
-            [*COMMAND, "--config", config, "--quiet"], stderr=subprocess.PIPE, text=True
+            [*COMMAND, "--config", config, "--quiet", "--log-level", "info"],
+            stderr=subprocess.PIPE,
+            text=True,
         ) as broker:
             assert systemd.recv(100) == b"READY=1"
             broker.send_signal(signal.SIGHUP)

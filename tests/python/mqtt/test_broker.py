@@ -159,7 +159,7 @@ def test_sighup_reads_the_users_again(tmp_path: Path) -> None:
             assert passwd(str(users), "gone", "-D") == 0
             assert passwd(str(users), "new", "-b", "y") == 0
             broker.send_signal(signal.SIGHUP)
-            assert broker.stderr.readline() == "penstock broker: SIGHUP: users read again: 2 of mqtt\n"
+            assert broker.stderr.readline().endswith(" broker: SIGHUP: users read again: 2 of mqtt\n")
             till.sync()
             assert gone.closed() == []
         with Raw(port, V311) as peer:

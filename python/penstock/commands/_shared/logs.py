@@ -30,9 +30,11 @@ def set_up(form: str, level: str) -> None:
     set_level(level)
 
 
-def set_level(level: str) -> None:
-    """Writes records from ``level`` on."""
+def set_level(level: str) -> bool:
+    """Writes records from ``level`` on; returns whether that is a change."""
+    before = BROKER.level
     BROKER.setLevel(level.upper())
+    return BROKER.level != before
 
 
 def _is_journal() -> bool:

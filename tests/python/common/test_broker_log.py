@@ -1,0 +1,177 @@
+"""The log of ``penstock broker``: what is in it, as text and as JSON, and what is not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import blocking, cli, errors
+
+from support.waiting import PATIENCE
+
+COMMAND = [sys.executable, "-m", "penstock", "broker", "--json", "--port", "0", "--mqtt-port", "0"]
+PASSWORD = "a secret that no log has"
+
+
+class Running:
+    """A broker of its own process."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout and process.stderr
+        self.process, self._stderr = process, process.stderr
+        self.urls: dict[str, str] = json.loads(process.stdout.readline())
+
+    def record(self, **wanted: str) -> dict[str, Any]:
+        """The next record in JSON that has these values; those before it are passed over."""
+        while line := self._stderr.readline():
+            found: dict[str, Any] = json.loads(line)
+            if found.items() >= wanted.items():
+                return found
+        raise AssertionError(f"there is no record {wanted}")
+
+    def line(self) -> str:
+        return self._stderr.readline()
+
+    def rest(self) -> str:
+        """Ends the broker; the rest of its log."""
+        self.process.send_signal(signal.SIGTERM)
+        return self._stderr.read()
+
+
+@contextlib.contextmanager
+def started(*words: str) -> Iterator[Running]:
+    with subprocess.Popen(
+        [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield Running(process)
+        finally:
+            process.terminate()
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> str:
+    path = tmp_path / "users"
+    assert cli.main(["passwd", str(path), "till", "-b", PASSWORD]) == 0
+    return str(path)
+
+
+def test_connections_are_told_with_who_from_where_and_why_they_ended(users: str) -> None:
+    with started("--log-format", "json", "--mqtt-password-file", users) as broker:
+        url = broker.urls["mqtt_url"]
+        with blocking.connect(url, client_id="kitchen", username="till", password=PASSWORD):
+            found = broker.record(event="connected")
+            assert found["logger"] == "penstock.broker.connection"
+            assert (found["level"], found["protocol"]) == ("info", "mqtt")
+            assert (found["client"], found["user"]) == ("kitchen", "till")
+            assert found["address"].startswith("127.0.0.1:")
+        ended = broker.record(event="ended", client="kitchen")
+        assert ended["address"] == found["address"] and ended["reason"]
+        with pytest.raises(errors.AuthenticationError):
+            blocking.connect(url, client_id="kitchen", username="till", password="wrong, and not in the log")
+        refused = broker.record(event="refused")
+        assert (refused["level"], refused["protocol"]) == ("warning", "mqtt") and refused["reason"]
+        with blocking.connect(broker.urls["url"], name="orders") as client:
+            assert broker.record(event="connected")["protocol"] == "pulsar"
+            client.producer("t").close()
+        rest = broker.rest()
+    assert PASSWORD not in rest and "not in the log" not in rest
+
+
+def test_a_name_cannot_look_like_a_record() -> None:
+    with started() as broker:
+        with blocking.connect(
+            broker.urls["mqtt_url"], client_id='x"\n2026-01-01T00:00:00.000Z error  all is lost'
+        ):
+            line = broker.line()
+        assert '"x\\"\\n2026' in line
+        assert " info    broker.connection: mqtt 127.0.0.1:" in line
+
+
+def test_those_who_only_knock_are_told(tmp_path: Path) -> None:
+    with started("--log-format", "json") as broker:
+        host, port = broker.urls["url"].removeprefix("pulsar://").split(":")
+        with socket.create_connection((host, int(port)), timeout=PATIENCE) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            with contextlib.suppress(OSError):
+                stranger.recv(100)
+        found = broker.record(event="refused")
+        assert found["protocol"] == "pulsar" and found["reason"]
+
+
+def test_requests_that_change_something_are_told_and_refusals(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(b"0123456789abcdef0123456789abcdef")
+    key.chmod(0o600)
+    path = tmp_path / "token"
+    assert (
+        cli.main(["token", "create", "--subject", "ops", "--key", f"file:{key}", "--output", str(path)]) == 0
+    )
+    token = path.read_text().strip()
+    with started("--log-format", "json", "--http-port", "0", "--token-key", f"file:{key}") as broker:
+
+        def ask(method: str, path: str, **headers: str) -> int:
+            request = urllib.request.Request(broker.urls["http_url"] + path, method=method, headers=headers)
+            try:
+                with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                    return int(answer.status)
+            except urllib.error.HTTPError as error:
+                return error.code
+
+        topic = "/admin/v2/persistent/public/default/orders"
+        assert ask("GET", "/metrics", Authorization="Bearer wrong") == 401
+        found = broker.record(event="request")
+        assert (found["level"], found["path"], found["status"]) == ("warning", "/metrics", "401")
+        assert ask("GET", "/metrics", Authorization=f"Bearer {token}") == 200
+        assert ask("PUT", topic, Authorization=f"Bearer {token}") == 204
+        # The one before it, which only reads, is not told at this level.
+        found = broker.record(event="request")
+        assert (found["level"], found["method"], found["path"]) == ("info", "PUT", topic)
+        assert (found["user"], found["status"]) == ("ops", "204")
+        assert token not in broker.rest()
+
+
+def test_the_level_is_read_again(tmp_path: Path) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text('log_level = "warning"\nlog_format = "json"\n')
+    with started("--config", str(config)) as broker:
+        with blocking.connect(broker.urls["mqtt_url"], client_id="first"):
+            pass
+        config.write_text('log_level = "info"\nlog_format = "json"\n')
+        broker.process.send_signal(signal.SIGHUP)
+        assert broker.record()["message"] == "SIGHUP: the log is written from info on"
+        with blocking.connect(broker.urls["mqtt_url"], client_id="second"):
+            assert broker.record(event="connected")["client"] == "second"
+        config.write_text('log_level = "loud"\n')
+        broker.process.send_signal(signal.SIGHUP)
+        assert "the level of the log stays" in broker.record(level="warning")["message"]
+
+
+def test_a_level_that_does_not_exist_is_refused() -> None:
+    done = subprocess.run(
+        [*COMMAND, "--log-level", "loud"], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode != 0
+    assert "expected one of debug, info, warning, error" in done.stderr
+
+
+def test_of_a_journal_the_level_is_a_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "journal").open("w+") as journal:
+        found = tmp_path.joinpath("journal").stat()
+        monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
+        with subprocess.Popen([*COMMAND], stdout=subprocess.PIPE, stderr=journal, text=True) as process:
+            assert process.stdout and process.stdout.readline()
+            process.terminate()
+        journal.seek(0)
+        assert journal.read() == "<6>broker: stopping\n"
