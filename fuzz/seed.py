@@ -272,6 +272,17 @@ def scripts() -> None:
             b"\x03a/b/c\n+/#\na/b/#\n#\na/+/c\n$share/g/a/+/c\na//c",
             b"\x03$SYS/x\n#\n$SYS/#\n+/x",
         ],
+        # Each place with each part behind it, read, changed and deleted, with bodies.
+        "http": [
+            b"\x01"
+            + b"".join(
+                bytes([0x0B, place << 3 | method, 1, part, method, 3, 3]) + b"a:1" + bytes([body])
+                for method in range(4)
+                for part in range(32)
+            )
+            for place in range(12)
+            for body in (1, 2, 3, 4)
+        ],
         "websocket": [
             b"\x01\xff" + b"\x82\x82\0\0\0\0\xc0\x00" + b"\x89\x80\0\0\0\0" + b"\x88\x80\0\0\0\0",
             b"\x01\x02" + b"\x02\x81\1\2\3\4\xc0" + b"\x80\xff\0\0\0\0\x7f\xff\xff\xff\1\2\3\4",

@@ -41,13 +41,12 @@ const FRESH: Duration = Duration::from_millis(100);
 const FIELDS: &str = "penstock";
 
 /// The loggers that the engine writes to.
-const LOGGERS: [&str; 18] = [
+const LOGGERS: [&str; 17] = [
     "penstock",
     "penstock.broker.connection",
+    "penstock.broker.delivery",
     "penstock.broker.http",
-    "penstock.broker.mqtt",
-    "penstock.broker.pulsar",
-    "penstock.broker.tubemq",
+    "penstock.broker.permissions",
     "penstock.credentials",
     "penstock.mqtt",
     "penstock.mqtt.birth",

@@ -491,7 +491,7 @@ impl Broker {
             });
             self.write_session(number, Some(ends_ms));
         }
-        if !self.may_write(number, &will.publish.topic) {
+        if !self.may_publish_will(number, &will.publish.topic) {
             // The rules have changed since CONNECT.
             self.counters.denied += 1;
             self.counters.dropped += 1;

@@ -10,7 +10,7 @@ use super::message::Message;
 use super::options::Settings;
 use super::routes::Route;
 use super::session::{Owner, Session};
-use crate::broker::permissions::{Access, Client, Domain, Permissions};
+use crate::broker::permissions::{Access, Client, Domain, Permissions, note_denial};
 
 impl Settings {
     /// Whether the rules, if there are some, allow it.
@@ -40,18 +40,30 @@ impl Broker {
         self.sessions.values_mut().for_each(Session::uncheck);
     }
 
-    /// Whether the client of a session may publish to the topic.
-    pub(super) fn may_write(&self, number: u64, topic: &str) -> bool {
-        self.settings.permit_session(self.sessions.get(&number), Access::Write, topic)
+    /// Whether a session's will may still be published to the topic.
+    pub(super) fn may_publish_will(&self, number: u64, topic: &str) -> bool {
+        let session = self.sessions.get(&number);
+        let permitted = self.settings.permit_session(session, Access::Write, topic);
+        if !permitted && let Some(session) = session {
+            note_denial(Domain::Mqtt, self.settings.client(session), "publish its will to", topic);
+        }
+        permitted
     }
 
-    /// [`Self::may_write`] of the session's connection, which remembers the answer.
+    /// Whether the client of a session may publish to the topic. Its connection remembers the answer.
     pub(super) fn may_publish(&mut self, id: u64, number: u64, topic: &str) -> bool {
         let (settings, session) = (&self.settings, self.sessions.get(&number));
         if settings.permissions.is_none() {
             return true;
         }
-        let decide = || settings.permit_session(session, Access::Write, topic);
+        let decide = || {
+            let permitted = settings.permit_session(session, Access::Write, topic);
+            // Once for a topic: a client may go on all day.
+            if !permitted && let Some(session) = session {
+                note_denial(Domain::Mqtt, settings.client(session), "publish to", topic);
+            }
+            permitted
+        };
         self.connections.get_mut(&id).is_some_and(|connection| connection.decisions.recall(topic, decide))
     }
 
@@ -66,7 +78,12 @@ impl Broker {
         let (Some(rules), Some(session)) = (&self.settings.permissions, self.sessions.get(&number)) else {
             return true;
         };
-        rules.permits_some(Domain::Mqtt, self.settings.client(session), Access::Read, filter, steps)
+        let client = self.settings.client(session);
+        let permitted = rules.permits_some(Domain::Mqtt, client, Access::Read, filter, steps);
+        if !permitted {
+            note_denial(Domain::Mqtt, client, "subscribe to", filter);
+        }
+        permitted
     }
 
     /// The subscribers of a topic that may read it.

@@ -7,8 +7,10 @@ use super::options::{FullQueue, SlowSubscriber};
 use super::routes::{DeliveryOptions, Route};
 use super::{Action, Broker, Due, GRACE, PACE, RESERVED, TOTAL_OUTPUT, routes};
 use crate::broker::log::Source;
+use crate::broker::permissions::Client;
 use crate::broker::store::mqtt::{Op, QueueRow};
 use crate::broker::tree;
+use crate::log::{self, Level, Record};
 use crate::mqtt::packet::{Ack, PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Reason, Version, Violation};
 
@@ -224,11 +226,15 @@ impl Broker {
         let before = connection.transmit.len();
         if before > self.settings.limits.max_output || self.unsent > TOTAL_OUTPUT {
             self.counters.dropped += 1;
+            if !std::mem::replace(&mut connection.dropping, true) {
+                note_drops(self.settings.client(session), "it does not take its output");
+            }
             if self.settings.limits.slow_subscriber == SlowSubscriber::Disconnect {
                 self.too_slow.push(id);
             }
             return None;
         }
+        connection.dropping &= before > 0;
         let mut publish = Publish {
             dup: false,
             qos: QoS::AtMostOnce,
@@ -364,11 +370,15 @@ impl Broker {
             to.outcome.full = true;
             to.outcome.lost |= session.expiry > 0;
             self.counters.dropped += 1;
+            if !std::mem::replace(&mut session.dropping, true) {
+                note_drops(self.settings.client(session), "its queue is full");
+            }
             if limits.slow_subscriber == SlowSubscriber::Disconnect {
                 self.too_slow.extend(session.connection);
             }
             return;
         }
+        session.note_room(limits.max_queue, limits.max_queue_bytes);
         to.outcome.taken = true;
         // A client that publishes to itself must not wait for itself.
         if to.from != Some(number) && session.is_overfull(limits.max_queue_bytes) {
@@ -473,6 +483,19 @@ impl Broker {
 fn too_many_filters() -> (Reason, String) {
     let text = "too many filters have to be compared with this topic: use fewer levels, or fewer wildcards in filters";
     (Reason::QuotaExceeded, text.to_owned())
+}
+
+/// Writes to the log that a subscriber begins to lose messages. Each of them is counted.
+fn note_drops(client: Client<'_>, why: &str) {
+    log::write(Level::Warning, "penstock.broker.delivery", || {
+        let (user, id) = (client.user.unwrap_or_default(), client.id.unwrap_or_default());
+        Record::new(format!("mqtt: messages for client {id:?} are dropped: {why}"))
+            .with("event", "dropping")
+            .with("protocol", "mqtt")
+            .with("client", id)
+            .with("user", user)
+            .with("reason", why)
+    });
 }
 
 /// A message that is being routed to several sessions.

@@ -133,6 +133,8 @@ pub(super) struct Session {
     pub(super) throttling_until: Option<Instant>,
     /// Whether it was too slow. Publishers do not wait for a stalled session.
     pub(super) stalled: bool,
+    /// Whether messages were dropped since it last had room.
+    pub(super) dropping: bool,
     pub(super) will: Option<Will>,
     pub(super) will_at: Option<Instant>,
     pub(super) ends_at: Option<Instant>,
@@ -166,6 +168,7 @@ impl Session {
             progress: (0, 0),
             throttling_until: None,
             stalled: false,
+            dropping: false,
             will: None,
             will_at: None,
             ends_at: None,
@@ -236,6 +239,12 @@ impl Session {
         let waiting = self.queue.len() + self.pending;
         // One message always has room, or a message larger than the limit would block forever.
         waiting > 0 && (waiting >= max_messages || self.bytes + weight > max_bytes)
+    }
+
+    /// Notes that a message found room. Drops count as over when half of the room is free, not at each message that fits.
+    pub(super) fn note_room(&mut self, max_messages: usize, max_bytes: usize) {
+        let waiting = self.queue.len() + self.pending;
+        self.dropping &= waiting > max_messages / 2 || self.bytes > max_bytes / 2;
     }
 
     /// Whether the session is connected and so far behind that its publishers should wait.

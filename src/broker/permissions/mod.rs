@@ -13,6 +13,7 @@
 
 use crate::broker::tree::Tree;
 use crate::error::Result;
+use crate::log::{self, Level, Record};
 use crate::random::HashMap;
 
 mod decisions;
@@ -36,6 +37,17 @@ pub enum Domain {
     TubeMq,
 }
 
+impl Domain {
+    /// Name of the protocol.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Mqtt => "mqtt",
+            Self::Pulsar => "pulsar",
+            Self::TubeMq => "tubemq",
+        }
+    }
+}
+
 /// Number of [`Domain`]s.
 const DOMAINS: usize = 3;
 
@@ -55,6 +67,27 @@ pub struct Client<'a> {
     pub user: Option<&'a str>,
     /// Its client identifier, if the protocol has them.
     pub id: Option<&'a str>,
+}
+
+/// Writes to the log that the rules do not allow a client an operation, such as `"publish to"`, on a topic.
+pub fn note_denial(domain: Domain, client: Client<'_>, operation: &'static str, topic: &str) {
+    log::write(Level::Warning, "penstock.broker.permissions", || {
+        let protocol = domain.name();
+        let (user, id) = (client.user.unwrap_or_default(), client.id.unwrap_or_default());
+        let who = match (user, id) {
+            ("", "") => "a client without a user".to_owned(),
+            ("", id) => format!("client {id:?} without a user"),
+            (user, "") => format!("user {user:?}"),
+            (user, id) => format!("client {id:?} of user {user:?}"),
+        };
+        Record::new(format!("{protocol}: {who} may not {operation} {topic:?}"))
+            .with("event", "denied")
+            .with("protocol", protocol)
+            .with("client", id)
+            .with("user", user)
+            .with("operation", operation)
+            .with("topic", topic)
+    });
 }
 
 /// Statement about a topic: that of one rule, or of all that match.

@@ -10,8 +10,7 @@ use std::time::Duration;
 use super::Broker;
 use super::dispatcher::Dispatcher;
 use super::names::{Facts, Name};
-use super::produce::{body, receipt};
-use crate::broker::log::Entry;
+use super::produce::{entry, receipt};
 use crate::broker::pulsar::topic::NON_PERSISTENT;
 use crate::error::Result;
 use crate::pulsar::command::Command;
@@ -35,21 +34,9 @@ impl Broker {
     ) -> Result<()> {
         // As by the real broker, ahead of the message if the client is its own consumer.
         self.reply(id, &Command::SendReceipt(receipt(send, 0, 0)));
-        let (wall_ms, run_ms) = (self.wall_ms(), self.run_ms());
+        let now = self.stamps();
         let Some(topic) = self.topics.get_mut(&topic) else { return Ok(()) };
-        let entry = Entry {
-            sequence: 0,
-            last_index: 0,
-            stored_ms: wall_ms,
-            run_ms,
-            publish_ms: facts.publish_ms,
-            deliver_ms: facts.deliver_ms,
-            count: facts.count,
-            flags: 0,
-            hash: facts.hash,
-            checksum: payload.checksum,
-            body: body(payload.covered),
-        };
+        let entry = entry(facts, payload, now);
         topic.received += u64::from(facts.count);
         self.counters.messages_in += u64::from(facts.count);
         self.counters.bytes_in += entry.body.len() as u64;

@@ -8,9 +8,8 @@ use super::connection::Reader;
 use super::names::Name;
 use super::subscription::ConsumerKey;
 use super::topic::ProducerKey;
-use crate::broker::permissions::{Access, Client, Domain, Permissions};
+use crate::broker::permissions::{Access, Client, Domain, Permissions, note_denial};
 use crate::error::{Error, ErrorKind, Result};
-use crate::log::{self, Level, Record};
 use crate::pulsar::command::Command;
 use crate::pulsar::{NO_REQUEST, pb};
 
@@ -31,16 +30,6 @@ impl Operation {
             Self::LookUp => "look up",
         }
     }
-}
-
-fn denied(user: Option<&str>, operation: &str, topic: &str) -> Record {
-    let user = user.unwrap_or_default();
-    Record::new(format!("pulsar denied: user {user:?} may not {operation} {topic:?}"))
-        .with("event", "denied")
-        .with("protocol", "pulsar")
-        .with("user", user)
-        .with("operation", operation)
-        .with("topic", topic)
 }
 
 impl Broker {
@@ -74,7 +63,7 @@ impl Broker {
         self.counters.denied += 1;
         let (operation, topic) = (operation.name(), name.parent());
         let text = format!("Client is not authorized to {operation} on topic {topic}");
-        log::write(Level::Warning, "penstock.broker.pulsar", || denied(user, operation, &topic));
+        note_denial(Domain::Pulsar, Client { user, id: None }, operation, &topic);
         Err(Error::new(ErrorKind::Authorization, text))
     }
 

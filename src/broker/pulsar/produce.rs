@@ -8,9 +8,10 @@ use super::connection::Writer;
 use super::names::{Facts, Name};
 use super::permitted::Operation;
 use super::{Action, Broker, error_command, server_error};
+use crate::broker::commits::Commits;
 use crate::broker::log::cursor::MAX_BATCH;
 use crate::broker::log::{BATCH, CHUNK, Entry, weight};
-use crate::broker::pulsar::topic::{Access, Admission, Candidate, ProducerKey, is_stored};
+use crate::broker::pulsar::topic::{Access, Admission, Candidate, ProducerKey, Topic, is_stored};
 use crate::broker::store::Op;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
@@ -249,7 +250,6 @@ impl Broker {
             self.remove_producer(topic_id, id, send.producer_id);
             return Ok(());
         }
-        let run_ms = self.run_ms();
         let facts = Facts::read(&payload.covered);
         if facts.count > MAX_BATCH {
             let text = format!(
@@ -263,6 +263,7 @@ impl Broker {
         if !is_stored(topic_id) {
             return self.pass(id, topic_id, &send, payload, &facts);
         }
+        let now = self.stamps();
         let Some(topic) = self.topics.get_mut(&topic_id) else { return Ok(()) };
         let highest = send.highest_sequence_id.unwrap_or(0).max(send.sequence_id) as i64;
         let known = topic.sequences.get(&name).map_or(-1, |(last, _)| *last);
@@ -277,14 +278,15 @@ impl Broker {
         let producer = if self.settings.deduplicate && !facts.chunk_follows {
             let highest = highest.max(known);
             match topic.sequences.get_mut(&name) {
-                Some(last) => *last = (highest, run_ms),
-                None => drop(topic.sequences.insert(name.clone(), (highest, run_ms))),
+                Some(last) => *last = (highest, now.run_ms),
+                None => drop(topic.sequences.insert(name.clone(), (highest, now.run_ms))),
             }
             Some((name, highest))
         } else {
             None
         };
-        let Some((sequence, bytes)) = self.append(topic_id, &facts, payload, producer) else { return Ok(()) };
+        let entry = entry(&facts, payload, now);
+        let (sequence, bytes) = append(topic, &mut self.commits, &mut self.counters, entry, producer);
         let receipt = receipt(&send, topic_id, sequence);
         let committed = Action::Committed { topic: topic_id, end: sequence + 1 };
         if let Some(action) = self.commits.when_written_charging(id, bytes, committed) {
@@ -294,38 +296,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Puts an entry at the end of a stored topic. Gives its number, and the bytes of the change that writes it.
-    fn append(
-        &mut self,
-        topic_id: u64,
-        facts: &Facts,
-        payload: Payload,
-        producer: Option<(Arc<str>, i64)>,
-    ) -> Option<(u64, usize)> {
-        let (stored_ms, run_ms) = (self.wall_ms(), self.run_ms());
-        let topic = self.topics.get_mut(&topic_id)?;
-        let entry = topic.log.append(Entry {
-            sequence: 0,
-            last_index: 0,
-            stored_ms,
-            run_ms,
-            publish_ms: facts.publish_ms,
-            deliver_ms: facts.deliver_ms,
-            count: facts.count,
-            flags: if facts.batch { BATCH } else { 0 } | if facts.chunk { CHUNK } else { 0 },
-            hash: facts.hash,
-            checksum: payload.checksum,
-            body: body(payload.covered),
-        });
-        topic.received += u64::from(facts.count);
-        let (sequence, entry_bytes) = (entry.sequence, entry.body.len() as u64);
-        self.commits.add_used(weight(entry));
-        let op = Op::Append { topic: topic_id, entry: entry.clone(), producer };
-        let bytes = op.size();
-        self.counters.messages_in += u64::from(facts.count);
-        self.counters.bytes_in += entry_bytes;
-        self.commits.write(op);
-        Some((sequence, bytes))
+    pub(super) fn stamps(&self) -> Stamps {
+        Stamps { stored_ms: self.wall_ms(), run_ms: self.run_ms() }
     }
 
     /// Publishes a message for an operator, as a producer that comes and goes: not beside an exclusive one, nor to a topic
@@ -347,8 +319,10 @@ impl Broker {
             return Err(quota(self.settings.max_store));
         }
         let topic_id = self.open_topic(name, true)?;
-        let gone = || Error::new(ErrorKind::TopicNotFound, format!("Topic {} does not exist", name.full));
-        let topic = self.topics.get_mut(&topic_id).ok_or_else(gone)?;
+        let now = self.stamps();
+        let topic = self.topics.get_mut(&topic_id).ok_or_else(|| {
+            Error::new(ErrorKind::TopicNotFound, format!("Topic {} does not exist", name.full))
+        })?;
         let key = ProducerKey { session: NO_SESSION, id: 0 };
         topic.admit(Candidate {
             key,
@@ -357,10 +331,9 @@ impl Broker {
             epoch: 0,
             topic_epoch: None,
         })?;
-        let facts = Facts::read(&payload.covered);
-        let appended = self.append(topic_id, &facts, payload, None);
+        let entry = entry(&Facts::read(&payload.covered), payload, now);
+        let (sequence, _) = append(topic, &mut self.commits, &mut self.counters, entry, None);
         self.remove_producer(topic_id, key.session, key.id);
-        let (sequence, _) = appended.ok_or_else(gone)?;
         self.when_written(Action::Committed { topic: topic_id, end: sequence + 1 });
         Ok((topic_id, sequence))
     }
@@ -385,8 +358,52 @@ impl Broker {
     }
 }
 
+/// When an entry was stored: by the calendar, and by the broker's run.
+#[derive(Clone, Copy)]
+pub(super) struct Stamps {
+    stored_ms: u64,
+    run_ms: u64,
+}
+
+/// An entry that has no place in a topic yet.
+pub(super) fn entry(facts: &Facts, payload: Payload, Stamps { stored_ms, run_ms }: Stamps) -> Entry {
+    Entry {
+        sequence: 0,
+        last_index: 0,
+        stored_ms,
+        run_ms,
+        publish_ms: facts.publish_ms,
+        deliver_ms: facts.deliver_ms,
+        count: facts.count,
+        flags: if facts.batch { BATCH } else { 0 } | if facts.chunk { CHUNK } else { 0 },
+        hash: facts.hash,
+        checksum: payload.checksum,
+        body: body(payload.covered),
+    }
+}
+
+/// Puts an entry at the end of a stored topic. Gives its number, and the bytes of the change that writes it.
+fn append(
+    topic: &mut Topic,
+    commits: &mut Commits<Action>,
+    counters: &mut Traffic,
+    entry: Entry,
+    producer: Option<(Arc<str>, i64)>,
+) -> (u64, usize) {
+    let entry = topic.log.append(entry);
+    topic.received += u64::from(entry.count);
+    counters.messages_in += u64::from(entry.count);
+    counters.bytes_in += entry.body.len() as u64;
+    commits.add_used(weight(entry));
+    let sequence = entry.sequence;
+    let op = Op::Append { topic: topic.id, entry: entry.clone(), producer };
+    let bytes = op.size();
+    commits.write(op);
+    (sequence, bytes)
+}
+
 /// The bytes of an entry, without the read buffer around them if they are few.
-pub(super) fn body(covered: Bytes) -> Bytes {
+fn body(covered: Bytes) -> Bytes {
     if covered.len() < COPY_BELOW { Bytes::copy_from_slice(&covered) } else { covered }
 }
 

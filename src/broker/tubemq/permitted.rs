@@ -6,13 +6,27 @@ use std::sync::Arc;
 
 use super::partition::Refusal;
 use super::{Broker, CallId};
-use crate::broker::permissions::{Access, Client, Domain, Permissions};
+use crate::broker::permissions::{Access, Client, Domain, Permissions, note_denial};
 use crate::tubemq::Code;
 
-/// Whether the rules, if there are some, allow it. Without users, the name is empty.
+/// The client of a user. Without users, the name is empty.
+fn client(user: &str) -> Client<'_> {
+    Client { user: Some(user).filter(|user| !user.is_empty()), id: None }
+}
+
+/// Whether the rules, if there are some, allow it.
 fn permit(rules: Option<&Arc<Permissions>>, user: &str, access: Access, topic: &str) -> bool {
-    let client = Client { user: Some(user).filter(|user| !user.is_empty()), id: None };
-    rules.is_none_or(|rules| rules.permits(Domain::TubeMq, client, access, topic))
+    rules.is_none_or(|rules| rules.permits(Domain::TubeMq, client(user), access, topic))
+}
+
+/// [`permit`] that writes a denial to the log.
+fn permit_noted(rules: Option<&Arc<Permissions>>, user: &str, access: Access, topic: &str) -> bool {
+    let permitted = permit(rules, user, access, topic);
+    if !permitted {
+        let operation = if access == Access::Read { "consume" } else { "send to" };
+        note_denial(Domain::TubeMq, client(user), operation, topic);
+    }
+    permitted
 }
 
 fn refusal(access: Access, topic: &str) -> Refusal {
@@ -25,7 +39,7 @@ fn refusal(access: Access, topic: &str) -> Refusal {
 impl Broker {
     /// Refuses what the rules do not allow, and counts it.
     pub(super) fn check_topic(&mut self, user: &str, access: Access, topic: &str) -> Result<(), Refusal> {
-        if permit(self.settings.permissions.as_ref(), user, access, topic) {
+        if permit_noted(self.settings.permissions.as_ref(), user, access, topic) {
             return Ok(());
         }
         self.counters.denied += 1;
@@ -73,7 +87,7 @@ impl Broker {
             *of = user.clone();
             decisions.forget();
         }
-        if decisions.recall(topic, || permit(rules, user, Access::Write, topic)) {
+        if decisions.recall(topic, || permit_noted(rules, user, Access::Write, topic)) {
             return Ok(());
         }
         self.counters.denied += 1;

@@ -148,7 +148,9 @@ impl Broker {
             ["admin", "v2", "schemas", tenant, namespace, topic, rest @ ..] => {
                 self.schemas(method, &name("persistent", tenant, namespace, topic)?, rest, request)
             }
-            ["penstock", "v1", "pulsar", "publish"] if *method == Method::POST => self.publish(request),
+            ["penstock", "v1", "pulsar", "publish"] if *method == Method::POST => {
+                Ok(self.publish(request).unwrap_or_else(|answer| answer))
+            }
             ["penstock", "v1", "pulsar", "publish"] => Ok(Answer::wrong_method()),
             _ => Ok(Answer::not_found()),
         }

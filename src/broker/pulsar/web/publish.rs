@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{Refusal, Reply};
+use super::Refusal;
 use crate::broker::http::message::{Answer, Request};
 use crate::broker::http::publication::Publication;
 use crate::broker::pulsar::Broker;
@@ -21,19 +21,20 @@ use crate::pulsar::topic::HashingScheme;
 const OPERATOR: &str = "penstock-operator";
 
 impl Broker {
-    pub(super) fn publish(&mut self, request: &Request) -> Reply {
-        let given = match Publication::read(&request.body) {
-            Ok(given) => given,
-            Err(answer) => return Ok(answer),
-        };
-        let key = match given.text("key") {
-            Ok(key) => key.map(str::to_owned),
-            Err(answer) => return Ok(answer),
-        };
-        let properties = match properties(given.value("properties")) {
-            Ok(properties) => properties,
-            Err(answer) => return Ok(answer),
-        };
+    pub(super) fn publish(&mut self, request: &Request) -> Result<Answer, Answer> {
+        let given = Publication::read(&request.body)?;
+        let key = given.text("key")?.map(str::to_owned);
+        let properties = properties(given.value("properties"))?;
+        let (name, ledger, entry) = self.publish_given(&given, key, properties)?;
+        Ok(Answer::json(&json!({"topic": &*name.full, "message_id": format!("{ledger}:{entry}")})))
+    }
+
+    fn publish_given(
+        &mut self,
+        given: &Publication,
+        key: Option<String>,
+        properties: Vec<pb::KeyValue>,
+    ) -> Result<(Name, u64, u64), Refusal> {
         let name = Name::parse(&given.topic)?;
         if !name.is_persistent() {
             let text = "messages of non-persistent topics are not stored: publish with a client";
@@ -50,7 +51,7 @@ impl Broker {
             ..Default::default()
         };
         let (ledger, entry) = self.publish_for_operator(&name, &metadata, &given.payload)?;
-        Ok(Answer::json(&json!({"topic": &*name.full, "message_id": format!("{ledger}:{entry}")})))
+        Ok((name, ledger, entry))
     }
 
     /// The partition that a message goes to: that of its key, or the next one.
