@@ -6,6 +6,7 @@
 # make bench    measures Pulsar and Spark against pulsar-client; BENCH="--rounds 3 --scale 1.0 --broker NAME --only REGEX"
 # make bench-mqtt    measures MQTT against other clients, with the same options
 # make bench-tubemq  measures TubeMQ against its Java client, with the same options
+# make bench-operating  measures what page, permissions and log of the embedded broker cost, with the same options
 # make bench-compare BENCH="OTHER --only REGEX"  this build and the one in the checkout OTHER, interleaved
 # make wheel    the abi3 wheel, in dist/
 # make sdist    the source distribution, in dist/; tools/release VERSION checks and builds all of a release, and publishes nothing
@@ -52,7 +53,7 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
 # Only files whose hashes are in tools/locks/, which tools/lock-requirements writes.
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help demo test compiled check test-one bench bench-compare bench-mqtt bench-tubemq wheel wheel-test sdist fuzz crashes golden-stores simulate build clean prerequisites test-prerequisites \
+.PHONY: help demo test compiled check test-one bench bench-compare bench-mqtt bench-tubemq bench-operating wheel wheel-test sdist fuzz crashes golden-stores simulate build clean prerequisites test-prerequisites \
 	fmt clippy rust-test fuzz-test lint types python-test contract-test campaign-test interop-test spark-test docs docs-serve docs-test deny audit rustdoc \
 	soak mutants
 
@@ -244,6 +245,9 @@ bench-compare: $(VENV)/.dev $(VENV)/.engine
 
 bench-tubemq: $(VENV)/.dev $(VENV)/.engine
 	@$(PY) -m benches.run tubemq $(BENCH)
+
+bench-operating: $(VENV)/.dev $(VENV)/.engine
+	@$(PY) -m benches.run operating $(BENCH)
 
 wheel: $(VENV)/.demo
 	@$(STEP) "wheel, $(WHEEL_PROFILE) profile" \

@@ -3,6 +3,7 @@
     python -m benches.run pulsar  [OPTION...]    make bench        BENCH="OPTION..."
     python -m benches.run mqtt    [OPTION...]    make bench-mqtt   BENCH="OPTION..."
     python -m benches.run tubemq  [OPTION...]    make bench-tubemq BENCH="OPTION..."
+    python -m benches.run operating [OPTION...]  make bench-operating BENCH="OPTION..."
 
 Each case runs in a process of its own, and the median of the rounds is shown. Rates of one run compare with
 each other, not with those of another run or machine. A missed target does not fail the run; a case without a
@@ -12,6 +13,7 @@ The brokers of --broker, all of them by default:
     pulsar: embedded, embedded-fsync, pulsar    Spark's rows are measured here
     mqtt:   fake, mosquitto, embedded           fake only acknowledges and sends: the client's own cost
     tubemq: tubemq, embedded, embedded-fsync
+    operating: embedded                         what its page, permissions and log cost
 
 With the jar of StreamNative's pulsar-spark for Spark 3.5, which PULSAR_SPARK_JAR names, Spark's rows are
 measured beside that connector on Apache Pulsar.
@@ -25,17 +27,18 @@ from pathlib import Path
 
 from benches import suite
 from benches.mqtt.suite import SUITE as MQTT
+from benches.operating.suite import SUITE as OPERATING
 from benches.pulsar.suite import SUITE as PULSAR
 from benches.tubemq.suite import SUITE as TUBEMQ
 
-SUITES = {one.name: one for one in (PULSAR, MQTT, TUBEMQ)}
+SUITES = {one.name: one for one in (PULSAR, MQTT, TUBEMQ, OPERATING)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="benches.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    protocols = parser.add_subparsers(dest="protocol", required=True, metavar="pulsar | mqtt | tubemq")
+    protocols = parser.add_subparsers(dest="protocol", required=True, metavar="pulsar | mqtt | tubemq | operating")
     for one in SUITES.values():
         options = protocols.add_parser(one.name)
         options.add_argument("--rounds", type=int, default=3, help="rounds of which the median is shown")

@@ -148,13 +148,13 @@ def one_round(broker: Any, plan: Plan) -> Iterator[Result]:
                 yield f"{client} {scenario}", report
 
 
-def idle(broker: Any, count: int) -> Row:
-    """The broker's resident set while it holds idle connections."""
-    words = [os.environ["MQTT_PEER"], "hold", str(broker.port), str(count)]
+def hold(pid: int, port: int, count: int) -> Row:
+    """The resident set of a broker while it holds idle connections."""
+    words = [os.environ["MQTT_PEER"], "hold", str(port), str(count)]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     held = process.stdout.readline() == "held\n"
-    status = Path(f"/proc/{broker.pid}/status").read_text()
+    status = Path(f"/proc/{pid}/status").read_text()
     process.communicate(timeout=30)
     found = re.search(r"VmRSS:\s+(\d+)", status)
     assert found
@@ -164,7 +164,7 @@ def idle(broker: Any, count: int) -> Row:
 def idle_connections(broker: Any, plan: Plan) -> Iterator[Result]:
     for count in (1_000, 10_000):
         if plan.wanted(f"{count:,} idle"):
-            yield f"{count:,} idle", idle(broker, count)
+            yield f"{count:,} idle", hold(broker.pid, broker.port, count)
 
 
 def groups(label: str, plan: Plan) -> Iterator[Group]:

@@ -204,7 +204,7 @@ impl Broker {
             let name = |owner: &Option<Owner>| owner.as_ref().map(|owner| owner.name.clone());
             if self.settings.permissions.is_some() && name(&session.owner) != name(&user) {
                 session.uncheck();
-                if !session.subscriptions.is_empty() {
+                if known.is_some() {
                     self.routes.forget();
                 }
             }
@@ -499,7 +499,8 @@ impl Broker {
         }
         // There is no publisher to be told that the queue is full.
         if self.refusal().is_none() || will.publish.qos == QoS::AtMostOnce && !will.publish.retain {
-            self.distribute(will.publish, Some(number));
+            let route = self.route(&will.publish.topic);
+            self.distribute(will.publish, &route, Some(number));
         } else {
             self.counters.dropped += 1;
         }

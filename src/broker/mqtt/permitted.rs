@@ -1,5 +1,5 @@
-//! Permissions of clients. Publications are decided for the connection, and remembered there; reads for
-//! the routes, which hold only subscribers that may read their topic, and for each retained message. What was queued before
+//! Permissions of clients. The route of a topic has the subscribers that may read it, and remembers of its last publishers
+//! whether they may write; connections remember that, too, for topics of many publishers. Retained messages are decided one by one. What was queued before
 //! the rules changed is looked at when its turn comes.
 
 use std::rc::Rc;

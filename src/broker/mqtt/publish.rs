@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::message::{Message, Queued};
 use super::options::{FullQueue, SlowSubscriber};
 use super::routes::{DeliveryOptions, Route};
-use super::{Action, Broker, Due, GRACE, PACE, RESERVED, TOTAL_OUTPUT, routes};
+use super::{Action, Broker, Due, GRACE, PACE, RESERVED, TOTAL_OUTPUT};
 use crate::broker::log::Source;
 use crate::broker::permissions::Client;
 use crate::broker::store::mqtt::{Op, QueueRow};
@@ -47,16 +47,19 @@ impl Broker {
             });
         }
         let own = publish.topic.starts_with("$SYS");
-        let denied = own || !self.may_publish(id, number, &publish.topic);
+        let route = self.route(&publish.topic);
+        let denied = own
+            || self.settings.permissions.is_some()
+                && !route.may_publish(number, || self.may_publish(id, number, &publish.topic));
         self.counters.denied += u64::from(denied);
-        let routed = denied || !routes::is_deep(&publish.topic) || self.route(&publish.topic).complete;
+        let routed = denied || route.complete;
         let Some(packet_id) = publish.packet_id else {
             let retained = publish.retain && self.refusal().is_some();
             if denied || retained || !routed {
                 self.counters.dropped += 1;
             } else if publish.retain {
-                self.distribute(publish, Some(number));
-            } else if let Some(slow) = self.scatter(&publish, Some(number)) {
+                self.distribute(publish, &route, Some(number));
+            } else if let Some(slow) = self.scatter(&publish, &route, Some(number)) {
                 self.pace(id, slow);
             }
             return Ok(());
@@ -97,7 +100,7 @@ impl Broker {
             ack.reason = reason;
             ack.properties.push(Property::ReasonString(text.into()));
         } else {
-            let outcome = self.distribute(publish, Some(number));
+            let outcome = self.distribute(publish, &route, Some(number));
             behind = outcome.behind;
             if let Some(slow) = outcome.slow {
                 self.pace(id, slow);
@@ -131,7 +134,12 @@ impl Broker {
         if publish.topic.starts_with("$SYS") {
             return Err((Reason::NotAuthorized, RESERVED.to_owned()));
         }
-        if !tree::fits(&publish.topic) || !self.route(&publish.topic).complete {
+        if !tree::fits(&publish.topic) {
+            let text = format!("the topic has more than {} levels", tree::MAX_LEVELS);
+            return Err((Reason::TopicNameInvalid, text));
+        }
+        let route = self.route(&publish.topic);
+        if !route.complete {
             return Err(too_many_filters());
         }
         if let Some(refusal) = self.refusal() {
@@ -144,7 +152,7 @@ impl Broker {
             return Err((Reason::QuotaExceeded, text));
         }
         self.counters.published += 1;
-        let outcome = self.distribute(publish, None);
+        let outcome = self.distribute(publish, &route, None);
         if outcome.full && !outcome.taken {
             return Err((Reason::QuotaExceeded, "no queue has room for the message".to_owned()));
         }
@@ -190,9 +198,8 @@ impl Broker {
     }
 
     /// Sends a QoS 0 message without RETAIN to the connected subscribers. Returns the connection of a slow one.
-    pub(super) fn scatter(&mut self, publish: &Publish, from: Option<u64>) -> Option<u64> {
+    pub(super) fn scatter(&mut self, publish: &Publish, route: &Route, from: Option<u64>) -> Option<u64> {
         let mut slow = None;
-        let route = self.route(&publish.topic);
         for target in &route.targets {
             let delivery =
                 if from == Some(target.session) { target.own.as_ref() } else { Some(&target.delivery) };
@@ -265,16 +272,15 @@ impl Broker {
     }
 
     /// Routes a message to its subscribers and to the retained slot of its topic.
-    pub(super) fn distribute(&mut self, publish: Publish, from: Option<u64>) -> Outcome {
+    pub(super) fn distribute(&mut self, publish: Publish, route: &Route, from: Option<u64>) -> Outcome {
         let message = Rc::new(Message::new(publish, self.wall_ms()));
-        let route = self.route(message.topic());
         // Of the messages of clients, the others were refused before. A will has no publisher to be told.
         self.counters.dropped += u64::from(!route.complete);
         let mut to = Distribution { from, sequence: None, items: Vec::new(), outcome: Outcome::default() };
         if message.publish.retain {
             self.retain(&message, &mut to);
         }
-        self.distribute_to(&message, &route, &mut to);
+        self.distribute_to(&message, route, &mut to);
         if !to.items.is_empty() {
             self.when_written(Action::Deliver(to.items));
         }

@@ -4,6 +4,7 @@
 //! A session with overlapping subscriptions gets one copy with the highest QoS and all subscription identifiers.
 //! A shared subscription gives each message to one of its members in turn, to a connected one if possible.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -19,17 +20,12 @@ use crate::random::HashMap;
 const CACHED: usize = 20_000;
 const CACHED_BYTES: usize = 4 << 20;
 /// Levels of filters that are compared with one topic. Each level of a topic doubles the number of those that may have to
-/// be, so that it takes a topic of [`DEEP`] levels, and filters in every combination, to get there.
+/// be, so that it takes a topic of 15 levels, and filters in every combination, to get there.
 const MATCH_STEPS: usize = 50_000;
-const DEEP: usize = 15;
+/// Publishers of a topic whose decisions its route remembers.
+const PUBLISHERS: usize = 8;
 /// Steps that a decision about a subscriber counts for.
 const DECISION_STEPS: usize = 25;
-const _: () = assert!(1 << DEEP < MATCH_STEPS, "fewer levels never take all steps");
-
-/// Whether [`MATCH_STEPS`] may not be enough for the topic.
-pub(super) fn is_deep(topic: &str) -> bool {
-    topic.len() >= DEEP && topic.bytes().filter(|byte| *byte == b'/').count() >= DEEP - 1
-}
 
 /// Memory that a subscription uses beside the bytes of its filter, about.
 const SUBSCRIPTION: usize = 256;
@@ -77,6 +73,24 @@ pub(super) struct Route {
     pub(super) complete: bool,
     /// Sessions that are looked at for each message: subscribers, and members of shared subscriptions.
     reach: usize,
+    /// Sessions that published to the topic, and whether they may.
+    publishers: RefCell<Vec<(u64, bool)>>,
+}
+
+impl Route {
+    /// Whether a session may publish to the topic. `decide` is asked if it did not do so lately.
+    pub(super) fn may_publish(&self, session: u64, decide: impl FnOnce() -> bool) -> bool {
+        let mut publishers = self.publishers.borrow_mut();
+        if let Some((_, decision)) = publishers.iter().find(|(known, _)| *known == session) {
+            return *decision;
+        }
+        let decision = decide();
+        if publishers.len() >= PUBLISHERS {
+            publishers.remove(0);
+        }
+        publishers.push((session, decision));
+        decision
+    }
 }
 
 #[derive(Debug, Default)]
@@ -223,7 +237,8 @@ impl Routes {
         });
         let targets: Vec<Target> = targets.collect();
         let reach = targets.len() + groups.iter().map(|group| members(group).len()).sum::<usize>();
-        (Route { targets, groups, barred, complete, reach }, steps)
+        let publishers = RefCell::default();
+        (Route { targets, groups, barred, complete, reach, publishers }, steps)
     }
 
     /// The next member of a shared subscription, of those that `rank` gives a number: the highest comes first,

@@ -77,7 +77,8 @@ impl Broker {
         for (name, value) in self.values() {
             if self.counters.told.get(name) != Some(&value) {
                 self.counters.told.insert(name, value.clone());
-                let _ = self.scatter(&publish(name, value), None);
+                let route = self.route(name);
+                let _ = self.scatter(&publish(name, value), &route, None);
             }
         }
     }

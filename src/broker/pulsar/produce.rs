@@ -12,6 +12,7 @@ use crate::broker::commits::Commits;
 use crate::broker::log::cursor::MAX_BATCH;
 use crate::broker::log::{BATCH, CHUNK, Entry, weight};
 use crate::broker::pulsar::topic::{Access, Admission, Candidate, ProducerKey, Topic, is_stored};
+use crate::broker::stats::Traffic;
 use crate::broker::store::Op;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;

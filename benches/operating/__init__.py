@@ -1,0 +1,1 @@
+"""The embedded broker in operation: what its page, permissions and log cost."""

@@ -1,0 +1,168 @@
+"""The embedded broker in operation: what HTTP, permissions and the log cost, beside one without them.
+
+All brokers run during a round, and each load goes to one after the other. An idle broker uses next to nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benches.case import Failed, run
+from benches.mqtt.suite import hold, preparation
+from benches.suite import EMBEDDED, Group, Plan, Result, Suite
+from benches.targets import Rows, Target
+
+SIZE = 100
+PLAIN, HTTP, RULES, LOG = "plain", "http", "rules", "log"
+RULE_COUNT = 1_000
+LOOKS = 2.0
+"""Seconds between two looks: those of the page."""
+LOADS = {
+    # The clients in C leave the broker the most of the processor.
+    "MQTT, QoS 0": ("mqtt", "c_receive", 0, 600_000),
+    "MQTT, QoS 1": ("mqtt", "c_receive", 1, 300_000),
+    "Pulsar, window": ("pulsar", "penstock_window", SIZE, 600_000),
+    "Pulsar, one at a time": ("pulsar", "penstock_one", SIZE, 10_000),
+    "TubeMQ, many": ("tubemq", "send_many", SIZE, 300_000),
+    "TubeMQ, one at a time": ("tubemq", "send_1", SIZE, 10_000),
+}
+IDLE = 1_000
+
+
+class Broker:
+    """``penstock broker`` with all protocols, in memory.
+
+    Args:
+        words: further arguments.
+        log: receives its log.
+    """
+
+    def __init__(self, words: list[str], log: Path) -> None:
+        command = [sys.executable, "-m", "penstock", "broker", "--json", "--port", "0", "--mqtt-port", "0"]
+        common = ["--tubemq-port", "0", "--max-connections", "8192", "-o", "mqtt_slow_subscriber=wait"]
+        with log.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [*command, *common, *words], stdout=subprocess.PIPE, stderr=stderr, text=True
+            )
+        assert self.process.stdout
+        self.urls: dict[str, str] = json.loads(self.process.stdout.readline())
+
+    def address(self, protocol: str) -> Any:
+        """What the cases of a protocol are told."""
+        if protocol == "mqtt":
+            return int(self.urls["mqtt_url"].rpartition(":")[2])
+        return self.urls["url" if protocol == "pulsar" else "tubemq_url"]
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.communicate(timeout=30)
+
+
+@contextlib.contextmanager
+def watched(url: str) -> Iterator[None]:
+    """Looks at the broker as an open page does, and as Prometheus at the same time."""
+    over = threading.Event()
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    paths = ("/readyz", "/metrics", "/penstock/v1/clients", "/penstock/v1/mqtt/sessions")
+
+    def watch() -> None:
+        while not over.wait(LOOKS):
+            for path in paths:
+                with opener.open(url + path, timeout=30) as answer:
+                    answer.read()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def rules() -> str:
+    """Rules of clients without a user, a third for each protocol; the last of them are used."""
+    third = RULE_COUNT // 3
+    topics = [
+        *(f"site/{number}/+/state" for number in range(third)),
+        *(f"persistent://public/default/site-{number}" for number in range(third)),
+        *(f"tubemq:site-{number}" for number in range(third)),
+        *("bench/#", "mark", "persistent://public/default/bench", "tubemq:bench"),
+    ]
+    return "".join(f"topic readwrite {topic}\n" for topic in topics)
+
+
+def one_round(brokers: dict[str, Broker], plan: Plan) -> Iterator[Result]:
+    for load, (protocol, case, option, count) in LOADS.items():
+        for label, broker in brokers.items():
+            name = f"{label}: {load}"
+            if not plan.wanted(name):
+                continue
+            arguments = (broker.address(protocol), "bench", max(int(count * plan.scale), 1_000), option)
+            looks = watched(broker.urls["http_url"]) if label == HTTP else contextlib.nullcontext()
+            try:
+                with looks:
+                    report = run(protocol, case, *arguments, timeout=300)
+            except Failed as failed:
+                yield name, failed
+            else:
+                yield name, report
+
+
+def idle(brokers: dict[str, Broker], plan: Plan) -> Iterator[Result]:
+    """Resident sets with idle connections, which the log has told of."""
+    for label in (PLAIN, LOG):
+        if plan.wanted(f"{label}: idle"):
+            broker = brokers[label]
+            yield f"{label}: idle", hold(broker.process.pid, broker.address("mqtt"), IDLE)
+
+
+def groups(label: str, plan: Plan) -> Iterator[Group]:
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        acl = Path(folder) / "rules.acl"
+        acl.write_text(rules())
+        quiet = ["--log-level", "error"]
+        words = {
+            PLAIN: quiet,
+            HTTP: [*quiet, "--http-port", "0"],
+            RULES: [*quiet, "--acl-file", str(acl)],
+            LOG: ["--log-format", "json"],
+        }
+        brokers: dict[str, Broker] = {}
+        for name, given in words.items():
+            brokers[name] = Broker(given, Path(folder) / f"{name}.log")
+            stack.callback(brokers[name].stop)
+        # Before the brokers have done anything else.
+        yield Group(SIZE, lambda: idle(brokers, plan), once=True)
+        yield Group(SIZE, lambda: one_round(brokers, plan))
+
+
+def beside(label: str, load: str, wanted: float) -> Target:
+    def measure(rows: Rows) -> float:
+        return rows.ratio(EMBEDDED, SIZE, f"{label}: {load}", f"{PLAIN}: {load}")
+
+    return Target(f"{load}: with {label} / without", wanted, "x", measure)
+
+
+def memory(rows: Rows) -> float:
+    with_log, without = (rows.get(EMBEDDED, SIZE, f"{label}: idle", "rss") for label in (LOG, PLAIN))
+    return with_log - without
+
+
+TARGETS = [
+    *(beside(HTTP, load, 0.98) for load in LOADS),
+    *(beside(RULES, load, 0.97) for load in LOADS),
+    *(beside(LOG, load, 0.98) for load in LOADS),
+    Target(f"{IDLE:,} idle connections: memory for the log", 1, " MiB", memory, at_most=True),
+]
+
+SUITE = Suite("operating", (EMBEDDED,), TARGETS, groups, "bench-operating.json", preparation)
