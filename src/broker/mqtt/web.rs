@@ -191,6 +191,7 @@ impl Broker {
         match self.publish_for_operator(publish) {
             Ok(matched) => Answer::json(&json!({"matched": matched})),
             Err((Reason::NotAuthorized, text)) => refused(StatusCode::FORBIDDEN, text),
+            Err((Reason::TopicNameInvalid, text)) => refused(StatusCode::BAD_REQUEST, text),
             Err((Reason::QuotaExceeded, text)) => refused(StatusCode::TOO_MANY_REQUESTS, text),
             Err((_, text)) => Answer::unavailable(&text),
         }
