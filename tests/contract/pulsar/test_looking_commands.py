@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import blocking, errors
+from penstock.commands._shared import replay as shared
 from penstock.commands.pulsar import replay as replaying
 from penstock.commands.pulsar.end import End
 
@@ -257,7 +258,7 @@ def test_a_failed_replay_tells_how_to_go_on(
 ) -> None:
     source, target = service.topic(), service.topic()
     send(service, source, *(b"%d" % number for number in range(10)), batching=False)
-    monkeypatch.setattr(replaying, "_CONFIRMED_EVERY", 4)
+    monkeypatch.setattr(shared, "CONFIRMED_EVERY", 4)
     service_terminated = replaying._Replay._flush
 
     def flush(self: Any, limit: float | None = None) -> None:
@@ -270,7 +271,7 @@ def test_a_failed_replay_tells_how_to_go_on(
     monkeypatch.undo()
     assert "4 messages replayed" in told
     (line,) = [line for line in told.splitlines() if line.startswith("to go on: ")]
-    monkeypatch.setattr(replaying, "_CONFIRMED_EVERY", 4)
+    monkeypatch.setattr(shared, "CONFIRMED_EVERY", 4)
     monkeypatch.setattr(replaying._Replay, "_flush", flush)
     words = ("-X", "token=secret", "--rate", "9999", "--no-schema")
     _, told = command.run("replay", source, service.topic(), *words, status=1)
