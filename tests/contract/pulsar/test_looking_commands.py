@@ -348,8 +348,7 @@ def test_wrong_replays_are_refused(command: Commands, service: PulsarService) ->
     assert "-n is 1 or more" in command.refused("replay", topic, "other", "-n", "0")
     assert "--rate is a number" in command.refused("replay", topic, "other", "--rate", "-1")
     assert "is not a message id" in command.refused("replay", topic, "other", "--after", "1:2,x")
-    for url, said in (("mqtt://127.0.0.1", "MQTT keeps no"), ("tubemq://127.0.0.1", "topics of Pulsar")):
-        assert said in Commands(url).refused("replay", "a", "b")
+    assert "MQTT keeps no" in Commands("mqtt://127.0.0.1").refused("replay", "a", "b")
 
 
 def test_a_replay_to_another_broker(embedded: Any, tmp_path: Any) -> None:
