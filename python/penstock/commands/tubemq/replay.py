@@ -218,24 +218,23 @@ class _Replay(shared.Replay[_Row, Position]):
         self._plan = plan
         self._filters = wanted.filters
         self._ranges = ranges
+        self._left: int | None = given.count
+        """Messages that -n still allows; ``None`` for no limit."""
+        self._at = 0
+        """The offset at which reading goes on in the partition."""
         self._deleted = 0
         """The largest number of messages that were deleted before they were read."""
-        self._confirmed = {
-            key: Position(*(int(number) for number in key.split(":")), offset)
-            for key, offset in wanted.after.items()
-        }
+        self._confirmed = {key: Position.parse(f"{key}:{offset}") for key, offset in wanted.after.items()}
 
     def _messages(self) -> Generator[_Row, None, None]:
-        left: int | None = self._given.count
         for whole in self._ranges:
-            at = whole.start
-            while at < whole.end:
-                if left == 0:
+            self._at = whole.start
+            while self._at < whole.end:
+                if self._left == 0:
                     return
-                span = Range(whole.part, at, min(at + _SPAN * UNIT, whole.end))
-                at, count = yield from self._span(span, whole.end, left)
-                left = None if left is None else left - count
-                self._note(span.part, at)
+                span = Range(whole.part, self._at, min(self._at + _SPAN * UNIT, whole.end))
+                yield from self._span(span, whole.end)
+                self._note(whole.part, self._at)
                 if self._pending:
                     self._flush()
         self.complete = True
@@ -244,16 +243,12 @@ class _Replay(shared.Replay[_Row, Position]):
         """Takes note that everything up to an offset was sent."""
         self._sent[part.key] = Position(part.broker_id, part.number, behind - UNIT)
 
-    def _span(self, span: Range, end: int, most: int | None) -> Generator[_Row, None, tuple[int, int]]:
-        """The messages of a span.
+    def _span(self, span: Range, end: int) -> Generator[_Row, None, None]:
+        """The messages of a span, up to the number that -n allows. Moves `_at` behind them.
 
         Args:
             span: where they are.
             end: the offset up to which the partition is read.
-            most: their largest number; ``None`` for no limit.
-
-        Returns:
-            The offset to go on at, and their number.
 
         Raises:
             DataLost: a message is damaged, or the end of the partition was lost. The beginning may be deleted
@@ -267,16 +262,19 @@ class _Replay(shared.Replay[_Row, Position]):
                     count, since = count + 1, since + 1
                     if row.offset is not None:
                         known, since = row.offset + UNIT, 0
-                    if count == most:
-                        return (self._behind(span, count) if since else known), count
+                    if self._left is not None:
+                        self._left -= 1
+                    if self._left == 0:
+                        self._at = self._behind(span, count) if since else known
+                        return
+            self._at = span.end
         except DataLost:
             first = self._first(span.part)
             if first <= known:
                 raise
-            at = min(first, end)
-            self._deleted += max((at - known) // UNIT - since, 0)
-            return at, count
-        return span.end, count
+            self._at = min(first, end)
+            # Those of them that were read without their offsets are not missing.
+            self._deleted += max((self._at - known) // UNIT - since, 0)
 
     def _rows(self, span: Range) -> Generator[_Row, None, None]:
         import pyarrow  # pyright: ignore[reportMissingImports]
