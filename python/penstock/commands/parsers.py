@@ -77,6 +77,7 @@ EXAMPLES = {
         "penstock replay orders orders-again --from 2026-11-21T12:00:00Z --rate 500",
         "penstock replay orders orders --to pulsar://staging.example:6650 -n 1000",
         "penstock replay orders orders-again --after 12:34:0:-1,15:20:1:-1",
+        "penstock replay sales sales-again -u tubemq://127.0.0.1:8715 --from 1:0:2800,1:1:0",
     ),
     "doctor": ("penstock doctor mqtts://broker.example:8883 -X tls_ca=ca.pem",),
     "completion": (
@@ -87,9 +88,15 @@ EXAMPLES = {
 }
 """Examples at the end of each help. Those of ``pub``, ``sub`` and ``rr`` are beside their arguments."""
 REPLAY_RULE = (
-    "Keys, ordering keys, properties, event times, schemas and tombstones are kept; the time of publication"
-    " is new. It ends at the end that the source has when it begins, and if it is interrupted, it prints the"
-    " command that goes on; up to 500 messages may then be sent twice."
+    "It is for topics of Pulsar and of TubeMQ, and ends at the end that the source has when it begins. If it"
+    " is interrupted, it prints the command that goes on; up to 500 messages may then be sent twice.\n\n"
+    "With Pulsar keys, ordering keys, properties, event times, schemas and tombstones are kept; the time of"
+    " publication is new.\n\n"
+    "With TubeMQ keys, types, times and properties are kept, and partitions are read one after the other."
+    " TubeMQ chooses the partition of each message in the target. Messages that are deleted before they are"
+    " read are counted. -X filters=TYPE[,TYPE] replays messages of some types. Positions are"
+    " BROKER:PARTITION:OFFSET, as `penstock peek` shows them; there are no times. It needs pyarrow: pip"
+    " install 'penstock[frames]'."
 )
 TOP_RULE = (
     "The figures are those of /metrics of the embedded broker with --http-port, or of one broker of a"
@@ -322,13 +329,24 @@ def replay(command: argparse.ArgumentParser) -> None:
         dest="begin",
         metavar="WHERE",
         help="where to begin: earliest (default), a message id or one of each partition with commas, or a"
-        " time: ISO 8601 with a zone, milliseconds since 1970, or a duration back such as 2h",
+        " time: ISO 8601 with a zone, milliseconds since 1970, or a duration back such as 2h; with TubeMQ"
+        " BROKER:PARTITION:OFFSET[,...]",
     )
-    add("--after", metavar="ID[,ID]", help="go on behind these messages, as an earlier replay has told")
-    add("--until", metavar="WHEN", help="end before the first message that was published at this time")
+    add(
+        "--after",
+        metavar="ID[,ID]",
+        help="go on behind these messages, as an earlier replay has told; with TubeMQ"
+        " BROKER:PARTITION:OFFSET[,...]",
+    )
+    add(
+        "--until",
+        metavar="WHEN",
+        help="end before the first message that was published at this time; with TubeMQ before"
+        " BROKER:PARTITION:OFFSET[,...]",
+    )
     add("-n", "--count", type=int, metavar="N", help="end after N messages")
     add("--rate", type=float, metavar="N", help="send at most N messages per second")
-    add("--no-schema", action="store_true", help="send the payloads without the schemas of the source")
+    add("--no-schema", action="store_true", help="send payloads without the schemas of the source (Pulsar)")
     add("--json", action="store_true", help="print what was done as JSON")
     add("-q", "--quiet", action="store_true", help="show no progress")
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import blocking, errors
+from penstock.commands._shared import replay as shared
 from penstock.commands.pulsar import replay as replaying
 from penstock.commands.pulsar.end import End
 
@@ -257,7 +258,7 @@ def test_a_failed_replay_tells_how_to_go_on(
 ) -> None:
     source, target = service.topic(), service.topic()
     send(service, source, *(b"%d" % number for number in range(10)), batching=False)
-    monkeypatch.setattr(replaying, "_CONFIRMED_EVERY", 4)
+    monkeypatch.setattr(shared, "CONFIRMED_EVERY", 4)
     service_terminated = replaying._Replay._flush
 
     def flush(self: Any, limit: float | None = None) -> None:
@@ -270,7 +271,7 @@ def test_a_failed_replay_tells_how_to_go_on(
     monkeypatch.undo()
     assert "4 messages replayed" in told
     (line,) = [line for line in told.splitlines() if line.startswith("to go on: ")]
-    monkeypatch.setattr(replaying, "_CONFIRMED_EVERY", 4)
+    monkeypatch.setattr(shared, "CONFIRMED_EVERY", 4)
     monkeypatch.setattr(replaying._Replay, "_flush", flush)
     words = ("-X", "token=secret", "--rate", "9999", "--no-schema")
     _, told = command.run("replay", source, service.topic(), *words, status=1)
@@ -347,8 +348,7 @@ def test_wrong_replays_are_refused(command: Commands, service: PulsarService) ->
     assert "-n is 1 or more" in command.refused("replay", topic, "other", "-n", "0")
     assert "--rate is a number" in command.refused("replay", topic, "other", "--rate", "-1")
     assert "is not a message id" in command.refused("replay", topic, "other", "--after", "1:2,x")
-    for url, said in (("mqtt://127.0.0.1", "MQTT keeps no"), ("tubemq://127.0.0.1", "topics of Pulsar")):
-        assert said in Commands(url).refused("replay", "a", "b")
+    assert "MQTT keeps no" in Commands("mqtt://127.0.0.1").refused("replay", "a", "b")
 
 
 def test_a_replay_to_another_broker(embedded: Any, tmp_path: Any) -> None:

@@ -14,4 +14,6 @@ def run(given: argparse.Namespace) -> NoReturn:
     Raises:
         Unsupported: always.
     """
-    raise Unsupported("MQTT keeps no messages that could be replayed: this is for topics of Pulsar")
+    raise Unsupported(
+        "MQTT keeps no messages that could be replayed: this is for topics of Pulsar and of TubeMQ"
+    )

@@ -3,50 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
 import re
-import shlex
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, cast
 
+from penstock.commands._shared import replay as shared
 from penstock.commands._shared.options import moment, scopes
-from penstock.errors import (
-    EndOfTopic,
-    Error,
-    InvalidArgument,
-    MemoryLimit,
-    QueueFull,
-    Timeout,
-    TopicNotFound,
-    Unsupported,
-)
-from penstock.progress import Progress
-from penstock.pulsar import Schema, blocking
+from penstock.errors import EndOfTopic, InvalidArgument, Timeout, TopicNotFound, Unsupported
+from penstock.pulsar import MessageId, Schema, blocking
 from penstock.pulsar.positions import full_name
 
 from .end import End
 from .ids import message_ids, start, with_colons
 
 if TYPE_CHECKING:
-    from penstock.pulsar import MessageId, PulsarMessage
+    from penstock.pulsar import PulsarMessage
 
 _IDLE = 2.0
 """Seconds without a message after which the broker is asked whether there are more."""
-_CONFIRMED_EVERY = 500
-"""Messages after which receipts are waited for: at most so many are sent twice when a replay is resumed."""
-_LAST_WAIT = 10.0
-"""Seconds to wait for receipts after an interruption."""
 
 
 def run(given: argparse.Namespace) -> int:
     """Replays; returns the exit status."""
     options = scopes(given.options, "pulsar")
-    problem = _problem(given)
-    if problem:
-        raise InvalidArgument(problem)
+    shared.check(given, same_topic=full_name(given.source) == full_name(given.target))
     # Not relative any more: a replay that is resumed begins at the same place.
     begin: Any = "earliest" if given.begin is None else start("--from", given.begin)
     wanted = options["consumer"]
@@ -59,29 +39,12 @@ def run(given: argparse.Namespace) -> int:
         source.reader(given.source, **wanted) as reader,
         target.producer(given.target, **options["producer"]) as producer,
     ):
-        replay = _Replay(given, source, reader, producer, wanted)
-        try:
-            replay.run()
-        except BaseException:
-            replay.confirm(_LAST_WAIT)
-            replay.report(begin, complete=False)
-            raise
-        replay.report(begin, complete=replay.complete)
+        _Replay(given, source, reader, producer, wanted).run()
     return 0
 
 
-def _problem(given: argparse.Namespace) -> str | None:
-    if given.count is not None and given.count < 1:
-        return f"-n is 1 or more, not {given.count}"
-    if given.rate is not None and not 0 < given.rate < 1e9:
-        return f"--rate is a number of messages per second above 0, not {given.rate:g}"
-    if full_name(given.source) == full_name(given.target) and given.to in (None, given.url):
-        return "the source and the target are the same topic"
-    return None
-
-
-class _Replay:
-    """The work, and how far it has got.
+class _Replay(shared.Replay["PulsarMessage", MessageId]):
+    """A replay; its places are the ids of messages.
 
     Args:
         given: the parsed arguments.
@@ -99,49 +62,21 @@ class _Replay:
         producer: blocking.PulsarProducer[Any],
         wanted: dict[str, Any],
     ) -> None:
-        self._given = given
+        begin: Any = wanted["position"]
+        # Ids as they were given.
+        resumed = given.begin if isinstance(begin, list) else None if begin == "earliest" else begin
+        until = None if given.until is None else moment("--until", given.until)
+        super().__init__(given, producer, resumed, until)
         self._client = client
         self._reader = reader
-        self._producer = producer
         self._wanted = wanted
         self._schemas: dict[bytes, Schema[Any]] = {}
-        self._until = None if given.until is None else moment("--until", given.until)
-        self._sent: dict[str, MessageId] = {}
-        self._pending = 0
-        self._confirmed: dict[str, MessageId] = {}
-        self.count = 0
-        """Messages with a receipt."""
-        self.complete = False
-        """Whether the end of the source was reached."""
+        self._end_time = until
         for id in message_ids(given.after) if given.after else ():
             self._reader.seek(id, inclusive=False)
             self._confirmed[_partition_of(given.source, id)] = id
 
-    def run(self) -> None:
-        """Sends each message, and waits for the receipts."""
-        started = time.monotonic()
-        quiet = self._given.quiet or self._given.json
-        with Progress("replaying", self._given.count, quiet=quiet, plain=True) as progress:
-            for number, message in enumerate(self._messages()):
-                if self._given.rate:
-                    self._pace(started + number / self._given.rate)
-                self._send(message)
-                self._sent[message.id.topic] = message.id
-                self._pending += 1
-                if self._pending >= _CONFIRMED_EVERY:
-                    self._flush()
-                progress.advance(1)
-            self._flush()
-
-    def _pace(self, due: float) -> None:
-        """Waits until the next message is due. What has been sent is confirmed in a pause that is longer."""
-        if due - time.monotonic() > 0.2:
-            self._flush()
-        if (wait := due - time.monotonic()) > 0:
-            time.sleep(wait)
-
-    def _messages(self) -> Iterator[PulsarMessage]:
-        """The messages up to the end that the source has now, or to one of the limits."""
+    def _messages(self) -> Generator[PulsarMessage, None, None]:
         end = End(self._reader)
         self._pass_over(end)
         left = self._given.count
@@ -163,7 +98,7 @@ class _Replay:
             # A reader may have had some before it was moved.
             if behind or (done is not None and id <= done):
                 continue
-            if self._until is not None and message.publish_time >= self._until:
+            if self._end_time is not None and message.publish_time >= self._end_time:
                 end.close(id)
                 continue
             left = None if left is None else left - 1
@@ -194,6 +129,13 @@ class _Replay:
         return next((id for id in cast("list[MessageId]", begin) if id.partition == partition), "earliest")
 
     def _send(self, message: PulsarMessage) -> None:
+        self._hand_over(message)
+        self._sent[message.id.topic] = message.id
+
+    def _text(self, place: MessageId) -> str:
+        return with_colons(place)
+
+    def _hand_over(self, message: PulsarMessage) -> None:
         schema = self._schema(message)
         key = message.key
         if key is not None and message.key_bytes != key.encode():
@@ -208,11 +150,7 @@ class _Replay:
         if schema is not None:
             fields["schema"] = schema
         payload = None if message.is_null and schema is not None else message.data
-        try:
-            self._producer.send_nowait(payload, key, **fields)
-        except (QueueFull, MemoryLimit):
-            self._flush()
-            self._producer.send_nowait(payload, key, **fields)
+        self._submit(payload, key, **fields)
 
     def _send_row(self, message: PulsarMessage, schema: Schema[Any] | None) -> None:
         """Sends a message whose key is bytes, which only rows can have."""
@@ -256,56 +194,6 @@ class _Replay:
                     " --no-schema sends the payloads without"
                 ) from None
         return self._schemas[version]
-
-    def _flush(self, limit: float | None = None) -> None:
-        self._producer.flush(limit)
-        self._confirmed.update(self._sent)
-        self.count += self._pending
-        self._pending = 0
-
-    def confirm(self, limit: float) -> None:
-        """Waits for the receipts of what has been sent, after an interruption."""
-        # If it fails, the place is the one before.
-        with contextlib.suppress(Error, KeyboardInterrupt):
-            self._flush(limit)
-
-    def report(self, begin: Any, *, complete: bool) -> None:
-        """Tells how far it has got."""
-        at = [with_colons(id) for id in self._confirmed.values()]
-        given = self._given
-        if given.json:
-            said = {
-                "source": given.source,
-                "target": given.target,
-                "messages": self.count,
-                "complete": complete,
-                "from": given.begin if isinstance(begin, str | list) else begin,
-                "after": ",".join(at),
-            }
-            print(json.dumps(said), flush=True)
-        elif not given.quiet:
-            print(f"{self.count:,} messages replayed to {given.target}", file=sys.stderr)
-        if not complete and not given.json:
-            # Also with --quiet: it cannot be found out otherwise.
-            print(self._go_on(begin, ",".join(at)), file=sys.stderr)
-
-    def _go_on(self, begin: Any, after: str) -> str:
-        """The command that sends the rest. It has no options of clients, which may be secrets."""
-        given = self._given
-        words = ["penstock", "replay", given.source, given.target, "-u", given.url.partition("?")[0]]
-        for flag, value in (
-            ("--to", given.to and given.to.partition("?")[0]),
-            ("--from", given.begin if isinstance(begin, list) else begin if begin != "earliest" else None),
-            ("--after", after or None),
-            ("--until", self._until),
-            ("--rate", given.rate and f"{given.rate:g}"),
-        ):
-            if value is not None:
-                words += [flag, str(value)]
-        if given.no_schema:
-            words.append("--no-schema")
-        has_more = given.options or "?" in f"{given.url}{given.to or ''}"
-        return f"to go on{', with the same options of clients' if has_more else ''}: {shlex.join(words)}"
 
 
 def _partition_of(topic: str, id: MessageId) -> str:

@@ -13,7 +13,8 @@ from penstock.commands._shared import display
 from penstock.commands._shared.options import scopes
 from penstock.commands._shared.subscribe import payload_to_json
 from penstock.errors import InvalidArgument, Unsupported
-from penstock.tubemq import Position
+
+from .places import edge, offsets
 
 _COLUMNS = (
     *("value", "key", "topic", "message_type", "event_time"),
@@ -64,17 +65,14 @@ def start(topics: Sequence[str], text: str) -> Any:
     Raises:
         InvalidArgument: the text is something else.
     """
-    word = {"beginning": "earliest", "first": "earliest", "end": "latest"}.get(text, text)
-    if word in ("earliest", "latest"):
+    if (word := edge(text)) is not None:
         return word
-    try:
-        places = [Position.parse(one) for one in text.split(",")]
-    except (ValueError, InvalidArgument):
+    places = offsets(text)
+    if places is None:
         raise InvalidArgument(
             f"-o is earliest, latest or BROKER:PARTITION:OFFSET[,...] with TubeMQ, not {text!r}"
-        ) from None
-    offsets = {f"{one.broker_id}:{one.partition}": one.offset for one in places}
-    return dict.fromkeys(topics, offsets)
+        )
+    return dict.fromkeys(topics, places)
 
 
 def _peeked(row: dict[str, Any]) -> Peeked:
