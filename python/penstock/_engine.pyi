@@ -58,6 +58,7 @@ __all__ = [
     "avro_definition",
     "encode_frame",
     "encode_pulsar_frame",
+    "hash_password",
     "is_signed_with",
     "restore_store",
     "set_error_factory",
@@ -145,6 +146,19 @@ def check_store(path: str | PathLike[str]) -> tuple[int, list[str]]:
 
     Raises:
         InvalidArgument: the folder has no store, or a broker uses it.
+    """
+
+def hash_password(password: bytes) -> str:
+    """Hashes a password by Argon2id with a new salt, which takes 19 MiB and some ten milliseconds.
+
+    Args:
+        password: the password.
+
+    Returns:
+        The hash as it is in a file of MQTT users: ``$argon2id$v=19$m=19456,t=2,p=1$salt$hash``.
+
+    Raises:
+        IoError: the system has not enough memory, or no random numbers.
     """
 
 def is_signed_with(key: bytes, token: bytes) -> bool:

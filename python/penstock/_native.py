@@ -20,3 +20,4 @@ backup_store = _engine.backup_store
 restore_store = _engine.restore_store
 compact_store = _engine.compact_store
 is_signed_with = _engine.is_signed_with
+hash_password = _engine.hash_password

@@ -51,6 +51,13 @@ pub(super) fn is_signed_with(py: Python<'_>, key: &[u8], token: &[u8]) -> PyResu
     Ok(keys.is_signed(token))
 }
 
+/// A hash of an MQTT user's password by Argon2id, with a new salt.
+#[pyfunction]
+pub(super) fn hash_password(py: Python<'_>, password: &[u8]) -> PyResult<String> {
+    let hash = py.detach(|| native::mqtt::hash_password(password));
+    py_result(py, hash)
+}
+
 /// A broker in this process, which runs on a thread of its own.
 #[pyclass(frozen, module = "penstock._engine")]
 pub(super) struct Broker {

@@ -218,6 +218,13 @@ def passwd(command: argparse.ArgumentParser) -> None:
     add("file", metavar="FILE", help="the password file (--mqtt-password-file); created if it does not exist")
     add("user", metavar="USER", help="user to add, or whose password to change")
     add("-b", "--password", help="the password; without it, it is asked for or read from standard input")
+    add(
+        "-H",
+        "--hash",
+        choices=("argon2id", "sha512-pbkdf2"),
+        default="argon2id",
+        help="how to hash the password: argon2id, or sha512-pbkdf2 for Mosquitto before 2.1 (default: argon2id)",
+    )
     add("-D", "--delete", action="store_true", help="delete the user")
 
 

@@ -11,7 +11,7 @@
 //! names without a wrong password lately go ahead of those with one, so that devices which still have an old password
 //! do not use up all that their address may try.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher as _;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::random::{Hash, HashMap};
 
 /// Time from the result to the refusal of a wrong password.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
-/// Passwords that are verified at the same time.
+/// Passwords that are verified at the same time. Bounds the memory, as each may need what the limit on a hash allows.
 const AT_ONCE: usize = 2;
 /// Price of a wrong password: a user name gets one attempt from an address in this time on average.
 const PRICE: Duration = Duration::from_secs(1);
@@ -151,6 +151,8 @@ pub(super) struct Logins {
     last: Option<IpAddr>,
     /// Logins whose password is being verified, by a number of their own.
     verifying: BTreeMap<u64, Login>,
+    /// Numbers of verifications that [`Self::restart`] made void. They use a thread and memory until they end.
+    void: BTreeSet<u64>,
     next_number: u64,
     /// The last wrong password of a user name from an address. Names are hashed, as they may be long.
     wrong: BTreeMap<(IpAddr, u64), Instant>,
@@ -166,6 +168,7 @@ impl Default for Logins {
             waiting_bytes: 0,
             last: None,
             verifying: BTreeMap::new(),
+            void: BTreeSet::new(),
             next_number: 0,
             wrong: BTreeMap::new(),
             hash: Hash::default(),
@@ -196,7 +199,7 @@ impl Logins {
 
     /// The login whose turn it is. It must be passed to [`Self::verify`], unless it needs no verification.
     pub(super) fn next(&mut self, now: Instant) -> Option<Login> {
-        if self.verifying.len() >= AT_ONCE {
+        if self.is_busy() {
             return None;
         }
         self.debts.settle(now);
@@ -234,7 +237,8 @@ impl Logins {
 
     /// Lets all logins wait again, because the passwords are other ones now. Results that are under way do not count.
     pub(super) fn restart(&mut self) {
-        for login in std::mem::take(&mut self.verifying).into_values().rev() {
+        for (number, login) in std::mem::take(&mut self.verifying).into_iter().rev() {
+            self.void.insert(number);
             self.waiting_bytes += login.size();
             self.waiting.entry(login.address).or_default().push_front(login);
         }
@@ -242,6 +246,7 @@ impl Logins {
 
     /// Handles a result of the verification and gives the login.
     pub(super) fn verified(&mut self, now: Instant, number: u64, good: bool) -> Option<Login> {
+        self.void.remove(&number);
         let login = self.verifying.remove(&number)?;
         let sender = (login.address, self.hash.hash_one(login.user()));
         if good {
@@ -252,6 +257,11 @@ impl Logins {
             self.debts_of_address.add(now, login.address);
         }
         Some(login)
+    }
+
+    /// Whether as many passwords are verified as may be at the same time.
+    fn is_busy(&self) -> bool {
+        self.verifying.len() + self.void.len() >= AT_ONCE
     }
 
     /// Whether the user name came with a wrong password from the address lately.
@@ -273,7 +283,7 @@ impl Logins {
 
     /// When [`Self::next`] may give something, if it gives nothing now.
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        if self.verifying.len() >= AT_ONCE {
+        if self.is_busy() {
             return None;
         }
         let of_users = |address: IpAddr, queue: &Queue| {
@@ -335,8 +345,11 @@ mod tests {
         assert!(logins.verified(now, 1, true).is_some());
         assert_eq!(start(&mut logins, now), Some((1, 3)));
         logins.restart();
+        assert_eq!(start(&mut logins, now), None, "those that do not count any more are not done yet");
         assert!(logins.verified(now, 2, true).is_none(), "by a password that is another one now");
         assert_eq!(start(&mut logins, now), Some((9, 4)));
+        assert_eq!(start(&mut logins, now), None);
+        assert!(logins.verified(now, 3, true).is_none());
         assert_eq!(start(&mut logins, now), Some((1, 5)));
     }
 
@@ -551,6 +564,7 @@ mod tests {
         let before = (start(&mut logins, now).unwrap().0, start(&mut logins, now).unwrap().0);
         assert_eq!(before, (1, 2));
         logins.restart();
+        assert!((1..=2).all(|number| logins.verified(now, number, true).is_none()));
         let mut order = Vec::new();
         while let Some((connection, number)) = start(&mut logins, now) {
             logins.verified(now, number, true);

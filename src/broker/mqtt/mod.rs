@@ -7,7 +7,7 @@
 //! * `connection`: state of one connection; `session`: state that outlives it
 //! * `routes`: the subscriptions that match a topic; `retained`: the retained messages that match a filter
 //! * `message`: a message and its form in the store
-//! * `passwords`: users; `permitted`: what they may do; `logins`: clients that wait for the verification of their password; `status`, `counters`: `$SYS`; `web`: sessions and retained messages over HTTP; [`options`]; `service`: for the server
+//! * `passwords`, `password_hash`: users; `permitted`: what they may do; `logins`: clients that wait for the verification of their password; `status`, `counters`: `$SYS`; `web`: sessions and retained messages over HTTP; [`options`]; `service`: for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order, and `protocol` is this one's side of it.
 //!
@@ -43,6 +43,7 @@ mod deliver;
 mod logins;
 mod message;
 pub mod options;
+mod password_hash;
 mod passwords;
 mod permitted;
 mod protocol;
@@ -66,6 +67,7 @@ use routes::Routes;
 use session::Session;
 
 pub use options::{FullQueue, Limits, Settings, SlowSubscriber};
+pub use password_hash::hash_password;
 pub use passwords::Passwords;
 
 /// Output bytes queued for a connection beyond which clients that publish QoS 0 to it are slowed down.

@@ -1,39 +1,27 @@
-//! User names and passwords, in the file format of `mosquitto_passwd`: one `name:$7$iterations$salt$hash` line
-//! for each user, where the hash is PBKDF2 with HMAC-SHA-512. Other kinds of hash are refused: `$6$` is a
-//! single round of SHA-512, which is too fast to resist guessing.
+//! User names and passwords, in the file format of `mosquitto_passwd`: one `name:hash` line for each user. The hashes that
+//! can be read are those of [`password_hash`](super::password_hash). Others are refused: `$6$` is a single round of
+//! SHA-512, which is too fast to resist guessing.
 //!
 //! A good hash takes a tenth of a second, so it is verified on another thread ([`Passwords::verification`]). A user that
 //! was let in once is recognised by a keyed hash of its password, which is in memory only.
 
-use std::num::NonZeroU32;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use ring::{hmac, pbkdf2};
+use ring::hmac;
 
+use super::password_hash::{Cost, Hash};
 use crate::error::{Error, ErrorKind, Result};
 use crate::random::HashMap;
-
-/// Limit on the iterations of a hash, which take about a second. `mosquitto_passwd` uses 1000, `penstock passwd` 210,000.
-const MAX_ITERATIONS: u32 = 2_000_000;
 
 /// The users of a password file.
 #[derive(Clone)]
 pub struct Passwords {
     users: HashMap<String, Hash>,
-    /// Checked for unknown names, so that the response time does not reveal which names exist.
-    unknown: Hash,
+    /// What the hashes of the users cost. An unknown name costs one of these, always the same one, so that the response
+    /// time does not reveal which names exist.
+    costs: Vec<Cost>,
     /// Keyed hashes of the passwords that were verified.
     verified: HashMap<String, hmac::Tag>,
     key: hmac::Key,
-}
-
-#[derive(Clone, PartialEq, Eq)]
-struct Hash {
-    iterations: NonZeroU32,
-    salt: Vec<u8>,
-    expected: Vec<u8>,
 }
 
 impl std::fmt::Debug for Passwords {
@@ -59,11 +47,11 @@ impl Passwords {
             })?;
             users.insert(name, hash);
         }
-        let iterations = users.values().map(|hash| hash.iterations).max().unwrap_or(NonZeroU32::MIN);
+        let mut costs: Vec<Cost> = users.values().map(Hash::cost).collect();
+        costs.sort_unstable();
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &ring::rand::SystemRandom::new())
             .map_err(|_| Error::new(ErrorKind::Io, "the system gives no random numbers"))?;
-        let unknown = Hash { iterations, salt: vec![0; 12], expected: vec![0; 64] };
-        Ok(Self { users, unknown, verified: HashMap::default(), key })
+        Ok(Self { users, costs, verified: HashMap::default(), key })
     }
 
     fn parse_line(line: &str) -> std::result::Result<(String, Hash), &'static str> {
@@ -72,27 +60,7 @@ impl Passwords {
         if name.is_empty() {
             return Err("the user name is empty");
         }
-        let mut parts = hash.split('$');
-        match (parts.next(), parts.next()) {
-            (Some(""), Some("7")) => {}
-            (Some(""), Some(_)) => {
-                return Err("only hashes that start with $7$ (PBKDF2 with SHA-512) are supported");
-            }
-            _ => return Err("the password is not hashed: use mosquitto_passwd or penstock passwd"),
-        }
-        let iterations = parts
-            .next()
-            .and_then(|text| text.parse().ok())
-            .filter(|n: &NonZeroU32| n.get() <= MAX_ITERATIONS)
-            .ok_or("the number of iterations must be 1 to 2000000")?;
-        let mut base64 = || parts.next().and_then(|text| STANDARD.decode(text).ok());
-        let salt = base64().filter(|salt| !salt.is_empty()).ok_or("the salt is not base64")?;
-        let expected =
-            base64().filter(|hash| hash.len() == 64).ok_or("the hash is not 64 bytes of base64")?;
-        if parts.next().is_some() {
-            return Err("unexpected text after the hash");
-        }
-        Ok((name.to_owned(), Hash { iterations, salt, expected }))
+        Ok((name.to_owned(), Hash::parse(hash)?))
     }
 
     /// Number of users.
@@ -110,12 +78,20 @@ impl Passwords {
         self.verified.get(user).is_some_and(|tag| hmac::verify(&self.key, password, tag.as_ref()).is_ok())
     }
 
-    /// Verifies that the user exists and has this password. Takes equally long for every answer.
+    /// Verifies that the user exists and has this password. Takes equally long for every password, and for names that do
+    /// not exist as for those that do.
     pub(super) fn verification(&self, user: &str, password: Bytes) -> impl FnOnce() -> bool + Send + use<> {
         let known = self.has(user);
-        let Hash { iterations, salt, expected } = self.users.get(user).unwrap_or(&self.unknown).clone();
-        let algorithm = pbkdf2::PBKDF2_HMAC_SHA512;
-        move || pbkdf2::verify(algorithm, iterations, &salt, &password, &expected).is_ok() && known
+        let hash = self.users.get(user).cloned().unwrap_or_else(|| self.unknown(user));
+        move || hash.verify(&password) && known
+    }
+
+    /// A hash for a name that does not exist.
+    fn unknown(&self, user: &str) -> Hash {
+        let tag = hmac::sign(&self.key, user.as_bytes());
+        let number = tag.as_ref().first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let place = number.checked_rem(self.costs.len() as u64);
+        place.and_then(|place| self.costs.get(place as usize)).unwrap_or(&Cost::LEAST).unknown()
     }
 
     /// Notes that the verification of this password succeeded.
@@ -142,6 +118,12 @@ impl Passwords {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use ring::pbkdf2;
+
     use super::*;
 
     fn line(user: &str, password: &[u8]) -> String {
@@ -166,6 +148,34 @@ mod tests {
         assert!(!verify(&passwords, "till", b""));
         assert!(!verify(&passwords, "stranger", b"drop"));
         assert!(!verify(&passwords, "", b""));
+    }
+
+    #[test]
+    fn both_kinds_of_hash_are_in_one_file() {
+        let argon2 =
+            "ann:$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4";
+        let passwords = Passwords::parse(&format!("{argon2}\n{}", line("bob", b"x"))).unwrap();
+        assert!(verify(&passwords, "ann", b"password") && verify(&passwords, "bob", b"x"));
+        assert!(!verify(&passwords, "ann", b"x") && !verify(&passwords, "bob", b"password"));
+    }
+
+    #[test]
+    fn an_unknown_name_costs_what_the_users_cost_and_always_the_same() {
+        let argon2 =
+            |user: &str| format!("{user}:$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$AAAAAAAAAAAAAAAAAAAAAA");
+        let mut passwords = Passwords::parse(&[line("a", b"x"), argon2("b")].join("\n")).unwrap();
+        let names: Vec<String> = (0..200).map(|number| format!("stranger{number}")).collect();
+        let costs = |passwords: &Passwords| -> Vec<Cost> {
+            names.iter().map(|name| passwords.unknown(name).cost()).collect()
+        };
+        let found = costs(&passwords);
+        assert_eq!(found, costs(&passwords));
+        let slow = found.iter().filter(|cost| matches!(cost, Cost::Argon2id { kib: 8, .. })).count();
+        assert!((50..150).contains(&slow), "as many as among the users, about: {slow}");
+        // Even when the file is read again.
+        passwords.replace(Passwords::parse(&[line("c", b"y"), argon2("d")].join("\n")).unwrap());
+        assert_eq!(found, costs(&passwords));
+        assert_eq!(Passwords::parse("").unwrap().unknown("stranger").cost(), Cost::LEAST);
     }
 
     #[test]
@@ -201,6 +211,7 @@ mod tests {
             ("u:$7$999999999$c2FsdA==$AA==", "iterations"),
             ("u:$7$1$!!$AA==", "salt"),
             ("u:$7$1$c2FsdA==$AA==", "64 bytes"),
+            ("u:$argon2id$v=19$m=999999999,t=1,p=1$c29tZXNhbHQ$AAAAAAAAAAAAAAAAAAAAAA", "memory m"),
             (&(good.clone() + "$x"), "after the hash"),
         ] {
             let error = Passwords::parse(&format!("{good}\n{text}\n")).unwrap_err();

@@ -53,7 +53,11 @@ def passwd(*arguments: str, stdin: str = "") -> int:
 def test_users_of_penstock_passwd_get_in_and_nobody_else(tmp_path: Path) -> None:
     users = tmp_path / "users"
     assert passwd(str(users), "till", stdin="drop\n") == 0
-    assert passwd(str(users), "boss", "-b", "old") == 0
+    assert passwd(str(users), "elder", "-b", "mosquitto 2.0", "-H", "sha512-pbkdf2") == 0
+    hashes = dict(line.split(":") for line in users.read_text().splitlines())
+    assert hashes["till"].startswith("$argon2id$v=19$m=19456,t=2,p=1$")
+    assert hashes["elder"].startswith("$7$210000$")
+    assert passwd(str(users), "boss", "-b", "old", "-H", "sha512-pbkdf2") == 0
     assert passwd(str(users), "boss", "-b", "new") == 0
     assert passwd(str(users), "gone", "-b", "x") == 0
     assert passwd(str(users), "gone", "-D") == 0
@@ -62,6 +66,8 @@ def test_users_of_penstock_passwd_get_in_and_nobody_else(tmp_path: Path) -> None
     with penstock.Broker(mqtt_port=0, mqtt_password_file=users) as broker:
         for user, password, code in [
             ("till", "drop", 0),
+            ("till", "Drop", 4),
+            ("elder", "mosquitto 2.0", 0),
             ("boss", "new", 0),
             ("boss", "old", 4),
             ("gone", "x", 4),

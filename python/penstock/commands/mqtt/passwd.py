@@ -10,14 +10,23 @@ import os
 import sys
 from pathlib import Path
 
+from penstock._native import hash_password
 from penstock.errors import InvalidArgument
 
 ITERATIONS = 210_000
 """As OWASP recommends for PBKDF2 with SHA-512. It takes about a tenth of a second."""
 
 
-def line(user: str, password: str) -> str:
-    """The line of a user in the file."""
+def line(user: str, password: str, kind: str) -> str:
+    """The line of a user in the file.
+
+    Args:
+        user: the name.
+        password: the password.
+        kind: ``argon2id`` or ``sha512-pbkdf2``.
+    """
+    if kind == "argon2id":
+        return f"{user}:{hash_password(password.encode())}"
     salt = os.urandom(12)
     digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, ITERATIONS)
     salted, hashed = (base64.b64encode(part).decode() for part in (salt, digest))
@@ -38,7 +47,7 @@ def run(given: argparse.Namespace) -> int:
         if len(kept) == len(lines):
             raise InvalidArgument(f"{path} has no user {user!r}")
     else:
-        kept.append(line(user, _password(given.password)))
+        kept.append(line(user, _password(given.password), given.hash))
     _write(path, kept)
     return 0
 
