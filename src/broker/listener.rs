@@ -277,8 +277,9 @@ impl Endpoint for Connection {
         let mut result = Ok(());
         if !input.is_empty() {
             result = self.runner.call(|protocol, now| protocol.handle_input(now, id, input));
-            self.note_admission();
         }
+        // In any turn: a password is verified on another thread.
+        self.note_admission();
         if result.is_ok() && timeout().is_some_and(|at| at <= now) {
             result = self.runner.call(|protocol, now| protocol.handle_session_timeout(now, id));
         }

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -151,6 +152,8 @@ def test_the_level_is_read_again(tmp_path: Path) -> None:
         config.write_text('log_level = "info"\nlog_format = "json"\n')
         broker.process.send_signal(signal.SIGHUP)
         assert broker.record()["message"] == "SIGHUP: the log is written from info on"
+        # The engine looks at the levels of loggers again after a tenth of a second.
+        time.sleep(0.2)
         with blocking.connect(broker.urls["mqtt_url"], client_id="second"):
             assert broker.record(event="connected")["client"] == "second"
         config.write_text('log_level = "loud"\n')

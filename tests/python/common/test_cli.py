@@ -19,6 +19,8 @@ from penstock.commands.pulsar import admin_arguments
 from penstock.commands.pulsar.format import compile_format, to_json
 from penstock.pulsar.positions import full_name
 
+from support.waiting import line_with
+
 
 def run(*arguments):
     return subprocess.run(
@@ -201,12 +203,12 @@ def test_a_store_that_is_locked_is_waited_for(tmp_path, broker_process):
             sending = threading.Thread(target=producer.send, args=(b"two",))
             sending.start()
             # The broker waits for five seconds in SQLite before it first says so.
-            assert "locked" in process.stderr.readline()
+            assert line_with("locked", process.stderr)
             assert sending.is_alive()
             neighbour.execute("COMMIT")
         sending.join(60)
         producer.send(b"three")
-    assert "writes again" in process.stderr.readline()
+    assert line_with("writes again", process.stderr)
 
 
 def test_a_store_that_has_failed_ends_the_broker_with_3(tmp_path, broker_process):

@@ -17,7 +17,7 @@ import penstock
 from penstock import blocking, cli, errors
 
 from support.certificates import Authority
-from support.waiting import PATIENCE
+from support.waiting import PATIENCE, line_with
 
 
 class Files:
@@ -160,8 +160,7 @@ def test_sighup_reads_them_again(files: Files) -> None:
             said = json.loads(broker.stdout.readline())
             new = files.renew()
             broker.send_signal(signal.SIGHUP)
-            lines = [broker.stderr.readline(), broker.stderr.readline()]
-            assert "SIGHUP: read again: 2 certificates, 1 token keys" in lines[1], lines
+            assert line_with("SIGHUP: read again: 2 certificates, 1 token keys", broker.stderr)
             context = ssl.create_default_context(cadata=new.pem.decode())
             with urllib.request.urlopen(
                 said["http_url"] + "/healthz", timeout=PATIENCE, context=context
@@ -169,7 +168,6 @@ def test_sighup_reads_them_again(files: Files) -> None:
                 assert answer.status == 200
             files.key.unlink()
             broker.send_signal(signal.SIGHUP)
-            lines = [broker.stderr.readline(), broker.stderr.readline()]
-            assert "the former certificates and token keys stay" in lines[1], lines
+            assert line_with("the former certificates and token keys stay", broker.stderr)
         finally:
             broker.terminate()

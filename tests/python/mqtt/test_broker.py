@@ -16,7 +16,7 @@ import penstock
 
 from support.mqtt.harness import EmbeddedMqtt
 from support.mqtt.wire import V311, Raw
-from support.waiting import eventually
+from support.waiting import eventually, line_with
 
 
 def port_of(url: str | None) -> int:
@@ -157,7 +157,7 @@ def test_sighup_reads_the_users_again(tmp_path: Path) -> None:
             good = users.read_text()
             users.write_text("not a user\n")
             broker.send_signal(signal.SIGHUP)
-            told = broker.stderr.readline()
+            told = line_with("SIGHUP", broker.stderr)
             assert "line 1" in told and "the former users stay" in told
             till.sync()
             gone.sync()
@@ -165,7 +165,7 @@ def test_sighup_reads_the_users_again(tmp_path: Path) -> None:
             assert passwd(str(users), "gone", "-D") == 0
             assert passwd(str(users), "new", "-b", "y") == 0
             broker.send_signal(signal.SIGHUP)
-            assert broker.stderr.readline().endswith(" broker: SIGHUP: users read again: 2 of mqtt\n")
+            assert line_with("SIGHUP", broker.stderr).endswith(" broker: SIGHUP: users read again: 2 of mqtt\n")
             till.sync()
             assert gone.closed() == []
         with Raw(port, V311) as peer:
