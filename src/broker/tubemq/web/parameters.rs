@@ -203,7 +203,7 @@ impl Parameters {
         match value.to_ascii_lowercase().as_str() {
             "true" => Ok(Some(true)),
             "false" => Ok(Some(false)),
-            number if is_number(number) => Ok(Some(number.trim_matches(['-', '0']) != "")),
+            number if is_number(number) => Ok(Some(!number.trim_matches(['-', '0']).is_empty())),
             _ => Err(format!("illegal value for {}, value must be true or false", field.name)),
         }
     }

@@ -575,7 +575,7 @@ proptest! {
             prop_assert_eq!(answer.status.as_u16(), 200, "{}", form);
             let object: Value = serde_json::from_slice(&answer.body).unwrap();
             prop_assert!(object["result"].is_boolean() && !object["errMsg"].as_str().unwrap().is_empty());
-            prop_assert_eq!(&object["result"] == &json!(true), object["errCode"] == 0, "{}", form);
+            prop_assert_eq!(object["result"] == json!(true), object["errCode"] == 0, "{}", form);
         }
         prop_assert!(broker.topics().iter().map(|(_, partitions)| partitions).sum::<u32>() <= 100);
     }
