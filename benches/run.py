@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="benches.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    protocols = parser.add_subparsers(dest="protocol", required=True, metavar="pulsar | mqtt | tubemq | operating")
+    protocols = parser.add_subparsers(dest="protocol", required=True, metavar=" | ".join(SUITES))
     for one in SUITES.values():
         options = protocols.add_parser(one.name)
         options.add_argument("--rounds", type=int, default=3, help="rounds of which the median is shown")

@@ -1,6 +1,6 @@
 """The embedded broker in operation: what HTTP, permissions and the log cost, beside one without them.
 
-All brokers run during a round, and each load goes to one after the other. An idle broker uses next to nothing.
+All brokers run during a round, and each load goes to one after the other. Idle ones use next to nothing.
 """
 
 from __future__ import annotations

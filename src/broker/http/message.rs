@@ -44,15 +44,10 @@ impl Request {
                 None => return refused(StatusCode::BAD_REQUEST, "the path of the request is malformed"),
             }
         }
-        let mut pairs = Vec::new();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            match (decoded(&name.replace('+', " ")), decoded(&value.replace('+', " "))) {
-                (Some(name), Some(value)) => pairs.push((name, value)),
-                _ => return refused(StatusCode::BAD_REQUEST, "the query of the request is malformed"),
-            }
-        }
-        Ok(Self { method, path: parts, query: pairs, body: Bytes::new(), user: None })
+        let Some(query) = pairs(query) else {
+            return refused(StatusCode::BAD_REQUEST, "the query of the request is malformed");
+        };
+        Ok(Self { method, path: parts, query, body: Bytes::new(), user: None })
     }
 
     /// Value of a name in the query.
@@ -64,6 +59,15 @@ impl Request {
     pub fn flag(&self, name: &str) -> bool {
         self.query(name).is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
+}
+
+/// Decodes the names and values of a query or of a form.
+pub fn pairs(text: &str) -> Option<Vec<(String, String)>> {
+    let decode = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Some((decoded(&name.replace('+', " "))?, decoded(&value.replace('+', " "))?))
+    };
+    text.split('&').filter(|pair| !pair.is_empty()).map(decode).collect()
 }
 
 /// Decodes `%` and two hexadecimal digits; anything else behind a `%`, and what is not UTF-8, is refused.

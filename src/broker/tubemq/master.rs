@@ -206,7 +206,8 @@ impl Broker {
         let Some(group) = self.groups.get_mut(name) else { return };
         let mut places = Vec::new();
         for topic in group.topics() {
-            let count = self.topics.get(topic.as_str()).map_or(0, |topic| topic.partitions.len());
+            let known = self.topics.get(topic.as_str()).filter(|topic| topic.record.accept_subscribe);
+            let count = known.map_or(0, |topic| topic.partitions.len());
             places.extend((0..count as u32).map(|id| (topic.clone(), id)));
         }
         group.rebalance(&places, &mut self.next_event);
@@ -249,7 +250,7 @@ impl Broker {
         let spec = GroupSpec::new(Mode::Server, request.topic_list.clone(), &request.topic_condition, -1);
         let joined = self
             .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
-            .and_then(|user| self.check_topics(user, &request.topic_list))
+            .and_then(|user| self.check_topics(user, &request.group_name, &request.topic_list))
             .and_then(|user| match request.require_bound {
                 Some(true) => {
                     let text =
@@ -366,7 +367,7 @@ impl Broker {
         );
         let joined = self
             .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
-            .and_then(|user| self.check_topics(user, &request.topic_list))
+            .and_then(|user| self.check_topics(user, &request.group_name, &request.topic_list))
             .and_then(|user| {
                 let (sources, node) = (request.source_count, request.node_id);
                 if sources > 0 && !(0..sources).contains(&node) {

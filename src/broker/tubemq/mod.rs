@@ -4,7 +4,8 @@
 //! * [`balance`]: groups, their members, and the assignment of partitions by the master
 //! * `produce`: messages from producers
 //! * `consume`: registered partitions, and messages to consumers
-//! * `topics`, `partition`: topics and their partitions
+//! * `topics`, `partition`: topics and their partitions; `records`: what administrators decide about them
+//! * `web`: HTTP, with the part of the master's web service that adds, changes and lists topics and groups
 //! * `users`: passwords; `permitted`: what users may do; `visits`: what stands for them at the broker; `status`: figures; [`options`]; `service`: for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
@@ -44,6 +45,7 @@ pub mod options;
 mod partition;
 mod permitted;
 mod produce;
+mod records;
 pub(super) mod service;
 mod status;
 mod topics;

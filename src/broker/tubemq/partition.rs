@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::records::Record;
 use crate::broker::log::{Entry, Log, Source};
 use crate::random::HashSet;
 use crate::tubemq::Code;
@@ -27,6 +28,8 @@ pub(super) struct Topic {
     pub(super) id: u64,
     /// Numbers of the partitions, in order.
     pub(super) partitions: Vec<u64>,
+    /// What an administrator has decided about it.
+    pub(super) record: Record,
 }
 
 impl Topic {

@@ -46,9 +46,15 @@ impl Broker {
         Err(refusal(access, topic))
     }
 
-    /// [`Self::check_topic`] for all topics of a consumer.
-    pub(super) fn check_topics(&mut self, user: Arc<str>, topics: &[String]) -> Result<Arc<str>, Refusal> {
+    /// [`Self::check_topic`] and [`Self::check_grants`] for all topics of a consumer.
+    pub(super) fn check_topics(
+        &mut self,
+        user: Arc<str>,
+        group: &str,
+        topics: &[String],
+    ) -> Result<Arc<str>, Refusal> {
         topics.iter().try_for_each(|topic| self.check_topic(&user, Access::Read, topic))?;
+        self.check_grants(group, topics)?;
         Ok(user)
     }
 
@@ -57,13 +63,12 @@ impl Broker {
         topics.into_iter().filter(|topic| self.check_topic(user, Access::Write, topic).is_ok()).collect()
     }
 
-    /// [`Self::check_topic`] for the topics of a group. A member that may not read all of them any more leaves it.
+    /// [`Self::check_topic`] and [`Self::check_grants`] for the topics of a group. A member that may not read all of them
+    /// any more leaves it.
     pub(super) fn check_group(&mut self, user: &str, client: &str, group: &str) -> Result<(), Refusal> {
-        if self.settings.permissions.is_none() {
-            return Ok(());
-        }
         let topics = self.groups.get(group).map(|group| group.topics().clone()).unwrap_or_default();
         let checked = topics.iter().try_for_each(|topic| self.check_topic(user, Access::Read, topic));
+        let checked = checked.and_then(|()| self.check_grants(group, &topics));
         if checked.is_err() {
             self.leave(client, group);
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::partition::{BROKER, Partition, Position, Topic, row_name};
+use super::records::Record;
 use super::{Broker, DOMAIN, PREFIX, too_many};
 use crate::broker::log::cursor::Cursor;
 use crate::broker::log::{Log, TopicIds};
@@ -12,8 +13,9 @@ use crate::broker::store::{Found, Op, StoredCursor};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tubemq::topic::{Broker as Address, ConsumerTopic, ProducerTopic, STORE_BASE, check_topic};
 
-/// Status of a topic that can be consumed.
+/// Status of a topic that can be consumed, and of one that cannot.
 const READABLE: i32 = 1;
+const CLOSED: i32 = 0;
 
 /// Offsets of a held partition are rewritten after this fraction of the offset retention.
 const HELD_SHARE: u64 = 20;
@@ -38,7 +40,8 @@ impl Broker {
             let partitions = (0..parent.partitions as usize)
                 .map_while(|index| numbers.get(&row_name(&parent.name, index)).copied())
                 .collect();
-            self.topics.insert(parent.name, Topic { id: parent.id, partitions });
+            let record = Record::restore(parent.cursors);
+            self.topics.insert(parent.name, Topic { id: parent.id, partitions, record });
         }
     }
 
@@ -52,15 +55,26 @@ impl Broker {
     pub(super) fn ensure_topic(&mut self, name: &str) {
         if self.settings.auto_create && !self.topics.contains_key(name) {
             // An invalid name, or a topic beyond the limit, stays unknown: that is what its client is told.
-            let _ = self.make_topic(name, self.settings.partitions);
+            let _ = self.make_topic(name, self.settings.partitions, Record::default());
         }
     }
 
-    fn make_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
+    pub(super) fn make_topic(&mut self, name: &str, partitions: u32, record: Record) -> Result<()> {
         check_topic(name)?;
         if self.topics.contains_key(name) {
             return Err(Error::new(ErrorKind::NotAllowed, format!("topic {PREFIX}{name} already exists")));
         }
+        self.check_room(partitions, partitions)?;
+        let id = self.settings.topic_ids.next();
+        self.commits.write(Op::CreateTopic { id, domain: DOMAIN, name: name.into(), partitions });
+        let partitions = (0..partitions as usize).map(|index| self.add_partition(name, index)).collect();
+        self.topics.insert(name.into(), Topic { id, partitions, record });
+        self.balance_topic(name);
+        Ok(())
+    }
+
+    /// Refuses a topic with a wrong number of partitions, or more partitions than there may be.
+    fn check_room(&self, partitions: u32, more: u32) -> Result<()> {
         if partitions == 0 || partitions > STORE_BASE {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
@@ -70,39 +84,51 @@ impl Broker {
         if let Some(error) = self.commits.failure() {
             return Err(error.clone());
         }
-        if self.partitions.len() + partitions as usize > self.settings.max_topics {
+        if self.partitions.len() + more as usize > self.settings.max_topics {
             return Err(too_many(format!(
                 "topic limit reached (max_topics is {})",
                 self.settings.max_topics
             )));
         }
-        if self.settings.stored && !self.settings.topic_ids.has_room(1 + u64::from(partitions)) {
+        if self.settings.stored && !self.settings.topic_ids.has_room(1 + u64::from(more)) {
             return Err(TopicIds::exhausted());
         }
+        Ok(())
+    }
+
+    /// Makes a partition without messages, and gives its number.
+    fn add_partition(&mut self, topic: &str, index: usize) -> u64 {
         let id = self.settings.topic_ids.next();
-        self.commits.write(Op::CreateTopic { id, domain: DOMAIN, name: name.into(), partitions });
-        let mut numbers = Vec::new();
-        for index in 0..partitions as usize {
-            let id = self.settings.topic_ids.next();
-            self.commits.write(Op::CreateTopic {
-                id,
-                domain: DOMAIN,
-                name: row_name(name, index),
-                partitions: 0,
-            });
-            let log = Log::new(id, self.settings.stored, 0, 0, 0, None);
-            self.partitions.insert(id, Partition::new(log));
-            numbers.push(id);
+        let name = row_name(topic, index);
+        self.commits.write(Op::CreateTopic { id, domain: DOMAIN, name, partitions: 0 });
+        let log = Log::new(id, self.settings.stored, 0, 0, 0, None);
+        self.partitions.insert(id, Partition::new(log));
+        id
+    }
+
+    /// Adds partitions to a topic, which then has this number of them.
+    pub(super) fn grow_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
+        let Some((name, topic)) = self.topics.get_key_value(name) else {
+            return Err(Error::new(ErrorKind::TopicNotFound, format!("topic {PREFIX}{name} does not exist")));
+        };
+        let (name, id, before) = (name.clone(), topic.id, topic.partitions.len() as u32);
+        self.check_room(partitions, partitions.saturating_sub(before))?;
+        // Before the rows: after a kill in between, the rows that are there count, and the next growth makes the others.
+        self.commits.write(Op::Partitions { id, domain: DOMAIN, name: name.clone(), partitions });
+        for index in before..partitions {
+            let added = self.add_partition(&name, index as usize);
+            if let Some(topic) = self.topics.get_mut(&name) {
+                topic.partitions.push(added);
+            }
         }
-        self.topics.insert(name.into(), Topic { id, partitions: numbers });
-        self.balance_topic(name);
+        self.balance_topic(&name);
         Ok(())
     }
 
     /// Creates a topic. `name` has no prefix.
     pub fn create_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
         let partitions = if partitions == 0 { self.settings.partitions } else { partitions };
-        self.make_topic(name, partitions)
+        self.make_topic(name, partitions, Record::default())
     }
 
     /// Deletes a topic with its messages.
@@ -145,16 +171,17 @@ impl Broker {
         self.broker().to_text(0)
     }
 
-    /// A topic as producers are told.
+    /// A topic as producers are told, if they may send to it.
     pub(super) fn producer_text(&self, name: &str) -> Option<String> {
-        let topic = self.topics.get(name)?;
+        let topic = self.topics.get(name).filter(|topic| topic.record.accept_publish)?;
         Some(ProducerTopic::to_text(name, &[topic.share()], Some(self.settings.max_message_size)))
     }
 
     /// A topic as consumers with client balancing are told.
     pub(super) fn consumer_text(&self, name: &str) -> Option<String> {
         let topic = self.topics.get(name)?;
-        Some(ConsumerTopic::to_text(name, &[(topic.share(), READABLE)]))
+        let status = if topic.record.accept_subscribe { READABLE } else { CLOSED };
+        Some(ConsumerTopic::to_text(name, &[(topic.share(), status)]))
     }
 
     /// Marks a moved offset, which is written soon.

@@ -165,7 +165,8 @@ def test_sighup_reads_the_users_again(tmp_path: Path) -> None:
             assert passwd(str(users), "gone", "-D") == 0
             assert passwd(str(users), "new", "-b", "y") == 0
             broker.send_signal(signal.SIGHUP)
-            assert line_with("SIGHUP", broker.stderr).endswith(" broker: SIGHUP: users read again: 2 of mqtt\n")
+            told = line_with("SIGHUP", broker.stderr)
+            assert told.endswith(" broker: SIGHUP: users read again: 2 of mqtt\n")
             till.sync()
             assert gone.closed() == []
         with Raw(port, V311) as peer:

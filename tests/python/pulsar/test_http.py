@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import json
 import re
 import signal
@@ -21,22 +18,11 @@ import penstock
 from penstock import blocking, errors
 
 from support.certificates import Authority
+from support.tokens import KEY, token
 from support.waiting import PATIENCE
 
-KEY = b"0123456789abcdef0123456789abcdef"
 LABEL = r"[a-z]+=\"(?:[^\"\\\n]|\\[\\\"n])*\""
 SAMPLE = re.compile(rf"[a-z_]+(?:\{{(?:{LABEL},)*{LABEL}\}})? -?[0-9.e+]+\Z")
-
-
-def token(subject: str) -> str:
-    """A token signed with `KEY`."""
-
-    def part(data: bytes) -> str:
-        return base64.urlsafe_b64encode(data).decode().rstrip("=")
-
-    header, claims = b'{"alg":"HS256"}', json.dumps({"sub": subject}).encode()
-    signed = f"{part(header)}.{part(claims)}"
-    return f"{signed}.{part(hmac.digest(KEY, signed.encode(), hashlib.sha256))}"
 
 
 def get(url: str, secret: str | None = None, context: ssl.SSLContext | None = None) -> bytes:

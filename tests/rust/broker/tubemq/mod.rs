@@ -22,6 +22,7 @@ mod groups;
 mod permissions;
 mod producers;
 mod strangers;
+mod web;
 
 const NO_FILTERS: &[&str] = &[];
 
