@@ -276,12 +276,16 @@ def scripts() -> None:
         "http": [
             b"\x01"
             + b"".join(
-                bytes([0x0B, place << 3 | method, 1, part, method, 3, 3]) + b"a:1" + bytes([body])
+                bytes([0x0C, place << 3 | method, 1, part, method, 3, 3]) + b"a:1" + bytes([body])
                 for method in range(4)
                 for part in range(32)
             )
             for place in range(12)
             for body in (1, 2, 3, 4)
+        ]
+        + [
+            b"\x01" + b"".join(bytes([3, method, what, 2, 0]) for method in (*range(10, 16), *range(16)))
+            for what in (0, 1, 4, 5)
         ],
         "websocket": [
             b"\x01\xff" + b"\x82\x82\0\0\0\0\xc0\x00" + b"\x89\x80\0\0\0\0" + b"\x88\x80\0\0\0\0",
