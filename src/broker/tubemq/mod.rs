@@ -5,7 +5,7 @@
 //! * `produce`: messages from producers
 //! * `consume`: registered partitions, and messages to consumers
 //! * `topics`, `partition`: topics and their partitions
-//! * `users`: passwords; `permitted`: what users may do; `visits`: what stands for them at the broker; `status`: figures; [`options`]; `service`: for the server
+//! * `users`: passwords; `permitted`: what users may do; `owners`: whose groups are; `visits`: what stands for them at the broker; `status`: figures; [`options`]; `service`: for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
 //!
@@ -41,6 +41,7 @@ pub mod balance;
 mod consume;
 mod master;
 pub mod options;
+mod owners;
 mod partition;
 mod permitted;
 mod produce;
@@ -52,6 +53,7 @@ mod visits;
 mod web;
 
 use balance::Group;
+use owners::Owners;
 use partition::{Partition, Refusal, Topic};
 use visits::Visits;
 
@@ -173,6 +175,7 @@ pub struct Broker {
     /// Registered producers, and when their registration expires.
     producers: HashMap<String, Instant>,
     groups: BTreeMap<Arc<str>, Group>,
+    owners: Owners,
     next_event: i64,
     /// If there are users: the user who registered a client id, and until when.
     clients: HashMap<String, (Arc<str>, Instant)>,
@@ -205,6 +208,7 @@ impl Broker {
             partitions: BTreeMap::new(),
             producers: HashMap::default(),
             groups: BTreeMap::new(),
+            owners: Owners::default(),
             next_event: 1,
             clients: HashMap::default(),
             visits: Visits::new(settings.seed),
@@ -449,6 +453,7 @@ impl Broker {
         if self.groups_at <= self.now && self.commits.failure().is_none() {
             self.groups_at = self.now + GROUPS_PERIOD;
             self.forget_groups();
+            self.forget_owners();
         }
         if self.run_at <= self.now {
             self.note_run();
