@@ -98,6 +98,15 @@ class BrokerOptions(TypedDict, total=False):
             " refused, with every protocol.",
         ),
     ]
+    subscription_owners: Annotated[
+        bool,
+        Option(
+            _flag,
+            True,
+            "Durable Pulsar subscriptions and TubeMQ groups belong to the user that made them, where there"
+            " are users: other users are refused, unless the file of permissions lets them.",
+        ),
+    ]
     allow_anonymous: Annotated[
         bool,
         Option(

@@ -60,6 +60,8 @@ pub struct Options {
     pub token_audience: Option<String>,
     /// Rules in the format of Mosquitto's `acl_file`. When set, clients may do what a rule allows, and nothing else.
     pub acl: Option<String>,
+    /// Whether durable subscriptions of Pulsar and groups of TubeMQ belong to the user that made them, where there are users.
+    pub subscription_owners: bool,
     /// Limit on the bytes stored by all protocols together, at which publishers are refused. Default: 10 GiB on
     /// disk, 1 GiB in memory.
     pub max_store: Option<u64>,
@@ -87,6 +89,7 @@ impl Default for Options {
             token_key: None,
             token_audience: None,
             acl: None,
+            subscription_owners: true,
             max_store: None,
             max_connections: 16_384,
             max_topics: 10_000,

@@ -145,6 +145,8 @@ pub struct SubscriptionStats {
     pub kind: String,
     /// Whether the subscription outlives its consumers.
     pub durable: bool,
+    /// The user that it belongs to; `None` if it is free for all users.
+    pub owner: Option<String>,
     /// Entries that are not acknowledged.
     pub backlog: u64,
     /// Entries that wait for their delivery time.

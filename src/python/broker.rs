@@ -200,6 +200,7 @@ impl Broker {
             one.set_item("name", subscription.name)?;
             one.set_item("type", subscription.kind)?;
             one.set_item("durable", subscription.durable)?;
+            one.set_item("owner", subscription.owner)?;
             one.set_item("backlog", subscription.backlog)?;
             one.set_item("delayed", subscription.delayed)?;
             one.set_item("replaying", subscription.replaying)?;
@@ -253,6 +254,7 @@ fn broker_options(options: &Bound<'_, PyDict>) -> PyResult<native::Options> {
     to.token_key = fields.bytes("token_key")?;
     to.token_audience = fields.text("token_audience")?;
     to.acl = file(&fields, ACL_FILE)?;
+    fields.flag("subscription_owners", &mut to.subscription_owners)?;
     if let Some(bytes) = fields.raw("max_store")? {
         to.max_store = Some(bytes.extract()?);
     }

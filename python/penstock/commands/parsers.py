@@ -223,7 +223,7 @@ def passwd(command: argparse.ArgumentParser) -> None:
         "--hash",
         choices=("argon2id", "sha512-pbkdf2"),
         default="argon2id",
-        help="the hash of the password: argon2id (default), or sha512-pbkdf2 for Mosquitto before 2.1",
+        help="hash of the password: argon2id, or sha512-pbkdf2 for Mosquitto before 2.1 (default: argon2id)",
     )
     add("-D", "--delete", action="store_true", help="delete the user")
 

@@ -448,7 +448,7 @@ mod tests {
             }
             now = logins.poll_timeout(now).unwrap();
         };
-        let mut tried = std::collections::BTreeSet::new();
+        let mut tried = BTreeSet::new();
         while tried.len() < 200 {
             tried.insert(attempt(&mut logins));
         }

@@ -8,13 +8,16 @@
 //! topic readwrite home/#
 //! topic write persistent://public/default/orders
 //! topic read tubemq:orders
+//! # Subscriptions of Pulsar and groups of TubeMQ that belong to another user.
+//! subscription billing
+//! subscription tubemq:till-*
 //! # Everybody.
 //! pattern write devices/%c/state
 //! # Everything, administration included.
 //! user root
 //! superuser
 //! ```
-//! The names of Pulsar's and TubeMQ's topics and the word `superuser` are not Mosquitto's.
+//! The names of Pulsar's and TubeMQ's topics and the words `subscription` and `superuser` are not Mosquitto's.
 
 use super::matching::{CLIENT_ID, USER};
 use super::{Domain, Grant, Permissions, UserRules};
@@ -72,6 +75,17 @@ fn parse_line<'t>(
             of_user(to, *user).rules[domain as usize].add(filter, grant);
             to.len += 1;
         }
+        "subscription" => {
+            let (domain, name) = match rest.strip_prefix(TUBEMQ) {
+                Some(name) => (Domain::TubeMq, name),
+                None => (Domain::Pulsar, rest),
+            };
+            if name.is_empty() {
+                return Err("the name of a subscription is missing".into());
+            }
+            of_user(to, *user).subscriptions.push((domain, name.into()));
+            to.len += 1;
+        }
         "pattern" => {
             let Rule { domain, filter, grant } = parse_rule(rest)?;
             if filter.contains(CLIENT_ID) && domain != Domain::Mqtt {
@@ -87,7 +101,7 @@ fn parse_line<'t>(
             }
             to.len += 1;
         }
-        _ => return Err(format!("{word:?} is not one of user, topic, pattern, superuser")),
+        _ => return Err(format!("{word:?} is not one of user, topic, subscription, pattern, superuser")),
     }
     Ok(())
 }

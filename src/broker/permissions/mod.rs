@@ -10,6 +10,8 @@
 //! the client in them are compared one by one. A connection remembers decisions, routes of MQTT hold only the
 //! subscribers that may read their topic, and Pulsar decides once for each producer and consumer. New rules replace the
 //! old ones as a whole: each protocol forgets its decisions then.
+//!
+//! Subscriptions of Pulsar and groups of TubeMQ belong to a user. Rules name those that another user may use as well.
 
 use crate::broker::tree::Tree;
 use crate::error::Result;
@@ -145,6 +147,8 @@ impl Rules {
 #[derive(Debug, Default)]
 struct UserRules {
     superuser: bool,
+    /// Subscriptions and groups of other users that the user may use. With `*` at the end, it is the beginning of the name.
+    subscriptions: Vec<(Domain, Box<str>)>,
     rules: [Rules; DOMAINS],
 }
 
@@ -192,6 +196,18 @@ impl Permissions {
     /// Whether the user may do everything, administration included.
     pub fn is_superuser(&self, user: Option<&str>) -> bool {
         self.of_user(user).is_some_and(|rules| rules.superuser)
+    }
+
+    /// Whether the user may use a subscription or group of this name that belongs to another user.
+    pub fn shares(&self, domain: Domain, user: Option<&str>, subscription: &str) -> bool {
+        let names = |(of, rule): &(Domain, Box<str>)| {
+            *of == domain
+                && match rule.strip_suffix('*') {
+                    Some(beginning) => subscription.starts_with(beginning),
+                    None => **rule == *subscription,
+                }
+        };
+        self.of_user(user).is_some_and(|own| own.superuser || own.subscriptions.iter().any(names))
     }
 
     /// Whether the client may use the topic in this way.

@@ -37,6 +37,30 @@ fn ask(rules: &str, user: Option<&str>, access: Access, topic: &str) -> bool {
 }
 
 #[test]
+fn subscriptions_of_other_users_are_named_in_the_rules_of_a_user() {
+    let text = "subscription free\nuser ann\nsubscription billing\nsubscription tubemq:till-*\nuser root\nsuperuser\n";
+    let permissions = Permissions::parse(text).unwrap();
+    assert_eq!(permissions.len(), 4);
+    for (user, domain, name, may) in [
+        (Some("ann"), Domain::Pulsar, "billing", true),
+        (Some("ann"), Domain::Pulsar, "billing-2", false),
+        (Some("ann"), Domain::TubeMq, "billing", false),
+        (Some("ann"), Domain::TubeMq, "till-7", true),
+        (Some("ann"), Domain::TubeMq, "till-", true),
+        (Some("ann"), Domain::TubeMq, "till", false),
+        (Some("ann"), Domain::Pulsar, "till-7", false),
+        (Some("ann"), Domain::Pulsar, "free", false),
+        (Some("bob"), Domain::Pulsar, "billing", false),
+        (Some("root"), Domain::Pulsar, "billing", true),
+        (Some("root"), Domain::TubeMq, "any", true),
+        (None, Domain::Pulsar, "free", true),
+        (None, Domain::Pulsar, "billing", false),
+    ] {
+        assert_eq!(permissions.shares(domain, user, name), may, "{user:?} {name}");
+    }
+}
+
+#[test]
 fn what_no_rule_allows_is_refused() {
     use Access::{Read, Write};
     for (user, access, topic, allowed) in [
@@ -144,7 +168,9 @@ fn a_mistake_is_named_with_its_line() {
         ("topic read", "the topic is missing"),
         ("user", "a name is missing"),
         ("superuser ann", "\"ann\" behind superuser"),
-        ("usr ann", "\"usr\" is not one of user, topic, pattern, superuser"),
+        ("subscription", "the name of a subscription is missing"),
+        ("subscription tubemq:", "the name of a subscription is missing"),
+        ("usr ann", "\"usr\" is not one of user, topic, subscription, pattern, superuser"),
         ("topic read a/#/b", "# must be a whole level"),
         ("topic read $share/g/a", "name the topics of the shared subscription: \"a\""),
         ("topic read tubemq:a/b", "not the name of a TubeMQ topic"),

@@ -74,6 +74,7 @@ impl Broker {
         let subscription: Arc<str> = command.subscription.as_str().into();
         let properties = properties_of(&command)?;
         let start = self.start_position(topic_id, &command)?;
+        let owner = if durable { self.check_owner(id, topic_id, &name, &subscription)? } else { None };
         let wall_ms = self.wall_ms();
         let Some(topic) = self.topics.get_mut(&topic_id) else { return Ok(()) };
         let fresh = !topic.subscriptions.contains_key(&subscription);
@@ -84,7 +85,8 @@ impl Broker {
                     format!("subscription limit reached: a topic can have {PER_TOPIC}"),
                 ));
             }
-            let made = Subscription::new(subscription.clone(), kind, durable, Cursor::new(start));
+            let mut made = Subscription::new(subscription.clone(), kind, durable, Cursor::new(start));
+            made.owner = owner;
             topic.subscriptions.insert(subscription.clone(), made);
         }
         let Some(entry) = topic.subscriptions.get_mut(&subscription) else { return Ok(()) };
@@ -160,8 +162,14 @@ impl Broker {
     }
 
     /// Creates a durable subscription without a consumer, unless it exists.
-    pub(super) fn create_subscription(&mut self, topic: u64, name: &str, below: u64) {
-        self.add_subscription(topic, &name.into(), Kind::Exclusive, below, Properties::new());
+    pub(super) fn create_subscription(
+        &mut self,
+        topic: u64,
+        name: &str,
+        below: u64,
+        owner: Option<Arc<str>>,
+    ) {
+        self.add_subscription(topic, &name.into(), Kind::Exclusive, below, Properties::new(), owner);
     }
 
     /// As [`Self::create_subscription`], with a type and properties.
@@ -172,6 +180,7 @@ impl Broker {
         kind: Kind,
         below: u64,
         properties: Properties,
+        owner: Option<Arc<str>>,
     ) {
         let Some(topic) = self.topics.get_mut(&topic) else { return };
         if topic.subscriptions.contains_key(name) || topic.subscriptions.len() >= PER_TOPIC {
@@ -179,6 +188,7 @@ impl Broker {
         }
         let mut made = Subscription::new(name.clone(), kind, true, Cursor::new(below));
         made.properties = properties;
+        made.owner = owner;
         made.dirty = true;
         topic.subscriptions.insert(name.clone(), made);
         let id = topic.id;

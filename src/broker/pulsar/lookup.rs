@@ -154,7 +154,10 @@ impl Broker {
         for part in parts(0..before)? {
             let Some(topic) = self.names.get(&part.full).and_then(|id| self.topics.get(id)) else { continue };
             let durable = topic.subscriptions.values().filter(|subscription| subscription.durable);
-            subscriptions.extend(durable.map(|s| (s.name.clone(), (s.kind, s.properties.clone()))));
+            subscriptions.extend(durable.map(|s| {
+                let same = (s.kind, s.properties.clone(), s.owner.clone());
+                (s.name.clone(), same)
+            }));
         }
         for part in &fresh {
             self.create_log(part)?;
@@ -163,8 +166,8 @@ impl Broker {
         for part in parts(before..partitions)? {
             let Some(id) = self.names.get(&part.full).copied() else { continue };
             let first = self.topics.get(&id).map_or(0, |topic| topic.log.first());
-            for (subscription, (kind, properties)) in &subscriptions {
-                self.add_subscription(id, subscription, *kind, first, properties.clone());
+            for (subscription, (kind, properties, owner)) in &subscriptions {
+                self.add_subscription(id, subscription, *kind, first, properties.clone(), owner.clone());
             }
         }
         self.parents.insert(name.full.clone(), (parent, partitions));

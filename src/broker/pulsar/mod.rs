@@ -170,9 +170,10 @@ impl Broker {
             let run_ms = broker.settings.clock.run_ms(now);
             topic.sequences =
                 stored.producers.into_iter().map(|(name, last)| (name, (last, run_ms))).collect();
-            for StoredCursor { subscription: name, kind, cursor, properties, .. } in stored.cursors {
+            for StoredCursor { subscription: name, kind, cursor, properties, owner, .. } in stored.cursors {
                 let mut found = Subscription::new(name.clone(), Kind::from_number(kind), true, cursor);
                 found.properties = properties;
+                found.owner = owner;
                 topic.subscriptions.insert(name, found);
             }
             broker.topics.insert(stored.id, topic);
@@ -372,6 +373,7 @@ impl Broker {
             below: subscription.cursor.below(),
             state: subscription.cursor.encode_with(&subscription.properties),
             touched_ms,
+            owner: subscription.owner.clone(),
         };
         self.commits.write(op);
     }

@@ -140,4 +140,6 @@ pub struct Settings {
     pub topic_ids: TopicIds,
     /// Rules about topics. Without rules everything is allowed.
     pub permissions: Option<Arc<Permissions>>,
+    /// Whether a durable subscription belongs to the user that made it.
+    pub owners: bool,
 }

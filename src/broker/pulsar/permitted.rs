@@ -1,5 +1,8 @@
 //! Permissions of clients. A producer or consumer is decided once, when it is created, and again when the
 //! rules change: then those end that may not be there any more. Their clients try again and are told why.
+//!
+//! A durable subscription belongs to the user that made it, in all partitions of a topic. Other users are refused, unless the
+//! rules let them. One that was made by an operator, by a client without a user or by a broker without users is free.
 
 use std::sync::Arc;
 
@@ -76,6 +79,61 @@ impl Broker {
         self.check_permission(user.as_deref(), operation, name)
     }
 
+    /// Whether a user may use a subscription, which belongs to `owner`, or is free.
+    fn may_use(&self, user: Option<&str>, owner: Option<&str>, subscription: &str) -> bool {
+        let Some(owner) = owner.filter(|_| self.settings.owners) else { return true };
+        let rules = self.settings.permissions.as_ref();
+        user == Some(owner) || rules.is_some_and(|rules| rules.shares(Domain::Pulsar, user, subscription))
+    }
+
+    /// The owner of a subscription in another partition of the topic, if one has it.
+    fn owner_elsewhere(&self, name: &Name, subscription: &str) -> Option<Option<Arc<str>>> {
+        name.partition?;
+        let parent = name.parent();
+        let (_, partitions) = self.parents.get(&parent)?;
+        (0..*partitions).find_map(|partition| {
+            let id = self.names.get(&*format!("{parent}-partition-{partition}"))?;
+            let found = self.topics.get(id)?.subscriptions.get(subscription)?;
+            found.durable.then(|| found.owner.clone())
+        })
+    }
+
+    /// The owner that a new durable subscription gets. Partitions are subscribed to one by one: they have the same owner even
+    /// if two users come at the same time.
+    pub(super) fn owner_of_new(&self, id: u64, name: &Name, subscription: &str) -> Option<Arc<str>> {
+        if !self.settings.owners {
+            return None;
+        }
+        self.owner_elsewhere(name, subscription).unwrap_or_else(|| self.user_of(id).map(Arc::from))
+    }
+
+    /// Refuses a durable subscription of another user, and counts it. Gives its owner, or the one that it gets if it is new.
+    pub(super) fn check_owner(
+        &mut self,
+        id: u64,
+        topic: u64,
+        name: &Name,
+        subscription: &str,
+    ) -> Result<Option<Arc<str>>> {
+        if !self.settings.owners {
+            return Ok(None);
+        }
+        let known = self.topics.get(&topic).and_then(|topic| topic.subscriptions.get(subscription));
+        let owner = match known {
+            Some(known) => known.owner.clone(),
+            None => self.owner_of_new(id, name, subscription),
+        };
+        if self.may_use(self.user_of(id), owner.as_deref(), subscription) {
+            return Ok(owner);
+        }
+        self.counters.denied += 1;
+        let text = format!(
+            "Client is not authorized to use subscription {subscription} of topic {}: it belongs to another user",
+            name.parent()
+        );
+        Err(Error::new(ErrorKind::Authorization, text))
+    }
+
     /// Whether a connection may know that a topic exists.
     pub(super) fn may_see(&self, id: u64, topic: &str) -> bool {
         self.may_list(self.user_of(id), topic)
@@ -108,8 +166,13 @@ impl Broker {
             let denied =
                 connection.producers.iter().filter(|(_, writer)| !may(writer.topic, Operation::Produce));
             writers.extend(denied.map(|(producer, _)| ProducerKey { session: *id, id: *producer }));
-            let denied =
-                connection.consumers.iter().filter(|(_, reader)| !may(reader.topic, Operation::Consume));
+            let may_read = |reader: &Reader| {
+                let topic = self.topics.get(&reader.topic);
+                let found = topic.and_then(|topic| topic.subscriptions.get(&reader.subscription));
+                let owner = found.and_then(|found| found.owner.as_deref());
+                may(reader.topic, Operation::Consume) && self.may_use(user, owner, &reader.subscription)
+            };
+            let denied = connection.consumers.iter().filter(|(_, reader)| !may_read(reader));
             let key = |consumer: &u64| ConsumerKey { session: *id, id: *consumer };
             readers.extend(denied.map(|(consumer, reader)| (key(consumer), reader.clone())));
         }

@@ -121,7 +121,8 @@ impl Broker {
         }
         let initial = command.initial_subscription_name.filter(|name| !name.is_empty());
         if let Some(subscription) = initial.filter(|_| is_stored(topic_id)) {
-            self.create_subscription(topic_id, &subscription, 0);
+            let owner = self.owner_of_new(id, &name, &subscription);
+            self.create_subscription(topic_id, &subscription, 0, owner);
         }
         self.producer_success(id, command.producer_id, command.request_id, ready, false);
         Ok(())

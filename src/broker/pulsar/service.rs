@@ -16,6 +16,7 @@ struct Pulsar {
     max_topics: usize,
     /// Whether every client is admitted.
     open: bool,
+    owners: bool,
 }
 
 /// Pulsar with its options.
@@ -25,6 +26,7 @@ pub(in crate::broker) fn service(options: &Options) -> Result<Box<dyn Service>> 
         auto_create: options.auto_create,
         max_topics: options.max_topics,
         open: options.token_key.is_none(),
+        owners: options.subscription_owners,
     }))
 }
 
@@ -74,6 +76,7 @@ impl Service for Pulsar {
             namespaces: options.namespaces,
             topic_ids: context.topic_ids.clone(),
             permissions: context.permissions.cloned(),
+            owners: self.owners && (context.tokens.is_some() || context.certificates),
         };
         Ok(Box::new(Broker::new(settings, found, context.source()?, context.now)))
     }

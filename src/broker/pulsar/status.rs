@@ -81,6 +81,7 @@ impl Broker {
                     name: subscription.name.to_string(),
                     kind: subscription.kind.name().to_owned(),
                     durable: subscription.durable,
+                    owner: subscription.owner.as_ref().map(ToString::to_string),
                     backlog: subscription.backlog(&topic.log),
                     delayed: subscription.delayed(),
                     replaying: subscription.replaying(),

@@ -209,6 +209,8 @@ pub struct Subscription {
     pub cursor: Cursor,
     /// Properties that the client which created it has stored with it.
     pub properties: Properties,
+    /// The user that made it, if it is durable and there are users.
+    pub owner: Option<Arc<str>>,
     /// Whether `cursor` has changes that are not written.
     pub dirty: bool,
     /// When a non-durable subscription lost its last consumer to a seek, after which it may come back.
@@ -247,6 +249,7 @@ impl Subscription {
             read: cursor.below(),
             cursor,
             properties: Properties::new(),
+            owner: None,
             dirty: false,
             abandoned: None,
             dropped: 0,

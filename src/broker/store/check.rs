@@ -238,9 +238,17 @@ mod tests {
         change("UPDATE entry SET body = x'00' WHERE id >= ?1 AND id < ?2", 10, 13);
         change("DELETE FROM entry WHERE id >= ?1 AND id < ?2", 300, 302);
         change("DELETE FROM entry WHERE id >= ?1 AND id < ?2", 0, 1);
-        Op::Cursor { topic: 2, subscription: "s".into(), kind: 0, below: 0, state: vec![1], touched_ms: 0 }
-            .apply(&db)
-            .unwrap();
+        Op::Cursor {
+            topic: 2,
+            subscription: "s".into(),
+            kind: 0,
+            below: 0,
+            state: vec![1],
+            touched_ms: 0,
+            owner: None,
+        }
+        .apply(&db)
+        .unwrap();
         let Checked { entries, damage } = check(directory.path()).unwrap();
         assert_eq!(entries, 2000 - 6);
         assert_eq!(

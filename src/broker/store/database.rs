@@ -19,7 +19,8 @@ use crate::sqlite::{self, Sync, structure};
 /// * 4: adds a checksum to each entry, and counts ages by the time that brokers have run
 /// * 5: adds the user to an MQTT session, and what is deleted little by little
 /// * 6: adds checksums to the rows of all other tables
-const FORMAT: i64 = 6;
+/// * 7: adds the user to a cursor
+const FORMAT: i64 = 7;
 /// The migration to format 3. The time at which older cursors were written is unknown.
 const TOUCHED: &str = "ALTER TABLE cursor ADD COLUMN touched_ms INTEGER NOT NULL DEFAULT 0";
 
@@ -138,14 +139,17 @@ pub fn prepare(db: &Connection) -> Result<()> {
             ),
         ));
     }
+    let refused = |place| {
+        let text = format!(
+            "the store is damaged: {place}. It has format {format} and stays as it is: only a sound store is brought up to \
+             date to format {FORMAT}. Restore the folder from a backup"
+        );
+        Err(Error::new(ErrorKind::Persistence, text))
+    };
     if exists && format < FORMAT {
         // The migration writes where a damaged structure says that there is room, and sums up rows as it finds them.
         if let Some(place) = structure::damage(&transaction, None)? {
-            let text = format!(
-                "the store is damaged: {place}. It has format {format} and stays as it is: only a sound store is brought up to \
-                 date to format {FORMAT}. Restore the folder from a backup"
-            );
-            return Err(Error::new(ErrorKind::Persistence, text));
+            return refused(place);
         }
     }
     if format < 2 {
@@ -163,6 +167,11 @@ pub fn prepare(db: &Connection) -> Result<()> {
     }
     if format < 6 {
         rows::add_sums(&transaction)?;
+    }
+    if format < 7
+        && let Some(place) = rows::add_owner(&transaction)?
+    {
+        return refused(place);
     }
     if format < FORMAT {
         entries::set_meta(&transaction, "format", FORMAT)?;
@@ -225,6 +234,7 @@ mod tests {
                 below: 1,
                 state: cursor.encode_with(&properties),
                 touched_ms: 50,
+                owner: Some("ann".into()),
             },
             Op::Epoch { topic: 1, epoch: 5 },
             Op::Schema { name: "b".into(), version: 0, data: Bytes::from_static(b"x") },
@@ -236,7 +246,9 @@ mod tests {
         let topic = &found.topics[0];
         assert_eq!((topic.first, topic.next, topic.next_index, topic.epoch), (3, 5, 14, 5));
         assert_eq!(topic.last, Some(Last { sequence: 4, count: 10, batch: true }));
-        let stored = StoredCursor { subscription: "s".into(), kind: 1, cursor, properties, touched_ms: 50 };
+        let owner = Some("ann".into());
+        let stored =
+            StoredCursor { subscription: "s".into(), kind: 1, cursor, properties, touched_ms: 50, owner };
         assert_eq!(topic.cursors, [stored]);
         assert_eq!(topic.producers, [("p".into(), 9)]);
         assert_eq!(found.topics[1].partitions, 5, "it has grown");
@@ -306,7 +318,8 @@ mod tests {
         // After a kill the newest row may know better.
         let [id, below, touched_ms] = [1, 0, 61_000];
         apply(Op::CreateTopic { id, domain: "tubemq", name: "t:0".into(), partitions: 0 });
-        apply(Op::Cursor { topic: 1, subscription: "g".into(), kind: 0, below, state: vec![], touched_ms });
+        let (state, owner) = (vec![], None);
+        apply(Op::Cursor { topic: 1, subscription: "g".into(), kind: 0, below, state, touched_ms, owner });
         assert_eq!(database.run_ms().unwrap(), 61_000);
         let entry = Entry { run_ms: 62_000, ..entry(1, 1) };
         apply(Op::Append { topic: 1, entry: entry.clone(), producer: Some(("p".into(), 1)) });

@@ -362,6 +362,8 @@ pub struct StoredCursor {
     pub properties: Properties,
     /// How long brokers had run on the store when the cursor was written, in milliseconds.
     pub touched_ms: u64,
+    /// The user that the subscription belongs to.
+    pub owner: Option<Arc<str>>,
 }
 
 /// The stored topics and schemas of a domain, loaded at start.
@@ -452,8 +454,9 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
         let text = format!("the topic has {} partitions, which is damaged", topic.partitions);
         return Err(Error::new(ErrorKind::Persistence, text).with_topic(topic.name.clone()));
     }
-    let mut cursors = db
-        .prepare_cached("SELECT subscription, kind, below, state, touched_ms FROM cursor WHERE topic = ?1")?;
+    let mut cursors = db.prepare_cached(
+        "SELECT subscription, kind, below, state, touched_ms, owner FROM cursor WHERE topic = ?1",
+    )?;
     let mut rows = cursors.query([topic.id as i64])?;
     while let Some(row) = rows.next()? {
         let name: String = row.get(0)?;
@@ -464,7 +467,9 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
         })?;
         let touched_ms = row.get::<_, i64>(4)? as u64;
         let kind = row.get(1)?;
-        topic.cursors.push(StoredCursor { subscription: name.into(), kind, cursor, properties, touched_ms });
+        let owner = row.get::<_, Option<String>>(5)?.map(Into::into);
+        let subscription = name.into();
+        topic.cursors.push(StoredCursor { subscription, kind, cursor, properties, touched_ms, owner });
     }
     let mut producers = db.prepare_cached("SELECT name, last_sequence FROM producer WHERE topic = ?1")?;
     let rows = producers.query_map([topic.id as i64], |row| {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, params};
 
 use super::entries::{
@@ -90,6 +91,8 @@ pub enum Op {
         state: Vec<u8>,
         /// How long brokers had run on the store when the change was issued, in milliseconds.
         touched_ms: u64,
+        /// The user that the subscription belongs to.
+        owner: Option<Arc<str>>,
     },
     /// Deletes a subscription.
     DropCursor {
@@ -201,7 +204,7 @@ impl Job for Op {
                 ])?;
                 remove_entries(db, entry_key(*topic, 0), entry_key(*topic, *first), removed)?;
             }
-            Self::Cursor { topic, subscription, kind, below, state, touched_ms } => {
+            Self::Cursor { topic, subscription, kind, below, state, touched_ms, owner } => {
                 let values = [
                     long(*topic),
                     (&**subscription).into(),
@@ -209,8 +212,11 @@ impl Job for Op {
                     long(*below),
                     (&state[..]).into(),
                     long(*touched_ms),
+                    owner.as_deref().map_or(ValueRef::Null, Into::into),
                 ];
-                let sql = "INSERT OR REPLACE INTO cursor VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+                let sql = "INSERT OR REPLACE INTO cursor \
+                     (topic, subscription, kind, below, state, touched_ms, owner, sum) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
                 put(db, sql, "cursor", &values)?;
             }
             Self::DropCursor { topic, subscription } => {
@@ -241,7 +247,15 @@ mod tests {
     use crate::broker::log::tests::entry;
 
     fn cursor(state: Vec<u8>) -> Op {
-        Op::Cursor { topic: 1, subscription: "s".into(), kind: 0, below: 0, state, touched_ms: 0 }
+        Op::Cursor {
+            topic: 1,
+            subscription: "s".into(),
+            kind: 0,
+            below: 0,
+            state,
+            touched_ms: 0,
+            owner: None,
+        }
     }
 
     #[test]

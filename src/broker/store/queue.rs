@@ -205,7 +205,15 @@ mod tests {
         let mut queues = StoreQueue::open(db, (), 1).unwrap();
         let (queue, mut reports) = queues.remove(0);
         let (kind, below, state, touched_ms) = (0, 0, vec![], 0);
-        queue.submit(Op::Cursor { topic: 1, subscription: "s".into(), kind, below, state, touched_ms });
+        queue.submit(Op::Cursor {
+            topic: 1,
+            subscription: "s".into(),
+            kind,
+            below,
+            state,
+            touched_ms,
+            owner: None,
+        });
         assert!(matches!(reports.blocking_recv().unwrap().outcome, Outcome::Rejected(_)));
         queue.submit(append(0, 1000));
         assert!(matches!(reports.blocking_recv().unwrap().outcome, Outcome::Written(_)));

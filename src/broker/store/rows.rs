@@ -23,6 +23,15 @@ struct Table {
     sums: &'static [(&'static str, &'static str, &'static [&'static str])],
 }
 
+const CURSOR: Table = Table {
+    name: "cursor",
+    key: &["topic", "subscription"],
+    sums: &[("sum", "cursor", &["kind", "below", "state", "touched_ms", "owner"])],
+};
+/// The same in format 6.
+const CURSOR_6: Table =
+    Table { sums: &[("sum", "cursor", &["kind", "below", "state", "touched_ms"])], ..CURSOR };
+
 const TABLES: [Table; 11] = [
     Table { name: "meta", key: &["key"], sums: &[("sum", "meta", &["value"])] },
     Table {
@@ -39,11 +48,7 @@ const TABLES: [Table; 11] = [
         key: &["topic", "name"],
         sums: &[("sum", "producer", &["last_sequence", "touched_ms"])],
     },
-    Table {
-        name: "cursor",
-        key: &["topic", "subscription"],
-        sums: &[("sum", "cursor", &["kind", "below", "state", "touched_ms"])],
-    },
+    CURSOR,
     Table { name: "schema", key: &["name", "version"], sums: &[("sum", "schema", &["data"])] },
     Table { name: "garbage", key: &["start"], sums: &[("sum", "garbage", &["\"end\""])] },
     Table { name: "retained", key: &["topic"], sums: &[("sum", "retained", &["sequence"])] },
@@ -142,40 +147,54 @@ pub(super) fn add_sums(db: &Connection) -> Result<()> {
         for (column, ..) in table.sums {
             db.execute_batch(&format!("ALTER TABLE {} ADD COLUMN {column} INTEGER", table.name))?;
         }
-        let set: Vec<_> =
-            table.sums.iter().zip(1..).map(|((column, ..), i)| format!("{column} = ?{i}")).collect();
-        let first = set.len() + 1;
-        let key: Vec<_> =
-            table.key.iter().zip(first..).map(|(column, i)| format!("{column} = ?{i}")).collect();
-        let mut update =
-            db.prepare(&format!("UPDATE {} SET {} WHERE {}", table.name, set.join(", "), key.join(" AND ")))?;
-        let (columns, marks) = (table.key.join(", "), vec!["?"; table.key.len()].join(", "));
-        let mut behind: Vec<Value> = Vec::new();
-        loop {
-            let place =
-                if behind.is_empty() { String::new() } else { format!("WHERE ({columns}) > ({marks})") };
-            let sql = format!("{} {place} ORDER BY {columns} LIMIT {ROWS_AT_ONCE}", table.select());
-            let mut statement = db.prepare_cached(&sql)?;
-            let mut rows = statement.query(rusqlite::params_from_iter(&behind))?;
-            let mut sums: Vec<Vec<Value>> = Vec::new();
-            while let Some(row) = rows.next()? {
-                let mut values: Vec<Value> =
-                    table.sums(row)?.into_iter().map(|(_, sum)| i64::from(sum).into()).collect();
-                for i in 0..table.key.len() {
-                    values.push(row.get(i)?);
-                }
-                sums.push(values);
+        sum_up(db, if table.name == CURSOR.name { &CURSOR_6 } else { table })?;
+    }
+    Ok(())
+}
+
+/// The migration to format 7: adds the user to a cursor, whose checksum covers it. Gives a damaged row if there is one, which the
+/// new checksum would confirm.
+pub(super) fn add_owner(db: &Connection) -> Result<Option<String>> {
+    let mut lines = Vec::new();
+    verify(db, &CURSOR_6, 1, &mut lines)?;
+    if lines.is_empty() {
+        db.execute_batch("ALTER TABLE cursor ADD COLUMN owner TEXT")?;
+        sum_up(db, &CURSOR)?;
+    }
+    Ok(lines.pop())
+}
+
+/// Writes the checksums of all rows of a table.
+fn sum_up(db: &Connection, table: &Table) -> Result<()> {
+    let set: Vec<_> =
+        table.sums.iter().zip(1..).map(|((column, ..), i)| format!("{column} = ?{i}")).collect();
+    let first = set.len() + 1;
+    let key: Vec<_> = table.key.iter().zip(first..).map(|(column, i)| format!("{column} = ?{i}")).collect();
+    let mut update =
+        db.prepare(&format!("UPDATE {} SET {} WHERE {}", table.name, set.join(", "), key.join(" AND ")))?;
+    let (columns, marks) = (table.key.join(", "), vec!["?"; table.key.len()].join(", "));
+    let mut behind: Vec<Value> = Vec::new();
+    loop {
+        let place = if behind.is_empty() { String::new() } else { format!("WHERE ({columns}) > ({marks})") };
+        let sql = format!("{} {place} ORDER BY {columns} LIMIT {ROWS_AT_ONCE}", table.select());
+        let mut statement = db.prepare_cached(&sql)?;
+        let mut rows = statement.query(rusqlite::params_from_iter(&behind))?;
+        let mut sums: Vec<Vec<Value>> = Vec::new();
+        while let Some(row) = rows.next()? {
+            let mut values: Vec<Value> =
+                table.sums(row)?.into_iter().map(|(_, sum)| i64::from(sum).into()).collect();
+            for i in 0..table.key.len() {
+                values.push(row.get(i)?);
             }
-            let Some(last) = sums.last() else { break };
-            behind = last[table.sums.len()..].to_vec();
-            for values in sums {
-                if update.execute(rusqlite::params_from_iter(values))? != 1 {
-                    let text = format!(
-                        "the store is damaged: a row of table {} is not found by its key",
-                        table.name
-                    );
-                    return Err(Error::new(ErrorKind::Persistence, text));
-                }
+            sums.push(values);
+        }
+        let Some(last) = sums.last() else { break };
+        behind = last[table.sums.len()..].to_vec();
+        for values in sums {
+            if update.execute(rusqlite::params_from_iter(values))? != 1 {
+                let text =
+                    format!("the store is damaged: a row of table {} is not found by its key", table.name);
+                return Err(Error::new(ErrorKind::Persistence, text));
             }
         }
     }
@@ -295,6 +314,16 @@ mod tests {
                 below: 4,
                 state: vec![0, 0],
                 touched_ms: 5,
+                owner: Some("u".into()),
+            },
+            Op::Cursor {
+                topic: 1,
+                subscription: "free".into(),
+                kind: 1,
+                below: 4,
+                state: vec![0, 0],
+                touched_ms: 5,
+                owner: None,
             },
             Op::Schema { name, version: 0, data: b"x".to_vec().into() },
             Op::Mqtt(session),
@@ -356,7 +385,7 @@ mod tests {
         }
         assert!(values > 200, "{values}");
 
-        db.execute("UPDATE cursor SET below = 5", []).unwrap();
+        db.execute("UPDATE cursor SET below = 5 WHERE owner NOT NULL", []).unwrap();
         drop(database);
         let place = "table cursor, topic 1, subscription \"n\": its checksum does not match";
         let error = Database::open(directory.path(), Sync::Os).unwrap_err();
@@ -366,7 +395,7 @@ mod tests {
 
         // A value of another type cannot be loaded, and is listed like the rest.
         let db = Directory::open(directory.path()).unwrap().connect(Sync::Os).unwrap();
-        db.execute_batch("UPDATE cursor SET state = 'text'").unwrap();
+        db.execute_batch("UPDATE cursor SET state = 'text' WHERE owner NOT NULL").unwrap();
         drop(db);
         let found = check::check(directory.path()).unwrap().damage;
         assert!(found.iter().any(|line| line == place), "{found:?}");

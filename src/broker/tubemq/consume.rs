@@ -88,6 +88,7 @@ impl Broker {
                 format!("topic {} does not take consumers: acceptSubscribe is false", request.topic_name);
             return Err((Code::Forbidden, text));
         }
+        let claims = self.check_owner(&user, &request.group_name)?;
         let id = self.known_partition(&request.topic_name, request.partition_id)?;
         let group: Arc<str> = request.group_name.as_str().into();
         let expires = self.now + self.settings.client_timeout;
@@ -107,6 +108,10 @@ impl Broker {
             // It has expired.
             partition.release(&group);
         }
+        if claims {
+            self.claim(&user, &group);
+        }
+        let Some(partition) = self.partitions.get_mut(&id) else { return Err(gone()) };
         let (first, end) = (partition.log.first(), partition.log.committed());
         let before = partition.offsets.get(&group).map(|position| position.next);
         // A group that has an offset keeps it.

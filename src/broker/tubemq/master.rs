@@ -171,10 +171,10 @@ impl Broker {
         Response::ProducerClose(pb::CloseResponseM2p { success, err_code, err_msg })
     }
 
-    /// Adds a consumer to its group.
+    /// Adds a consumer of a user to its group.
     fn join(
         &mut self,
-        client: &str,
+        (client, user): (&str, &Arc<str>),
         group: &str,
         spec: GroupSpec,
         node: i32,
@@ -184,6 +184,7 @@ impl Broker {
         if spec.topics.is_empty() {
             return Err((Code::BadRequest, "a consumer needs at least one topic".into()));
         }
+        let claims = self.check_owner(user, group)?;
         for topic in &spec.topics {
             self.ensure_topic(topic);
             if !self.topics.contains_key(topic.as_str()) {
@@ -197,6 +198,9 @@ impl Broker {
             .or_insert_with(|| Group::new(spec.clone()))
             .join(client, spec, node, held, expires);
         joined.map_err(|(code, text)| (code, text.to_owned()))?;
+        if claims {
+            self.claim(user, &group.into());
+        }
         self.balance(group);
         Ok(())
     }
@@ -259,7 +263,7 @@ impl Broker {
                     Err((Code::BadRequest, text.to_owned()))
                 }
                 _ => {
-                    self.join(&request.client_id, &request.group_name, spec, -1, held)?;
+                    self.join((&request.client_id, &user), &request.group_name, spec, -1, held)?;
                     Ok(user)
                 }
             });
@@ -370,10 +374,11 @@ impl Broker {
             .and_then(|user| self.check_topics(user, &request.group_name, &request.topic_list))
             .and_then(|user| {
                 let (sources, node) = (request.source_count, request.node_id);
+                let client = (&*request.client_id, &user);
                 if sources > 0 && !(0..sources).contains(&node) {
                     return Err((Code::BadRequest, format!("node id {node} is not in 0..{sources}")));
                 }
-                self.join(&request.client_id, &request.group_name, spec, node, BTreeSet::new())?;
+                self.join(client, &request.group_name, spec, node, BTreeSet::new())?;
                 Ok(user)
             });
         match joined {

@@ -6,7 +6,7 @@
 //! * `consume`: registered partitions, and messages to consumers
 //! * `topics`, `partition`: topics and their partitions; `records`: what administrators decide about them
 //! * `web`: HTTP, with the part of the master's web service that adds, changes and lists topics and groups
-//! * `users`: passwords; `permitted`: what users may do; `visits`: what stands for them at the broker; `status`: figures; [`options`]; `service`: for the server
+//! * `users`: passwords; `permitted`: what users may do; `owners`: whose groups are; `visits`: what stands for them at the broker; `status`: figures; [`options`]; `service`: for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
 //!
@@ -42,6 +42,7 @@ pub mod balance;
 mod consume;
 mod master;
 pub mod options;
+mod owners;
 mod partition;
 mod permitted;
 mod produce;
@@ -54,6 +55,7 @@ mod visits;
 mod web;
 
 use balance::Group;
+use owners::Owners;
 use partition::{Partition, Refusal, Topic};
 use visits::Visits;
 
@@ -175,6 +177,7 @@ pub struct Broker {
     /// Registered producers, and when their registration expires.
     producers: HashMap<String, Instant>,
     groups: BTreeMap<Arc<str>, Group>,
+    owners: Owners,
     next_event: i64,
     /// If there are users: the user who registered a client id, and until when.
     clients: HashMap<String, (Arc<str>, Instant)>,
@@ -207,6 +210,7 @@ impl Broker {
             partitions: BTreeMap::new(),
             producers: HashMap::default(),
             groups: BTreeMap::new(),
+            owners: Owners::default(),
             next_event: 1,
             clients: HashMap::default(),
             visits: Visits::new(settings.seed),
@@ -451,6 +455,7 @@ impl Broker {
         if self.groups_at <= self.now && self.commits.failure().is_none() {
             self.groups_at = self.now + GROUPS_PERIOD;
             self.forget_groups();
+            self.forget_owners();
         }
         if self.run_at <= self.now {
             self.note_run();

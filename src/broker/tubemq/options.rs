@@ -87,4 +87,8 @@ pub struct Settings {
     pub topic_ids: TopicIds,
     /// Rules about topics. Without rules everything is allowed.
     pub permissions: Option<Arc<Permissions>>,
+    /// Whether a group belongs to the user of its first member.
+    pub owners: bool,
+    /// Whether a listener takes its clients' names from their certificates.
+    pub certificates: bool,
 }

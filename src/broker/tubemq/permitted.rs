@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::owners::may_use;
 use super::partition::Refusal;
 use super::{Broker, CallId};
 use crate::broker::permissions::{Access, Client, Domain, Permissions, note_denial};
@@ -63,12 +64,13 @@ impl Broker {
         topics.into_iter().filter(|topic| self.check_topic(user, Access::Write, topic).is_ok()).collect()
     }
 
-    /// [`Self::check_topic`] and [`Self::check_grants`] for the topics of a group. A member that may not read all of them
-    /// any more leaves it.
+    /// [`Self::check_topic`] and [`Self::check_grants`] for the topics of a group, and whether the user may still have the group. A
+    /// member that may not leaves it.
     pub(super) fn check_group(&mut self, user: &str, client: &str, group: &str) -> Result<(), Refusal> {
         let topics = self.groups.get(group).map(|group| group.topics().clone()).unwrap_or_default();
         let checked = topics.iter().try_for_each(|topic| self.check_topic(user, Access::Read, topic));
         let checked = checked.and_then(|()| self.check_grants(group, &topics));
+        let checked = checked.and_then(|()| self.check_owner(user, group).map(drop));
         if checked.is_err() {
             self.leave(client, group);
         }
@@ -108,8 +110,12 @@ impl Broker {
         for (name, topic) in &self.topics {
             for id in &topic.partitions {
                 let Some(partition) = self.partitions.get_mut(id) else { continue };
-                let denied = |user: &str| !permit(rules.as_ref(), user, Access::Read, name);
-                let leases = partition.leases.iter().filter(|(_, lease)| denied(&lease.user));
+                let (owners, rules) = (&self.owners, rules.as_ref());
+                let denied = |group: &str, user: &str| {
+                    !permit(rules, user, Access::Read, name)
+                        || self.settings.owners && !may_use(owners, rules, user, group)
+                };
+                let leases = partition.leases.iter().filter(|(group, lease)| denied(group, &lease.user));
                 let groups: Vec<Arc<str>> = leases.map(|(group, _)| group.clone()).collect();
                 groups.iter().for_each(|group| partition.release(group));
             }

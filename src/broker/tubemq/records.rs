@@ -215,7 +215,15 @@ impl Broker {
     fn write_properties(&mut self, topic: u64, subscription: Arc<str>, properties: &Properties) {
         let state = Cursor::new(0).encode_with(properties);
         let touched_ms = self.run_ms();
-        self.commits.write(Op::Cursor { topic, subscription, kind: 0, below: 0, state, touched_ms });
+        self.commits.write(Op::Cursor {
+            topic,
+            subscription,
+            kind: 0,
+            below: 0,
+            state,
+            touched_ms,
+            owner: None,
+        });
     }
 
     /// Refuses a group that an administrator has not allowed to consume one of the topics.

@@ -15,6 +15,7 @@ struct TubeMq {
     users: Option<Users>,
     auto_create: bool,
     max_topics: usize,
+    owners: bool,
 }
 
 /// TubeMQ with its options.
@@ -32,6 +33,7 @@ pub(in crate::broker) fn service(options: &Options) -> Result<Box<dyn Service>> 
         users,
         auto_create: options.auto_create,
         max_topics: options.max_topics,
+        owners: options.subscription_owners,
     }))
 }
 
@@ -60,6 +62,8 @@ impl Service for TubeMq {
             None => Found::default(),
         };
         let options = self.options;
+        // Those whom certificates name are in no file.
+        let users = self.users.or_else(|| context.certificates.then(Users::default));
         let settings = Settings {
             address: context.address.clone(),
             clock: context.clock,
@@ -74,8 +78,9 @@ impl Service for TubeMq {
             max_topics: self.max_topics,
             client_timeout: options.client_timeout,
             seed: context.seed,
-            // Those whom certificates name are in no file.
-            users: self.users.or_else(|| context.certificates.then(Users::default)),
+            owners: self.owners && users.is_some(),
+            certificates: context.certificates,
+            users,
             topic_ids: context.topic_ids.clone(),
             permissions: context.permissions.cloned(),
         };

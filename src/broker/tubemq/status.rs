@@ -55,6 +55,7 @@ impl Broker {
                     name: group.to_string(),
                     kind: "group".into(),
                     durable: true,
+                    owner: self.owner_of(group).map(|owner| owner.to_string()),
                     backlog: end - (*next).clamp(first, end),
                     delayed: 0,
                     replaying: 0,

@@ -28,8 +28,11 @@ impl Broker {
         for row in rows {
             let log = Log::new(row.id, self.settings.stored, row.first, row.next, row.next_index, row.last);
             let mut partition = Partition::new(log);
-            for StoredCursor { subscription, cursor, touched_ms, .. } in row.cursors {
+            for StoredCursor { subscription, cursor, touched_ms, owner, .. } in row.cursors {
                 let position = Position { next: cursor.below(), touched_ms };
+                // A broker without users may have added offsets to the group.
+                let known = self.owners.entry(subscription.clone()).or_default();
+                *known = known.take().or(owner);
                 partition.offsets.insert(subscription, position);
             }
             self.partitions.insert(row.id, partition);
@@ -193,7 +196,7 @@ impl Broker {
     /// Writes a moved offset now, unless it ends with its lease.
     pub(super) fn write_offset(&mut self, partition: u64, group: &Arc<str>) {
         self.dirty.remove(&(partition, group.clone()));
-        let touched_ms = self.run_ms();
+        let (touched_ms, owner) = (self.run_ms(), self.owner_of(group));
         let known = self.partitions.get_mut(&partition).filter(|partition| !partition.is_passing(group));
         let offsets = known.map(|partition| &mut partition.offsets);
         let Some(position) = offsets.and_then(|offsets| offsets.get_mut(group)) else { return };
@@ -205,6 +208,7 @@ impl Broker {
             below: position.next,
             state: Cursor::new(position.next).encode(),
             touched_ms,
+            owner,
         };
         self.commits.write(op);
     }

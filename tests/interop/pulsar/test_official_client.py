@@ -13,6 +13,7 @@ import pytest
 
 import penstock
 import pulsar
+from penstock.commands.pulsar import jwt
 
 from support.messages import numbered
 from support.pulsar.harness import PulsarService
@@ -471,3 +472,24 @@ def test_official_client_on_a_non_persistent_topic(
     again = official.subscribe(topic, "shared", pulsar.ConsumerType.Exclusive, initial_position=EARLIEST)
     producer.send(b"after")
     assert again.receive(60_000).data() == b"after"
+
+
+def test_the_subscription_of_another_user_is_refused_in_words_of_the_real_broker() -> None:
+    key = b"0123456789abcdef0123456789abcdef"
+    with penstock.Broker(token_key=key) as broker:
+
+        def client(subject: str) -> Any:
+            return pulsar.Client(
+                broker.url,
+                authentication=pulsar.AuthenticationToken(jwt.sign(key, {"sub": subject})),
+                logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+                operation_timeout_seconds=60,
+            )
+
+        with contextlib.closing(client("ann")) as ann, contextlib.closing(client("bob")) as bob:
+            ann.subscribe("orders", "billing")
+            with pytest.raises(pulsar.AuthorizationError):
+                bob.subscribe("orders", "billing")
+            bob.subscribe("orders", "shipping")
+        owners = {one["name"]: one["owner"] for one in broker.topic_stats("orders")["subscriptions"]}
+        assert owners == {"billing": "ann", "shipping": "bob"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -115,6 +116,95 @@ async def test_tubemq(rules: Path) -> None:
                     await consumer.receive(timeout=PATIENCE)
         assert broker.topics() == ["tubemq:open"]
         assert broker.status()["tubemq"]["denied"] >= 2
+
+
+async def test_a_pulsar_subscription_belongs_to_the_user_that_made_it(tmp_path: Path) -> None:
+    topic, data = "persistent://public/default/orders", tmp_path / "data"
+    ann, bob = token("ann"), token("bob")
+    refused = pytest.raises(errors.AuthorizationError, match="not authorized to use subscription s of topic")
+    with penstock.Broker(data=data, token_key=KEY) as broker:
+        broker.create_topic(topic, 2)
+        async with penstock.connect(broker.url, token=ann) as client, client.producer(topic) as producer:
+            async with client.consumer(topic, "s"):
+                await producer.send(b"a book")
+    for _ in range(2):
+        with penstock.Broker(data=data, token_key=KEY) as broker:
+            assert [one["owner"] for one in broker.topic_stats(topic)["subscriptions"]] == ["ann", "ann"]
+            async with penstock.connect(broker.url, token=bob) as client:
+                with refused:
+                    await client.consumer(topic, "s")
+                async with client.reader(topic, position="earliest") as reader:
+                    assert (await reader.receive(timeout=PATIENCE)).data == b"a book"
+            assert broker.status()["pulsar"]["denied"] >= 1
+    with penstock.Broker(data=data, token_key=KEY, subscription_owners=False) as broker:
+        async with penstock.connect(broker.url, token=bob) as client, client.consumer(topic, "s") as consumer:
+            message = await consumer.receive(timeout=PATIENCE)
+            assert message.data == b"a book"
+            await consumer.ack(message)
+            await consumer.unsubscribe()
+            async with client.consumer(topic, "new"):
+                owners = {one["name"]: one["owner"] for one in broker.topic_stats(topic)["subscriptions"]}
+                assert owners == {"new": None}
+
+
+async def test_rules_let_another_user_use_a_subscription(tmp_path: Path) -> None:
+    rules = tmp_path / "acl"
+    each = "topic readwrite persistent://public/default/orders\n"
+    shared = f"user ann\n{each}user bob\n{each}subscription work*\nuser root\nsuperuser\n"
+    rules.write_text(shared)
+    secrets = {user: token(user) for user in ("ann", "bob", "root")}
+    with penstock.Broker(token_key=KEY, http_port=0, acl_file=rules) as broker:
+        async with (
+            penstock.connect(broker.url, token=secrets["ann"]) as ann,
+            penstock.connect(broker.url, token=secrets["bob"]) as bob,
+            penstock.connect(broker.url, token=secrets["root"]) as root,
+        ):
+            async with ann.consumer("orders", "workers", type="shared"), ann.consumer("orders", "own"):
+                async with root.consumer("orders", "workers", type="shared"):
+                    pass
+                with pytest.raises(errors.AuthorizationError, match="subscription own"):
+                    await bob.consumer("orders", "own")
+                async with bob.consumer("orders", "workers", type="shared") as consumer:
+                    rules.write_text(shared.replace("subscription work*\n", ""))
+                    assert broker.reload_permissions() == 3
+                    with pytest.raises(errors.AuthorizationError, match="it belongs to another user"):
+                        await consumer.receive(timeout=PATIENCE)
+        stats = f"{broker.http_url}/admin/v2/persistent/public/default/orders/stats"
+        request = urllib.request.Request(stats, headers={"Authorization": f"Bearer {secrets['root']}"})
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
+            assert json.load(answer)["subscriptions"]["workers"]["owner"] == "ann"
+        gone = f"{broker.http_url}/admin/v2/persistent/public/default/orders/subscription/own"
+        assert [status(gone, secrets[user], "DELETE") for user in ("ann", "bob", "root")] == [403, 403, 204]
+
+
+async def test_a_tubemq_group_belongs_to_the_user_of_its_first_member(tmp_path: Path) -> None:
+    users, data = tmp_path / "users", tmp_path / "data"
+    users.write_text("ann:secret\nbob:hunter2\n")
+    users.chmod(0o600)
+    ann, bob = {"username": "ann", "password": "secret"}, {"username": "bob", "password": "hunter2"}
+    for restarted in (False, True):
+        with penstock.Broker(data=data, tubemq_port=0, tubemq_user_file=users) as broker:
+            assert broker.tubemq_url
+            async with (
+                penstock.connect(broker.tubemq_url, **ann) as owner,
+                penstock.connect(broker.tubemq_url, **bob) as other,
+            ):
+                if not restarted:
+                    async with owner.producer("orders") as producer:
+                        await producer.send(b"a book")
+                    async with owner.consumer("orders", "g", position="first") as consumer:
+                        await consumer.ack(await consumer.receive(timeout=PATIENCE))
+                listed = broker.topic_stats("tubemq:orders")["subscriptions"]
+                assert {one["owner"] for one in listed} == {"ann"}
+                with pytest.raises(errors.AuthorizationError, match="group g: it belongs to another user"):
+                    async with other.consumer("orders", "g") as consumer:
+                        await consumer.receive(timeout=PATIENCE)
+                assert broker.status()["tubemq"]["denied"] >= 1
+                if restarted:
+                    users.write_text("bob:hunter2\n")
+                    broker.reload_users()
+                    async with other.consumer("orders", "g") as consumer:
+                        assert await consumer.receive_many(1, timeout=0.1) == []
 
 
 def test_the_command_reads_the_file_again(rules: Path) -> None:

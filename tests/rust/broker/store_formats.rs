@@ -16,7 +16,7 @@ use penstock::error::ErrorKind;
 use penstock::sqlite::{Connection, Job as _, Sync};
 
 /// The format that this version writes.
-const PRESENT: u32 = 6;
+const PRESENT: u32 = 7;
 /// Topics by their ids. The domain of MQTT has one log for all messages.
 const LOG: u64 = 1;
 const ORDERS: u64 = 2;
@@ -82,11 +82,17 @@ fn cursors(topic: u64) -> Vec<StoredCursor> {
         cursor,
         properties: Vec::new(),
         touched_ms: RUN_MS - 500,
+        owner: None,
     };
+    let owned = |cursor, owner: &str| StoredCursor { owner: Some(owner.into()), ..cursor };
     match topic {
-        ORDERS => vec![stored("audit", 0, Cursor::new(6)), stored("billing", 1, holes())],
+        ORDERS => {
+            vec![stored("audit", 0, Cursor::new(6)), owned(stored("billing", 1, holes()), "accounts")]
+        }
         PART_0 => vec![stored("audit", 2, Cursor::new(1))],
-        DEMO_0 => vec![stored("group-é", 0, Cursor::new(5)), stored("idle", 0, Cursor::new(0))],
+        DEMO_0 => {
+            vec![owned(stored("group-é", 0, Cursor::new(5)), "é"), stored("idle", 0, Cursor::new(0))]
+        }
         _ => vec![],
     }
 }
@@ -199,9 +205,9 @@ fn changes() -> Vec<Op> {
             if topic.epoch > 0 {
                 ops.push(Op::Epoch { topic: topic.id, epoch: topic.epoch });
             }
-            for StoredCursor { subscription, kind, cursor, properties, touched_ms } in topic.cursors {
+            for StoredCursor { subscription, kind, cursor, properties, touched_ms, owner } in topic.cursors {
                 let (below, state) = (cursor.below(), cursor.encode_with(&properties));
-                ops.push(Op::Cursor { topic: topic.id, subscription, kind, below, state, touched_ms });
+                ops.push(Op::Cursor { topic: topic.id, subscription, kind, below, state, touched_ms, owner });
             }
         }
     }
@@ -250,6 +256,7 @@ fn write(path: &Path) {
 fn aged(format: u32, mut topics: Vec<StoredTopic>) -> Vec<StoredTopic> {
     for cursor in topics.iter_mut().flat_map(|topic| &mut topic.cursors) {
         cursor.touched_ms = if format < 4 { 0 } else { cursor.touched_ms };
+        cursor.owner = cursor.owner.take().filter(|_| format >= 7);
     }
     topics
 }
@@ -413,6 +420,25 @@ fn a_damaged_store_of_an_older_format_is_refused_and_stays_as_it_is() {
             assert!(std::fs::read(&path).unwrap() == before, "format {format}: the file was changed");
         }
     }
+}
+
+#[test]
+fn a_damaged_row_whose_checksum_is_renewed_is_refused_and_stays_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    unpack(6, directory.path());
+    let path = directory.path().join("broker.db");
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch("UPDATE cursor SET below = below + 1 WHERE subscription = 'billing'").unwrap();
+    drop(db);
+    let before = std::fs::read(&path).unwrap();
+    let error = Database::open(directory.path(), Sync::Full).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Persistence);
+    for part in
+        ["table cursor, topic 2, subscription \"billing\": its checksum", "format 6 and stays as it is"]
+    {
+        assert!(error.message().contains(part), "{error}");
+    }
+    assert!(std::fs::read(&path).unwrap() == before, "the file was changed");
 }
 
 #[test]

@@ -106,6 +106,7 @@ impl Node {
             namespaces: vec!["*".into()],
             topic_ids: topic_ids.clone(),
             permissions: None,
+            owners: false,
         };
         let pulsar =
             pulsar::Broker::new(settings, store::load(db, "pulsar", clock.run_ms(now))?, source()?, now);
@@ -139,6 +140,8 @@ impl Node {
             users: None,
             topic_ids,
             permissions: None,
+            owners: false,
+            certificates: false,
         };
         let tubemq =
             tubemq::Broker::new(settings, store::load(db, "tubemq", clock.run_ms(now))?, source()?, now);

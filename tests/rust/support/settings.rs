@@ -34,6 +34,7 @@ pub fn pulsar(now: Instant) -> pulsar::options::Settings {
         namespaces: vec!["public/default".into()],
         topic_ids: TopicIds::new(7),
         permissions: None,
+        owners: false,
     }
 }
 
@@ -72,5 +73,7 @@ pub fn tubemq(now: Instant) -> tubemq::Settings {
         users: None,
         topic_ids: TopicIds::new(1),
         permissions: None,
+        owners: false,
+        certificates: false,
     }
 }

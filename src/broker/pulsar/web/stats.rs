@@ -124,6 +124,9 @@ impl Broker {
             if let Some(active) = active {
                 figures["activeConsumerName"] = (&*active.name).into();
             }
+            if let Some(owner) = &one.owner {
+                figures["owner"] = (&**owner).into();
+            }
             figures
         };
         let subscriptions: Map<String, Value> =

@@ -224,10 +224,13 @@ impl Broker {
             let text = format!("subscription limit reached: a topic can have {PER_TOPIC}");
             return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, text));
         }
+        // Made by an operator it is free for all users, unless other partitions have it.
+        let mut others = ids.iter().filter_map(|id| self.topics.get(id)?.subscriptions.get(subscription));
+        let owner = others.next().and_then(|other| other.owner.clone());
         for id in ids {
             let Some(topic) = self.topics.get(&id) else { continue };
             let below = at.as_ref().map_or(topic.log.next(), |at| at.start(id, &topic.log));
-            self.create_subscription(id, subscription, below);
+            self.create_subscription(id, subscription, below, owner.clone());
         }
         Ok(Answer::done())
     }

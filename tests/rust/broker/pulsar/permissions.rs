@@ -268,3 +268,153 @@ fn over_http_clients_look_up_their_topics_and_a_superuser_administers() {
     assert_eq!(list(&mut bench, "bob"), "[]");
     assert!(list(&mut bench, "root").len() > 60);
 }
+
+const OWNERS: &str = "\
+user ann
+topic readwrite persistent://public/default/+
+user bob
+topic readwrite persistent://public/default/+
+user cat
+topic readwrite persistent://public/default/+
+subscription bil*
+user root
+superuser
+";
+
+fn bench_with_owners() -> Bench {
+    Bench::with(|settings| {
+        settings.session.tokens = Some(Arc::new(TokenKeys::new(KEY).unwrap()));
+        settings.permissions = Some(permissions(OWNERS));
+        settings.owners = true;
+    })
+}
+
+fn subscribe(bench: &mut Bench, peer: u64, id: u64, topic: &str, name: &str) -> Command {
+    let change = |consumer: &mut pb::CommandSubscribe| {
+        (consumer.topic, consumer.subscription) = (topic.into(), name.into());
+    };
+    bench.subscription(peer, id, SHARED, change).remove(0)
+}
+
+fn owners(bench: &Bench, topic: &str) -> Vec<(String, Option<String>)> {
+    let listed = bench.broker.topic_stats(topic).unwrap().subscriptions;
+    listed.into_iter().map(|one| (one.name, one.owner)).collect()
+}
+
+#[test]
+fn a_durable_subscription_belongs_to_the_user_that_made_it() {
+    let mut bench = bench_with_owners();
+    let [ann, bob, cat, root] = ["ann", "bob", "cat", "root"].map(|user| connect_as(&mut bench, user));
+    assert!(!is_refused(&subscribe(&mut bench, ann, 1, ORDERS, "billing")));
+    assert!(!is_refused(&subscribe(&mut bench, ann, 2, ORDERS, "audit")));
+    let Command::Error(refused) = subscribe(&mut bench, bob, 1, ORDERS, "billing") else {
+        panic!("it was not refused")
+    };
+    assert_eq!(refused.error, pb::ServerError::AuthorizationError as i32);
+    assert_eq!(
+        refused.message,
+        format!(
+            "Client is not authorized to use subscription billing of topic {ORDERS}: it belongs to another user"
+        )
+    );
+    assert_eq!(denied(&bench), 1);
+    for (peer, id, name, refused) in [
+        (cat, 1, "billing", false),
+        (cat, 2, "audit", true),
+        (root, 1, "billing", false),
+        (root, 2, "audit", false),
+        (ann, 3, "audit", false),
+        (bob, 2, "own", false),
+    ] {
+        assert_eq!(is_refused(&subscribe(&mut bench, peer, id, ORDERS, name)), refused, "{name}");
+    }
+    let of = |user: &str| Some(user.to_owned());
+    let expected = [("audit".into(), of("ann")), ("billing".into(), of("ann")), ("own".into(), of("bob"))];
+    assert_eq!(owners(&bench, ORDERS), expected, "those who share it do not get it");
+    // The consumer that was refused cannot seek, nor end the subscription.
+    bench.hear(bob);
+    let heard = bench.seek(bob, 1, Some(id(0)), None);
+    assert_eq!(error_of(&heard[0]), pb::ServerError::MetadataError);
+    let unsubscribe = pb::CommandUnsubscribe { consumer_id: 1, request_id: 7, force: Some(true) };
+    let answer = bench.ask(bob, Command::Unsubscribe(unsubscribe));
+    assert_eq!(error_of(&answer), pb::ServerError::MetadataError);
+    // A reader is not durable, and belongs to no user.
+    let reader = |consumer: &mut pb::CommandSubscribe| {
+        (consumer.subscription, consumer.durable) = ("reader".into(), Some(false));
+    };
+    assert!(!is_refused(&bench.subscription(ann, 9, SHARED, reader)[0]));
+    assert!(!is_refused(&bench.subscription(bob, 9, SHARED, reader)[0]));
+}
+
+#[test]
+fn a_subscription_has_one_owner_in_all_partitions() {
+    let mut bench = bench_with_owners();
+    let [ann, bob] = ["ann", "bob"].map(|user| connect_as(&mut bench, user));
+    bench.broker.create_topic("parts", 3).unwrap();
+    let part = |index: u32| format!("persistent://public/default/parts-partition-{index}");
+    assert!(!is_refused(&subscribe(&mut bench, ann, 1, &part(1), "s")));
+    for index in 0..3 {
+        assert!(is_refused(&subscribe(&mut bench, bob, index.into(), &part(index), "s")), "{index}");
+    }
+    for index in [0, 2] {
+        assert!(!is_refused(&subscribe(&mut bench, ann, 10 + u64::from(index), &part(index), "s")));
+    }
+    bench.broker.grow_topic("parts", 4).unwrap();
+    let all = owners(&bench, "persistent://public/default/parts");
+    assert_eq!(all, vec![("s".to_owned(), Some("ann".to_owned())); 4], "also in those that are added");
+}
+
+#[test]
+fn a_producer_makes_its_own_subscription_and_an_operator_one_for_all() {
+    let mut bench = bench_with_owners();
+    let [ann, bob] = ["ann", "bob"].map(|user| connect_as(&mut bench, user));
+    let with_subscription = |producer: &mut pb::CommandProducer| {
+        producer.initial_subscription_name = Some("dead".into());
+    };
+    assert!(!is_refused(&bench.produce(ann, 1, with_subscription)));
+    assert!(is_refused(&subscribe(&mut bench, bob, 1, ORDERS, "dead")));
+    assert!(!is_refused(&subscribe(&mut bench, ann, 1, ORDERS, "dead")));
+    let path = "/admin/v2/persistent/public/default/orders/subscription/free";
+    let made = Request::new("PUT".parse().unwrap(), &path.parse().unwrap()).unwrap();
+    let made = Request { user: Some("root".into()), ..made };
+    assert_eq!(bench.broker.handle_http(bench.now, &made).unwrap().status.as_u16(), 204);
+    bench.settle();
+    for peer in [ann, bob] {
+        assert!(!is_refused(&subscribe(&mut bench, peer, 2, ORDERS, "free")));
+    }
+    assert_eq!(owners(&bench, ORDERS), [("dead".into(), Some("ann".into())), ("free".into(), None)]);
+    // An operator may also take it away.
+    for (user, expected) in [("bob", 403), ("root", 204)] {
+        let path = "/admin/v2/persistent/public/default/orders/subscription/dead?force=true";
+        assert_eq!(request(&mut bench, "DELETE", path, Some(user)).status.as_u16(), expected);
+    }
+    assert!(!is_refused(&subscribe(&mut bench, bob, 3, ORDERS, "dead")), "it is a new one");
+}
+
+#[test]
+fn without_owners_a_subscription_is_of_everyone_who_may_read_the_topic() {
+    let mut bench = Bench::with(|settings| {
+        settings.session.tokens = Some(Arc::new(TokenKeys::new(KEY).unwrap()));
+    });
+    for (id, user) in [(1, "ann"), (2, "bob")] {
+        let peer = connect_as(&mut bench, user);
+        assert!(!is_refused(&subscribe(&mut bench, peer, id, ORDERS, "s")));
+    }
+    assert_eq!(owners(&bench, ORDERS), [("s".into(), None)]);
+}
+
+#[test]
+fn new_rules_end_consumers_that_shared_a_subscription() {
+    let mut bench = bench_with_owners();
+    let [ann, cat] = ["ann", "cat"].map(|user| connect_as(&mut bench, user));
+    for peer in [ann, cat] {
+        assert!(!is_refused(&subscribe(&mut bench, peer, 1, ORDERS, "billing")));
+    }
+    bench.hear(ann);
+    bench.hear(cat);
+    bench.broker.set_permissions(bench.now, permissions(&OWNERS.replace("subscription bil*\n", "")));
+    bench.settle();
+    assert!(matches!(bench.one(cat), Command::CloseConsumer(_)));
+    assert_eq!(bench.commands(ann), []);
+    assert!(is_refused(&subscribe(&mut bench, cat, 1, ORDERS, "billing")));
+}

@@ -188,6 +188,7 @@ impl Disk {
                         cursor,
                         properties,
                         touched_ms: 0,
+                        owner: None,
                     }
                 })
                 .collect(),

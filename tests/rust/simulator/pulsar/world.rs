@@ -314,6 +314,7 @@ impl World {
             max_topics: 10,
             topic_ids: TopicIds::new(found.next_topic),
             permissions: None,
+            owners: false,
         };
         let source = Some(Box::new(Shelf(Rc::clone(&self.disk))) as _);
         self.broker = Some(Broker::new(settings, found, source, self.now));
