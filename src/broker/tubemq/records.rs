@@ -261,7 +261,7 @@ mod tests {
 
     fn row(subscription: &str, properties: Properties) -> StoredCursor {
         let (subscription, cursor) = (subscription.into(), Cursor::new(0));
-        StoredCursor { subscription, kind: 0, cursor, properties, touched_ms: 0 }
+        StoredCursor { subscription, kind: 0, cursor, properties, touched_ms: 0, owner: None }
     }
 
     #[test]
