@@ -59,6 +59,7 @@ __all__ = [
     "encode_frame",
     "encode_pulsar_frame",
     "hash_password",
+    "check_users",
     "is_signed_with",
     "restore_store",
     "set_error_factory",
@@ -146,6 +147,17 @@ def check_store(path: str | PathLike[str]) -> tuple[int, list[str]]:
 
     Raises:
         InvalidArgument: the folder has no store, or a broker uses it.
+    """
+
+def check_users(protocol: str, text: str) -> None:
+    """Refuses a file of users that the broker would not accept.
+
+    Args:
+        protocol: ``"mqtt"`` or ``"tubemq"``.
+        text: what is in the file.
+
+    Raises:
+        InvalidArgument: a line is malformed, or a hash costs too much; the text names the line.
     """
 
 def hash_password(password: bytes) -> str:

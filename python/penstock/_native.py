@@ -21,3 +21,4 @@ restore_store = _engine.restore_store
 compact_store = _engine.compact_store
 is_signed_with = _engine.is_signed_with
 hash_password = _engine.hash_password
+check_users = _engine.check_users

@@ -1,5 +1,5 @@
-"""The command line: ``penstock broker | passwd | token | pub | sub | rr | bench | admin | topic | top |
-subscriptions | peek | sql | replay | doctor | completion``.
+"""The command line: ``penstock broker | passwd | users | token | pub | sub | rr | bench | admin | topic |
+top | subscriptions | peek | sql | replay | doctor | completion``.
 
 This module parses the arguments and picks the module of :mod:`penstock.commands` that runs the command. Only
 then is the code that does the work imported, so that ``penstock broker`` answers within 300 ms of its start.
@@ -40,6 +40,7 @@ def parser(protocol: str | None = None) -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     parsers.add(commands, "broker", "run the embedded broker")
     parsers.add(commands, "passwd", "manage the MQTT users of the embedded broker")
+    parsers.add(commands, "users", "check a file of MQTT users, and list them")
     parsers.add(commands, "token", "make and show keys and tokens of the embedded broker")
     arguments = _module(protocol or _default(), "arguments")
     _, *others = protocols.PROTOCOLS.values()
@@ -140,8 +141,8 @@ def _run_of(given: Any, protocol: str) -> Callable[[Any], int]:
     if given.command == "completion":
         completion = importlib.import_module(f"{__package__}.commands.completion")
         return lambda given: completion.run(given, *(parser(protocol) for protocol in protocols.PROTOCOLS))
-    if given.command == "passwd":
-        return _module("mqtt", "passwd").run
+    if given.command in ("passwd", "users"):
+        return _module("mqtt", given.command).run
     if given.command in ("token", "admin"):
         return _module("pulsar", given.command).run
     if [given.command] not in _WITH_TOPICS:

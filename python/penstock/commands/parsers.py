@@ -37,6 +37,7 @@ EXAMPLES = {
         "penstock broker --data /var/lib/penstock --check",
     ),
     "passwd": ("penstock passwd users.txt till", "penstock passwd -D users.txt till"),
+    "users": ("penstock users users.txt", "penstock users users.txt --json"),
     "token": (
         "penstock token create-key token.key",
         "penstock token create --key file:token.key --subject till --expires 30d",
@@ -223,9 +224,18 @@ def passwd(command: argparse.ArgumentParser) -> None:
         "--hash",
         choices=("argon2id", "sha512-pbkdf2"),
         default="argon2id",
-        help="hash of the password: argon2id, or sha512-pbkdf2 for Mosquitto before 2.1 (default: argon2id)",
+        help="hash of the password: argon2id (default), or sha512-pbkdf2 for Mosquitto before 2.1",
     )
     add("-D", "--delete", action="store_true", help="delete the user")
+
+
+def users(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock users``."""
+    add = command.add_argument
+    add(
+        "file", metavar="FILE", help="the password file (--mqtt-password-file), of mosquitto_passwd or passwd"
+    )
+    add("--json", action="store_true", help="print JSON")
 
 
 def bench(command: argparse.ArgumentParser) -> None:

@@ -83,7 +83,7 @@ def test_connections_are_told_with_who_from_where_and_why_they_ended(users: str)
             blocking.connect(url, client_id="kitchen", username="till", password="wrong, and not in the log")
         refused = broker.record(event="refused")
         assert (refused["level"], refused["protocol"]) == ("warning", "mqtt") and refused["reason"]
-        with blocking.connect(broker.urls["url"], name="orders") as client:
+        with blocking.connect(broker.urls["url"]) as client:
             assert broker.record(event="connected")["protocol"] == "pulsar"
             client.producer("t").close()
         rest = broker.rest()

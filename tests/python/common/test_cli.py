@@ -70,7 +70,7 @@ def test_version():
 
 
 COMMANDS = [
-    *("broker", "passwd", "token", "pub", "sub", "rr", "bench", "admin", "topic"),
+    *("broker", "passwd", "users", "token", "pub", "sub", "rr", "bench", "admin", "topic"),
     *("top", "subscriptions", "peek", "sql", "replay", "doctor", "completion"),
 ]
 

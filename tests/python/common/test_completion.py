@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 COMMANDS = {
-    *("broker", "passwd", "token", "pub", "sub", "rr", "bench", "admin", "topic"),
+    *("broker", "passwd", "users", "token", "pub", "sub", "rr", "bench", "admin", "topic"),
     *("top", "subscriptions", "peek", "sql", "replay", "doctor", "completion"),
 }
 
