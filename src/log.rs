@@ -5,10 +5,16 @@
 //! holds a secret: passwords and tokens are not in errors, and a URL has no credentials. What a peer has chosen, such as its
 //! name, is quoted, so that it cannot look like another record. The fields have the same for programs.
 
+use std::cell::Cell;
 use std::panic::Location;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
-use crate::error::Error;
+use crate::clock;
+use crate::error::{Error, sanitise};
+
+/// Records in a second of those that peers can cause as often as they like.
+const PER_SECOND: u32 = 10;
 
 /// Urgency of a record; the numbers are those of Python's `logging`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,12 +52,12 @@ impl Record {
         Self { text: text.into(), fields: Vec::new() }
     }
 
-    /// With another field; one without a value is left out.
+    /// With another field; one without a value is left out. Long values, which peers may have chosen, are cut.
     #[must_use]
-    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
-        let value = value.into();
+    pub fn with(mut self, name: &'static str, value: impl AsRef<str>) -> Self {
+        let value = value.as_ref();
         if !value.is_empty() {
-            self.fields.push((name, value));
+            self.fields.push((name, sanitise(value)));
         }
         self
     }
@@ -71,6 +77,54 @@ pub(crate) fn write(level: Level, logger: &str, make: impl FnOnce() -> Record) {
     {
         (sink.write)(level, logger, make());
     }
+}
+
+/// A second, and the records in it.
+#[derive(Clone, Copy)]
+struct Window {
+    since: Instant,
+    records: u32,
+    omitted: u64,
+}
+
+impl Window {
+    /// Counts a record. Gives the number of those before it that were left out, or `None` if this one is.
+    fn admit(&mut self, now: Instant) -> Option<u64> {
+        if now.saturating_duration_since(self.since) >= Duration::from_secs(1) {
+            (self.since, self.records) = (now, 0);
+        }
+        if self.records == PER_SECOND {
+            self.omitted += 1;
+            return None;
+        }
+        self.records += 1;
+        Some(std::mem::take(&mut self.omitted))
+    }
+}
+
+thread_local! {
+    static WINDOW: Cell<Option<Window>> = const { Cell::new(None) };
+}
+
+/// [`write`] of what a peer can cause as often as it likes: at most ten in a second are written, and the next one tells how many
+/// were left out.
+pub(crate) fn write_limited(level: Level, logger: &str, make: impl FnOnce() -> Record) {
+    if !SINK.get().is_some_and(|sink| (sink.wants)(level)) {
+        return;
+    }
+    let now = clock::now();
+    let mut window = WINDOW.get().unwrap_or(Window { since: now, records: 0, omitted: 0 });
+    let admitted = window.admit(now);
+    WINDOW.set(Some(window));
+    let Some(omitted) = admitted else { return };
+    write(level, logger, || {
+        let mut record = make();
+        if omitted > 0 {
+            record.text += &format!(" ({omitted} records before this one were left out)");
+            record = record.with("omitted", omitted.to_string());
+        }
+        record
+    });
 }
 
 /// Writes a text to `logger`. It is made only if it is wanted.
@@ -108,7 +162,28 @@ fn logger_of(file: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::logger_of;
+    use super::*;
+
+    #[test]
+    fn of_a_flood_ten_a_second_are_written_and_the_others_counted() {
+        let start = clock::now();
+        let mut window = Window { since: start, records: 0, omitted: 0 };
+        let admitted =
+            |window: &mut Window, now| (0..100).filter_map(|_| window.admit(now)).collect::<Vec<_>>();
+        assert_eq!(admitted(&mut window, start), [0; 10]);
+        assert_eq!(admitted(&mut window, start + Duration::from_millis(999)), [0; 0]);
+        let next = admitted(&mut window, start + Duration::from_secs(1));
+        assert_eq!((next.len(), next[0], next[1]), (10, 190, 0));
+    }
+
+    #[test]
+    fn fields_without_a_value_are_left_out_and_long_ones_are_cut() {
+        let record =
+            Record::new("text").with("user", "").with("topic", "x".repeat(100_000)).with("a", "b\nc");
+        let lengths: Vec<_> = record.fields.iter().map(|(name, value)| (*name, value.len() < 300)).collect();
+        assert_eq!(lengths, [("topic", true), ("a", true)]);
+        assert_eq!(record.fields[1].1, "b\\nc");
+    }
 
     #[test]
     fn a_warning_belongs_to_the_logger_of_its_part() {

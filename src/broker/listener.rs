@@ -15,7 +15,7 @@ use crate::broker::runner::{Open, Runner};
 use crate::broker::service::{Framing, Speech};
 use crate::broker::stats::ClientStats;
 use crate::broker::tls::{HANDSHAKE, Tls};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, sanitise};
 use crate::log::{self, Level, Record};
 use crate::net::driver::{Endpoint, Turn, drive};
 use crate::net::socket::{self, Accepted};
@@ -226,14 +226,21 @@ impl Connection {
     fn note_end(&self, error: Option<String>) {
         let farewell = self.runner.inspect(|protocol| protocol.farewell(self.id).map(str::to_owned));
         let dismissed = self.open.dismissed.get().then(|| "an operator has ended the connection".to_owned());
-        let reason = dismissed.or(farewell).or(error);
-        let reason = reason.as_deref().unwrap_or("the client has left");
-        match self.client.get() {
-            Some(client) => log::write(Level::Info, LOGGER, || self.record("ended", client, reason)),
-            // A refusal, or a stranger that only looks whether the port is open.
-            None => {
-                log::write(Level::Warning, LOGGER, || self.record("refused", &ClientStats::default(), reason))
+        let ended_here = self.runner.inspect(|protocol| protocol.finished(self.id));
+        let ended_here = ended_here.then(|| "the broker has ended the connection".to_owned());
+        let reason = dismissed.or(farewell).or(error).or(ended_here);
+        match (self.client.get(), reason) {
+            (Some(client), reason) => {
+                let reason = reason.as_deref().unwrap_or("the client has left");
+                log::write(Level::Info, LOGGER, || self.record("ended", client, reason));
             }
+            (None, Some(reason)) => log::write_limited(Level::Warning, LOGGER, || {
+                self.record("refused", &ClientStats::default(), &reason)
+            }),
+            // One that only looks whether the port is open, such as a health check.
+            (None, None) => log::write_limited(Level::Debug, LOGGER, || {
+                self.record("left", &ClientStats::default(), "before it was let in")
+            }),
         }
     }
 
@@ -244,11 +251,11 @@ impl Connection {
             [("client", &client.name), ("user", client.user.as_ref().unwrap_or(&String::new()))]
         {
             if !value.is_empty() {
-                text += &format!(", {title} {value:?}");
+                text += &format!(", {title} {:?}", sanitise(value));
             }
         }
         if !reason.is_empty() {
-            text += &format!(": {reason}");
+            text += &format!(": {}", sanitise(reason));
         }
         Record::new(text)
             .with("event", what)

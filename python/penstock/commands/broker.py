@@ -78,7 +78,7 @@ def run(given: argparse.Namespace) -> int:
             _notify("READY=1")
         _notify("STOPPING=1")
         if failures:
-            logs.BROKER.error(f"{failures[0]}: the broker ends, start it again")
+            logs.BROKER.error("%s: the broker ends, start it again", failures[0])
             return FAILED
         _tell("stopping")
     return 0

@@ -44,6 +44,7 @@ use crate::broker::permissions::{Access, Client, Domain};
 use crate::broker::protocol::Entry;
 use crate::broker::registry::Registry;
 use crate::clock::{self, wall_ms};
+use crate::error::sanitise;
 use crate::log::{self, Level, Record};
 use crate::net::socket::Accepted;
 
@@ -288,8 +289,8 @@ fn note_answer(method: &Method, path: &str, address: IpAddr, user: Option<&str>,
         true => Level::Debug,
         false => Level::Info,
     };
-    log::write(level, LOGGER, || {
-        let user = user.unwrap_or_default();
+    log::write_limited(level, LOGGER, || {
+        let (user, path) = (sanitise(user.unwrap_or_default()), sanitise(path));
         let by = if user.is_empty() { String::new() } else { format!(", user {user:?}") };
         Record::new(format!("http {address}{by}: {method} {path}: {}", status.as_u16()))
             .with("event", "request")
@@ -354,8 +355,8 @@ impl Connection {
                     entry.user = user;
                     Box::pin(self.serve_requests(stream, entry)).await;
                 }
-                Err(reason) => log::write(Level::Warning, LOGGER, || {
-                    let address = self.address.to_string();
+                Err(reason) => log::write_limited(Level::Warning, LOGGER, || {
+                    let (address, reason) = (self.address.to_string(), sanitise(&reason));
                     Record::new(format!("http {address} refused: {reason}"))
                         .with("event", "refused")
                         .with("protocol", "http")

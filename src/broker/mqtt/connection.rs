@@ -90,8 +90,8 @@ pub(super) struct Connection {
     pub(super) pacing_until: Option<Instant>,
     /// Whether it was too slow. Publishers do not wait for a stalled connection.
     pub(super) stalled: bool,
-    /// Whether messages were dropped since all output was taken.
-    pub(super) dropping: bool,
+    /// When a message was dropped last, as its output was not taken.
+    pub(super) told_of_drops: Option<Instant>,
     /// Bytes of QoS 0 in `transmit`.
     pub(super) unsent: usize,
     /// Topics that the client may publish to.
@@ -129,7 +129,7 @@ impl Connection {
             progress: (0, 0),
             pacing_until: None,
             stalled: false,
-            dropping: false,
+            told_of_drops: None,
             unsent: 0,
             decisions: Decisions::default(),
             aliases_in: HashMap::default(),

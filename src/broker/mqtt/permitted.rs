@@ -1,6 +1,6 @@
 //! Permissions of clients. The route of a topic has the subscribers that may read it, and remembers of its last publishers
-//! whether they may write; connections remember that, too, for topics of many publishers. Retained messages are decided one by one. What was queued before
-//! the rules changed is looked at when its turn comes.
+//! whether they may write; connections remember that, too, for topics of many publishers. Retained messages are decided one
+//! by one. What was queued before the rules changed is looked at when its turn comes.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -50,8 +50,17 @@ impl Broker {
         permitted
     }
 
+    /// Whether the client of a session may publish to the topic. A route that is known remembers the answer; none is searched for
+    /// a client that may not.
+    pub(super) fn permits(&mut self, id: u64, number: u64, topic: &str) -> bool {
+        match self.routes.known(topic) {
+            Some(route) => route.may_publish(number, || self.may_publish(id, number, topic)),
+            None => self.may_publish(id, number, topic),
+        }
+    }
+
     /// Whether the client of a session may publish to the topic. Its connection remembers the answer.
-    pub(super) fn may_publish(&mut self, id: u64, number: u64, topic: &str) -> bool {
+    fn may_publish(&mut self, id: u64, number: u64, topic: &str) -> bool {
         let (settings, session) = (&self.settings, self.sessions.get(&number));
         if settings.permissions.is_none() {
             return true;

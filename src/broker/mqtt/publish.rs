@@ -1,6 +1,7 @@
 //! PUBLISH from clients, and its way to the queues of the subscribers.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::message::{Message, Queued};
 use super::options::{FullQueue, SlowSubscriber};
@@ -10,9 +11,13 @@ use crate::broker::log::Source;
 use crate::broker::permissions::Client;
 use crate::broker::store::mqtt::{Op, QueueRow};
 use crate::broker::tree;
+use crate::error::sanitise;
 use crate::log::{self, Level, Record};
 use crate::mqtt::packet::{Ack, PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Reason, Version, Violation};
+
+/// Time without a drop after which the next one is told.
+const QUIET: Duration = Duration::from_secs(10);
 
 /// The outcome of routing a message.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,11 +52,9 @@ impl Broker {
             });
         }
         let own = publish.topic.starts_with("$SYS");
-        let route = self.route(&publish.topic);
-        let denied = own
-            || self.settings.permissions.is_some()
-                && !route.may_publish(number, || self.may_publish(id, number, &publish.topic));
+        let denied = own || self.settings.permissions.is_some() && !self.permits(id, number, &publish.topic);
         self.counters.denied += u64::from(denied);
+        let route = if denied { Rc::default() } else { self.route(&publish.topic) };
         let routed = denied || route.complete;
         let Some(packet_id) = publish.packet_id else {
             let retained = publish.retain && self.refusal().is_some();
@@ -233,7 +236,8 @@ impl Broker {
         let before = connection.transmit.len();
         if before > self.settings.limits.max_output || self.unsent > TOTAL_OUTPUT {
             self.counters.dropped += 1;
-            if !std::mem::replace(&mut connection.dropping, true) {
+            let told = connection.told_of_drops.replace(self.now);
+            if told.is_none_or(|at| self.now.saturating_duration_since(at) > QUIET) {
                 note_drops(self.settings.client(session), "it does not take its output");
             }
             if self.settings.limits.slow_subscriber == SlowSubscriber::Disconnect {
@@ -241,7 +245,6 @@ impl Broker {
             }
             return None;
         }
-        connection.dropping &= before > 0;
         let mut publish = Publish {
             dup: false,
             qos: QoS::AtMostOnce,
@@ -493,8 +496,8 @@ fn too_many_filters() -> (Reason, String) {
 
 /// Writes to the log that a subscriber begins to lose messages. Each of them is counted.
 fn note_drops(client: Client<'_>, why: &str) {
-    log::write(Level::Warning, "penstock.broker.delivery", || {
-        let (user, id) = (client.user.unwrap_or_default(), client.id.unwrap_or_default());
+    log::write_limited(Level::Warning, "penstock.broker.delivery", || {
+        let [user, id] = [client.user, client.id].map(|text| sanitise(text.unwrap_or_default()));
         Record::new(format!("mqtt: messages for client {id:?} are dropped: {why}"))
             .with("event", "dropping")
             .with("protocol", "mqtt")

@@ -205,6 +205,11 @@ impl Routes {
         route
     }
 
+    /// The route of a topic, if it is known.
+    pub(super) fn known(&self, topic: &str) -> Option<Rc<Route>> {
+        self.cache.get(topic).cloned()
+    }
+
     /// Returns what routing has cost since the last call, in steps.
     pub(super) fn take_spent(&mut self) -> usize {
         std::mem::take(&mut self.spent)

@@ -14,7 +14,7 @@
 //! Subscriptions of Pulsar and groups of TubeMQ belong to a user. Rules name those that another user may use as well.
 
 use crate::broker::tree::Tree;
-use crate::error::Result;
+use crate::error::{Result, sanitise};
 use crate::log::{self, Level, Record};
 use crate::random::HashMap;
 
@@ -71,24 +71,26 @@ pub struct Client<'a> {
     pub id: Option<&'a str>,
 }
 
-/// Writes to the log that the rules do not allow a client an operation, such as `"publish to"`, on a topic.
-pub fn note_denial(domain: Domain, client: Client<'_>, operation: &'static str, topic: &str) {
-    log::write(Level::Warning, "penstock.broker.permissions", || {
+/// Writes to the log that the rules do not allow a client an operation, such as `"publish to"`, on the topic, subscription or
+/// group of a name.
+pub fn note_denial(domain: Domain, client: Client<'_>, operation: &'static str, name: &str) {
+    log::write_limited(Level::Warning, "penstock.broker.permissions", || {
         let protocol = domain.name();
-        let (user, id) = (client.user.unwrap_or_default(), client.id.unwrap_or_default());
-        let who = match (user, id) {
+        let [user, id, name] =
+            [client.user.unwrap_or_default(), client.id.unwrap_or_default(), name].map(sanitise);
+        let who = match (&*user, &*id) {
             ("", "") => "a client without a user".to_owned(),
             ("", id) => format!("client {id:?} without a user"),
             (user, "") => format!("user {user:?}"),
             (user, id) => format!("client {id:?} of user {user:?}"),
         };
-        Record::new(format!("{protocol}: {who} may not {operation} {topic:?}"))
+        Record::new(format!("{protocol}: {who} may not {operation} {name:?}"))
             .with("event", "denied")
             .with("protocol", protocol)
             .with("client", id)
             .with("user", user)
             .with("operation", operation)
-            .with("topic", topic)
+            .with("name", name)
     });
 }
 

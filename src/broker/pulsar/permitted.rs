@@ -127,6 +127,8 @@ impl Broker {
             return Ok(owner);
         }
         self.counters.denied += 1;
+        let client = Client { user: self.user_of(id), id: None };
+        note_denial(Domain::Pulsar, client, "use the subscription", subscription);
         let text = format!(
             "Client is not authorized to use subscription {subscription} of topic {}: it belongs to another user",
             name.parent()

@@ -106,7 +106,7 @@ impl Broker {
             pb::RegisterResponseM2p { broker_check_sum: self.broker_check_sum(), ..Default::default() };
         match self.check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref()) {
             Ok(user) => {
-                let topics = self.writable(&user, request.topic_list);
+                let topics = self.writable(&user, request.topic_list, true);
                 topics.iter().for_each(|topic| self.ensure_topic(topic));
                 response.authorized_info = Some(self.visit(&request.client_id, &user));
                 self.producers.insert(request.client_id, self.deadline());
@@ -139,7 +139,7 @@ impl Broker {
             });
         match known {
             Ok(user) => {
-                let topics = self.writable(&user, request.topic_list);
+                let topics = self.writable(&user, request.topic_list, false);
                 topics.iter().for_each(|topic| self.ensure_topic(topic));
                 response.success = true;
                 response.err_code = Code::Success as i32;

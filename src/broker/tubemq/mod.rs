@@ -6,7 +6,7 @@
 //! * `consume`: registered partitions, and messages to consumers
 //! * `topics`, `partition`: topics and their partitions; `records`: what administrators decide about them
 //! * `web`: HTTP, with the part of the master's web service that adds, changes and lists topics and groups
-//! * `users`: passwords; `permitted`: what users may do; `owners`: whose groups are; `visits`: what stands for them at the broker; `status`: figures; [`options`]; `service`: for the server
+//! * `users`: passwords; `permitted`: what users may do; `owners`: which user each group belongs to; `visits`: what stands for them at the broker; `status`: figures; [`options`]; `service`: for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
 //!
@@ -726,7 +726,7 @@ impl Protocol for Broker {
             visitor.or_else(|| connection.entry.user.clone())
         });
         let user = user.filter(|user| !user.is_empty()).map(|user| user.to_string());
-        let admitted = self.settings.users.is_none() || user.is_some();
+        let admitted = self.connections.get(&id).is_some_and(|connection| connection.introduced);
         ClientStats { admitted, user, ..ClientStats::default() }
     }
 

@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use super::Broker;
 use super::partition::Refusal;
-use crate::broker::permissions::{Domain, Permissions};
+use super::permitted::client;
+use crate::broker::permissions::{Domain, Permissions, note_denial};
 use crate::random::{HashMap, HashSet};
 use crate::tubemq::Code;
 
 /// The owner of each group that has one, and `None` for groups that are free.
 pub(super) type Owners = HashMap<Arc<str>, Option<Arc<str>>>;
 
-/// Whether the rules let a user have a group of another one. Clients without a user have an empty name.
+/// Whether the rules let a user use a group of another user. Clients without a user have an empty name.
 fn shares(rules: Option<&Arc<Permissions>>, user: &str, group: &str) -> bool {
     let user = Some(user).filter(|user| !user.is_empty());
     rules.is_some_and(|rules| rules.shares(Domain::TubeMq, user, group))
@@ -38,6 +39,8 @@ impl Broker {
         let owner = match self.owners.get(group) {
             None => return Ok(true),
             Some(Some(owner)) if **owner != *user => owner,
+            // A group that has ended may belong to a user again.
+            Some(None) if !self.is_used(group) => return Ok(true),
             Some(_) => return Ok(false),
         };
         // Of certificates it is not known which users still get them.
@@ -50,6 +53,7 @@ impl Broker {
             return Ok(false);
         }
         self.counters.denied += 1;
+        note_denial(Domain::TubeMq, client(user), "use the group", group);
         let text = format!("no permission to use group {group}: it belongs to another user");
         Err((Code::ConsumeGroupForbidden, text))
     }

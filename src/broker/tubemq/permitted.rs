@@ -11,7 +11,7 @@ use crate::broker::permissions::{Access, Client, Domain, Permissions, note_denia
 use crate::tubemq::Code;
 
 /// The client of a user. Without users, the name is empty.
-fn client(user: &str) -> Client<'_> {
+pub(super) fn client(user: &str) -> Client<'_> {
     Client { user: Some(user).filter(|user| !user.is_empty()), id: None }
 }
 
@@ -59,9 +59,16 @@ impl Broker {
         Ok(user)
     }
 
-    /// The topics that a producer may send to, of those that it names.
-    pub(super) fn writable(&mut self, user: &str, topics: Vec<String>) -> Vec<String> {
-        topics.into_iter().filter(|topic| self.check_topic(user, Access::Write, topic).is_ok()).collect()
+    /// The topics that a producer may send to, of those that it names. The log tells of the others when it comes, not at each
+    /// of its heartbeats.
+    pub(super) fn writable(&mut self, user: &str, topics: Vec<String>, comes: bool) -> Vec<String> {
+        let rules = self.settings.permissions.clone();
+        let permit = if comes { permit_noted } else { permit };
+        let all = topics.len();
+        let topics: Vec<String> =
+            topics.into_iter().filter(|topic| permit(rules.as_ref(), user, Access::Write, topic)).collect();
+        self.counters.denied += (all - topics.len()) as u64;
+        topics
     }
 
     /// [`Self::check_topic`] and [`Self::check_grants`] for the topics of a group, and whether the user may still have the group. A

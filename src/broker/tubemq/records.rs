@@ -2,8 +2,7 @@
 //! consume it. The web service of the master changes it.
 //!
 //! In the store, a record is kept as properties of cursors of the topic's own row, which has no entries: one without a name
-//! for the topic, and one for each group that was named. So stores of this format can hold it, and an earlier version that
-//! opens such a store goes on without it. A topic whose record was never changed has none of these rows.
+//! for the topic, and one for each group that was named. A topic whose record was never changed has none of these rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +11,8 @@ use super::Broker;
 use super::partition::Refusal;
 use crate::broker::log::cursor::{Cursor, Properties};
 use crate::broker::store::{Op, StoredCursor};
+use crate::error::sanitise;
+use crate::log;
 use crate::tubemq::Code;
 
 /// Limit on the groups that are named for a topic: each has a row in the store.
@@ -237,6 +238,15 @@ impl Broker {
         };
         let Some(topic) = topics.into_iter().find(forbids) else { return Ok(()) };
         self.counters.denied += 1;
+        log::write_limited(log::Level::Warning, "penstock.broker.permissions", || {
+            let [group, topic] = [group, topic.as_str()].map(sanitise);
+            log::Record::new(format!("tubemq: the group {group:?} is not allowed to consume {topic:?}"))
+                .with("event", "denied")
+                .with("protocol", "tubemq")
+                .with("operation", "consume")
+                .with("client", group)
+                .with("name", topic)
+        });
         let text = format!("the administrator has not allowed group {group} to consume topic {topic}");
         Err((Code::ConsumeGroupForbidden, text))
     }

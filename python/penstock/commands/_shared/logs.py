@@ -25,8 +25,10 @@ def set_up(form: str, level: str) -> None:
     """Writes the records of the broker to stderr, from ``level`` on."""
     handler = _Handler()
     handler.setFormatter(_Json() if form == "json" else _Text(of_journal=_is_journal()))
-    BROKER.handlers[:] = [handler]
-    BROKER.propagate = False
+    # That it had to leave records out, the engine tells the logger above.
+    top = logging.getLogger("penstock")
+    top.handlers[:] = [handler]
+    top.propagate = False
     set_level(level)
 
 
@@ -88,12 +90,15 @@ class _Json(logging.Formatter):
 
 
 class _Handler(logging.StreamHandler[Any]):
-    """Writes to what stderr is at the time. The broker goes on if that is closed."""
+    """Writes to stderr. The broker goes on if that is closed."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+            return
         # The text stays in a buffer, and Python ends with status 120 if it cannot write that at its end.
         with contextlib.suppress(OSError), Path(os.devnull).open("w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stderr.fileno())

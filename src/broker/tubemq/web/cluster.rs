@@ -24,7 +24,7 @@ impl Broker {
     /// The state of this broker. A change is in force when it is answered, so there is never one to be loaded.
     pub(super) fn list_statuses(&self, given: &Parameters) -> Checked<Object> {
         let asked = self.is_asked_for(given)?;
-        // It is neither.
+        // This broker is neither abnormal nor forbidden.
         let abnormal = given.flag(ONLY_ABNORMAL)? == Some(true) || given.flag(ONLY_FORBIDDEN)? == Some(true);
         let writable = (self.commits.failure().is_none()).to_string();
         let object = self

@@ -209,6 +209,7 @@ impl Broker {
                 done.push(outcome.describe(group_of(group)));
             }
         }
+        topics.iter().for_each(|topic| self.apply_record(topic));
         Ok(listed(&done))
     }
 
@@ -228,6 +229,7 @@ impl Broker {
             for group in named.iter().filter(|group| groups.is_empty() || groups.contains(&***group)) {
                 self.set_grant(topic, group, !enabled, reason, &History::new(&edit));
             }
+            self.apply_record(topic);
             if groups.is_empty() {
                 done.push(Outcome::done().describe(group_of("")));
             }
@@ -236,6 +238,7 @@ impl Broker {
         Ok(listed(&done))
     }
 
+    /// Notes whether a group may consume a topic. [`Broker::apply_record`] is to follow.
     fn set_grant(&mut self, topic: &str, group: &str, enabled: bool, reason: &str, by: &History) -> Outcome {
         let Some(known) = self.topics.get_mut(topic) else { return Outcome::done() };
         let grants = &mut known.record.grants;
@@ -256,7 +259,6 @@ impl Broker {
             }
         }
         self.write_grant(topic, group);
-        self.apply_record(topic);
         Outcome::done()
     }
 }

@@ -16,7 +16,8 @@ use super::partition::BROKER;
 use super::{Broker, PREFIX};
 use crate::broker::http::message::{Answer, Request};
 use crate::broker::http::publication::Publication;
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, sanitise};
+use crate::log::{self, Level, Record};
 use crate::tubemq::message::Outgoing;
 
 mod cluster;
@@ -138,6 +139,11 @@ impl Broker {
             return answer(query(self, &given));
         }
         let Some(change) = change_named(name) else { return refused("unsupported method!") };
+        // A page of another site can make any browser GET, and an old one does not tell where it comes from.
+        if request.method != Method::POST && request.user.is_none() {
+            let text = "changes are made by POST; by GET only with a token or a certificate";
+            return Answer::error(StatusCode::METHOD_NOT_ALLOWED, text);
+        }
         if request.method == Method::HEAD {
             return Answer::wrong_method();
         }
@@ -151,7 +157,11 @@ impl Broker {
         if self.commits.is_stalled() {
             return stalled();
         }
-        answer(change(self, &given))
+        let result = change(self, &given);
+        log::write(Level::Info, "penstock.broker.http", || {
+            change_record(name, request, result.as_ref().err())
+        });
+        answer(result)
     }
 
     /// The present date.
@@ -205,6 +215,20 @@ fn answer(result: Checked<Object>) -> Answer {
     let wrong =
         |text: String| Object::default().with("result", false).with("errCode", 400).with("errMsg", text);
     Answer::new("application/json", result.unwrap_or_else(wrong).text())
+}
+
+/// The record of a change. Its parameters are left out: there is a token among them.
+fn change_record(method: &str, request: &Request, error: Option<&String>) -> Record {
+    let (method, user) = (sanitise(method), sanitise(request.user.as_deref().unwrap_or_default()));
+    let by = if user.is_empty() { String::new() } else { format!(" by user {user:?}") };
+    let reason = error.map(|text| sanitise(text)).unwrap_or_default();
+    let end = if reason.is_empty() { String::new() } else { format!(", refused: {reason}") };
+    Record::new(format!("tubemq: {method}{by}{end}"))
+        .with("event", "administration")
+        .with("protocol", "tubemq")
+        .with("user", user)
+        .with("method", method)
+        .with("reason", reason)
 }
 
 /// The answer to a request that calls no method.

@@ -197,7 +197,7 @@ impl Parameters {
         Some(self.numbers(field)?).filter(|numbers| !numbers.is_empty()).ok_or_else(|| missing(field))
     }
 
-    /// `true` or `false`, or a number that is not 0 or is.
+    /// `true`, `false`, or a number, of which 0 is false.
     pub(super) fn flag(&self, field: Field) -> Checked<Option<bool>> {
         let Some(value) = self.value(field) else { return Ok(None) };
         match value.to_ascii_lowercase().as_str() {
