@@ -13,6 +13,9 @@ use crate::broker::permissions::{Domain, Permissions, note_denial};
 use crate::random::{HashMap, HashSet};
 use crate::tubemq::Code;
 
+/// Owners after which those of groups that have ended are looked for, as housekeeping does at its times.
+const LOOK: usize = 10_000;
+
 /// The owner of each group that has one, and `None` for groups that are free.
 pub(super) type Owners = HashMap<Arc<str>, Option<Arc<str>>>;
 
@@ -60,6 +63,10 @@ impl Broker {
 
     /// Gives a group to a user.
     pub(super) fn claim(&mut self, user: &Arc<str>, group: &Arc<str>) {
+        if self.owners.len() % LOOK == LOOK - 1 {
+            // A client may come with one name after the other.
+            self.forget_owners();
+        }
         let owner = Some(user.clone()).filter(|user| !user.is_empty());
         if self.owners.insert(group.clone(), owner).is_none() {
             return;
