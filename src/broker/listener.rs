@@ -251,7 +251,7 @@ impl Connection {
             [("client", &client.name), ("user", client.user.as_ref().unwrap_or(&String::new()))]
         {
             if !value.is_empty() {
-                text += &format!(", {title} {:?}", sanitise(value));
+                text += &format!(", {title} {:?}", log::cut(value));
             }
         }
         if !reason.is_empty() {

@@ -290,7 +290,7 @@ fn note_answer(method: &Method, path: &str, address: IpAddr, user: Option<&str>,
         false => Level::Info,
     };
     log::write_limited(level, LOGGER, || {
-        let (user, path) = (sanitise(user.unwrap_or_default()), sanitise(path));
+        let (user, path) = (log::cut(user.unwrap_or_default()), log::cut(path));
         let by = if user.is_empty() { String::new() } else { format!(", user {user:?}") };
         Record::new(format!("http {address}{by}: {method} {path}: {}", status.as_u16()))
             .with("event", "request")

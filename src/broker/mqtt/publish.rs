@@ -11,7 +11,6 @@ use crate::broker::log::Source;
 use crate::broker::permissions::Client;
 use crate::broker::store::mqtt::{Op, QueueRow};
 use crate::broker::tree;
-use crate::error::sanitise;
 use crate::log::{self, Level, Record};
 use crate::mqtt::packet::{Ack, PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Reason, Version, Violation};
@@ -497,7 +496,7 @@ fn too_many_filters() -> (Reason, String) {
 /// Writes to the log that a subscriber begins to lose messages. Each of them is counted.
 fn note_drops(client: Client<'_>, why: &str) {
     log::write_limited(Level::Warning, "penstock.broker.delivery", || {
-        let [user, id] = [client.user, client.id].map(|text| sanitise(text.unwrap_or_default()));
+        let [user, id] = [client.user, client.id].map(|text| log::cut(text.unwrap_or_default()));
         Record::new(format!("mqtt: messages for client {id:?} are dropped: {why}"))
             .with("event", "dropping")
             .with("protocol", "mqtt")

@@ -14,7 +14,7 @@
 //! Subscriptions of Pulsar and groups of TubeMQ belong to a user. Rules name those that another user may use as well.
 
 use crate::broker::tree::Tree;
-use crate::error::{Result, sanitise};
+use crate::error::Result;
 use crate::log::{self, Level, Record};
 use crate::random::HashMap;
 
@@ -77,7 +77,7 @@ pub fn note_denial(domain: Domain, client: Client<'_>, operation: &'static str, 
     log::write_limited(Level::Warning, "penstock.broker.permissions", || {
         let protocol = domain.name();
         let [user, id, name] =
-            [client.user.unwrap_or_default(), client.id.unwrap_or_default(), name].map(sanitise);
+            [client.user.unwrap_or_default(), client.id.unwrap_or_default(), name].map(log::cut);
         let who = match (&*user, &*id) {
             ("", "") => "a client without a user".to_owned(),
             ("", id) => format!("client {id:?} without a user"),

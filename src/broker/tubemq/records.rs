@@ -11,7 +11,6 @@ use super::Broker;
 use super::partition::Refusal;
 use crate::broker::log::cursor::{Cursor, Properties};
 use crate::broker::store::{Op, StoredCursor};
-use crate::error::sanitise;
 use crate::log;
 use crate::tubemq::Code;
 
@@ -239,7 +238,7 @@ impl Broker {
         let Some(topic) = topics.into_iter().find(forbids) else { return Ok(()) };
         self.counters.denied += 1;
         log::write_limited(log::Level::Warning, "penstock.broker.permissions", || {
-            let [group, topic] = [group, topic.as_str()].map(sanitise);
+            let [group, topic] = [group, topic.as_str()].map(log::cut);
             log::Record::new(format!("tubemq: the group {group:?} is not allowed to consume {topic:?}"))
                 .with("event", "denied")
                 .with("protocol", "tubemq")

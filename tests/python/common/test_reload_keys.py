@@ -146,7 +146,7 @@ def test_a_broker_without_any_has_nothing_to_read() -> None:
 
 
 def test_sighup_reads_them_again(files: Files) -> None:
-    command = [sys.executable, "-m", "penstock", "broker", "--quiet", "--json"]
+    command = [sys.executable, "-m", "penstock", "broker", "--json"]
     for name, value in files.options.items():
         command += [f"--{name.replace('_', '-')}", value]
     with subprocess.Popen(

@@ -219,7 +219,7 @@ fn answer(result: Checked<Object>) -> Answer {
 
 /// The record of a change. Its parameters are left out: there is a token among them.
 fn change_record(method: &str, request: &Request, error: Option<&String>) -> Record {
-    let (method, user) = (sanitise(method), sanitise(request.user.as_deref().unwrap_or_default()));
+    let (method, user) = (log::cut(method), log::cut(request.user.as_deref().unwrap_or_default()));
     let by = if user.is_empty() { String::new() } else { format!(" by user {user:?}") };
     let reason = error.map(|text| sanitise(text)).unwrap_or_default();
     let end = if reason.is_empty() { String::new() } else { format!(", refused: {reason}") };
