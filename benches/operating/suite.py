@@ -57,7 +57,7 @@ class Broker:
         self.urls: dict[str, str] = json.loads(self.process.stdout.readline())
 
     def address(self, protocol: str) -> Any:
-        """What the cases of a protocol are told."""
+        """Its address, as the cases of a protocol take it."""
         if protocol == "mqtt":
             return int(self.urls["mqtt_url"].rpartition(":")[2])
         return self.urls["url" if protocol == "pulsar" else "tubemq_url"]

@@ -199,7 +199,7 @@ struct Connection {
     runner: Rc<Runner>,
     id: u64,
     open: Rc<Open>,
-    /// Who it is, once the protocol has let it in.
+    /// Its client, once the protocol has let it in.
     client: OnceCell<ClientStats>,
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Hash {
     expected: Vec<u8>,
 }
 
-/// What the verification of a password costs.
+/// Cost of the verification of a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cost {
     /// PBKDF2 with HMAC-SHA-512.
@@ -125,7 +125,7 @@ impl Hash {
         Ok(Self { cost: Cost::Argon2id { kib, passes, lanes }, salt, expected })
     }
 
-    /// What its verification costs.
+    /// Cost of its verification.
     pub(super) fn cost(&self) -> Cost {
         self.cost
     }

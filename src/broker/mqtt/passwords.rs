@@ -16,7 +16,7 @@ use crate::random::HashMap;
 #[derive(Clone)]
 pub struct Passwords {
     users: HashMap<String, Hash>,
-    /// What the hashes of the users cost. An unknown name costs one of these, always the same one, so that the response
+    /// Costs of the hashes of the users. An unknown name costs one of these, always the same one, so that the response
     /// time does not reveal which names exist.
     costs: Vec<Cost>,
     /// Keyed hashes of the passwords that were verified.

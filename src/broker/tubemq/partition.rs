@@ -28,7 +28,7 @@ pub(super) struct Topic {
     pub(super) id: u64,
     /// Numbers of the partitions, in order.
     pub(super) partitions: Vec<u64>,
-    /// What an administrator has decided about it.
+    /// Decisions of administrators about it.
     pub(super) record: Record,
 }
 

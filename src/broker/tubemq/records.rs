@@ -1,4 +1,4 @@
-//! What an administrator has decided about a topic: whether it takes messages and consumers, and which groups may
+//! Decisions of administrators about a topic: whether it takes messages and consumers, and which groups may
 //! consume it. The web service of the master changes it.
 //!
 //! In the store, a record is kept as properties of cursors of the topic's own row, which has no entries: one without a name
@@ -72,7 +72,7 @@ impl Edit {
     }
 }
 
-/// Who made something, and who changed it last.
+/// Makers of something: the first one, and the one that changed it last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct History {
     pub(super) created: Edit,
@@ -105,7 +105,7 @@ pub(super) struct Record {
     /// Whether only groups with an enabled grant may consume it.
     pub(super) restricted: bool,
     pub(super) history: History,
-    /// Who has changed `restricted`.
+    /// Makers of the change of `restricted`.
     pub(super) control: History,
     pub(super) grants: BTreeMap<Arc<str>, Grant>,
 }
@@ -250,7 +250,7 @@ impl Broker {
         Err((Code::ConsumeGroupForbidden, text))
     }
 
-    /// Takes the partitions of a topic from groups that may not hold them any more, and assigns them anew.
+    /// Takes the partitions of a topic from groups that may not hold them any more, and assigns them again.
     pub(super) fn apply_record(&mut self, name: &str) {
         let Some(topic) = self.topics.get(name) else { return };
         for id in &topic.partitions {

@@ -47,7 +47,7 @@ class TubeMqService(Service):
         raise NotImplementedError
 
     def administer(self, method: str, **words: Any) -> dict[str, Any]:
-        """What the master's web service answers to a form, as scripts send it; an error, too."""
+        """The answer of the master's web service to a form, as scripts send it; an error, too."""
         kind = "op_query" if method.startswith("admin_query") else "op_modify"
         form = {"type": kind, "method": method, "confModAuthToken": "abc"} | words
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

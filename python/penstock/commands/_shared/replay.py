@@ -144,11 +144,11 @@ class Replay(abc.ABC, Generic[Message, Place]):
             self._flush(_LAST_WAIT)
 
     def _details(self) -> dict[str, Any]:
-        """What the JSON report has of this protocol alone."""
+        """The part of the JSON report that this protocol alone has."""
         return {}
 
     def _warnings(self) -> Iterator[str]:
-        """What is to be said to people even with ``--quiet``."""
+        """Lines that people are told even with ``--quiet``."""
         yield from ()
 
     def report(self, *, complete: bool) -> None:

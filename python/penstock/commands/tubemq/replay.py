@@ -66,7 +66,7 @@ def run(given: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What is to be read, checked as far as it can be without a broker."""
+    """The wanted range, checked as far as it can be without a broker."""
 
     begin: str | dict[str, int]
     """``--from``: a word, or the first offset of partitions."""

@@ -13,7 +13,7 @@ use crate::broker::tubemq::balance::{Group, Mode};
 use crate::broker::tubemq::partition::BROKER;
 use crate::broker::tubemq::records::{Edit, Grant, History, MAX_GRANTS, Record};
 
-/// Who made and changed a grant.
+/// Makers of a grant.
 pub(super) fn granted(grant: &Grant) -> Object {
     dated(&grant.history)
 }

@@ -40,7 +40,7 @@ const WRONG_STATUS: i32 = 406;
 const WRONG_VALUE: i32 = 407;
 const STORE_FAILED: i32 = 501;
 
-/// What became of a change of one thing.
+/// Result of a change of one thing.
 #[derive(Debug)]
 struct Outcome {
     code: i32,

@@ -18,7 +18,7 @@ const NAME: usize = 64;
 /// A value, or the text of the error that its caller is told.
 pub(super) type Checked<T> = Result<T, String>;
 
-/// What a value may look like.
+/// Form of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pattern {
     Any,
@@ -219,12 +219,12 @@ impl Parameters {
         Ok(Some(value))
     }
 
-    /// Who makes a change, and when.
+    /// Maker and date of a change.
     pub(super) fn modification(&self, now: &str) -> Checked<Edit> {
         self.edit(MODIFY_USER, MODIFY_DATE, None, now)
     }
 
-    /// Who makes something, and when: in the second place, who is noted as having changed it.
+    /// Maker and date of something new; in the second place those that are noted as its last change.
     pub(super) fn creation(&self, default: Option<&(Edit, Edit)>, now: &str) -> Checked<(Edit, Edit)> {
         let (created, modified) = default.map(|(created, modified)| (created, modified)).unzip();
         let created = self.edit(CREATE_USER, CREATE_DATE, created, now)?;

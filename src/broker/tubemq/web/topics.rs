@@ -385,7 +385,7 @@ fn topic_on(broker: i32, topic: &str) -> Object {
     Object::default().with("brokerId", broker).with("topicName", topic)
 }
 
-/// What a topic tells of the groups that may consume it, if only some may.
+/// The part of a topic's description about the groups that may consume it, if only some may.
 fn control_object(record: &Record) -> Object {
     if !record.restricted {
         return Object::default();
