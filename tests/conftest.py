@@ -7,6 +7,7 @@ The environment variables ``TEST_PULSAR_URL`` and ``TEST_PULSAR_ADMIN`` name a P
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -40,6 +41,25 @@ def patient_closes() -> Iterator[None]:
         for module in ("penstock._observing", "penstock.blocking._observing"):
             patch.setattr(f"{module}.LAST", 20.0)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quiet_brokers() -> Iterator[None]:
+    """Records of brokers in this process are not written to stderr, which some tests look at."""
+    handler = logging.NullHandler()
+    logging.getLogger("penstock.broker").addHandler(handler)
+    yield
+    logging.getLogger("penstock.broker").removeHandler(handler)
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_before() -> Iterator[None]:
+    """``penstock broker``, run in this process, gives the loggers a handler and a level."""
+    top, broker = logging.getLogger("penstock"), logging.getLogger("penstock.broker")
+    handlers, level = list(top.handlers), broker.level
+    yield
+    top.handlers[:] = handlers
+    broker.setLevel(level)
 
 
 # ------------------------------------------------------------------------------------------- Pulsar

@@ -28,7 +28,6 @@ def set_up(form: str, level: str) -> None:
     # That it had to leave records out, the engine tells the logger above.
     top = logging.getLogger("penstock")
     top.handlers[:] = [handler]
-    top.propagate = False
     set_level(level)
 
 
@@ -90,10 +89,11 @@ class _Json(logging.Formatter):
 
 
 class _Handler(logging.StreamHandler[Any]):
-    """Writes to stderr. The broker goes on if that is closed."""
+    """Writes to what stderr is at the time. The broker goes on if that is closed."""
 
-    def __init__(self) -> None:
-        super().__init__(sys.stderr)
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         if not isinstance(sys.exc_info()[1], OSError):
