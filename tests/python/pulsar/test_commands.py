@@ -26,7 +26,8 @@ def run(*arguments, stdin=b"", status=0):
 
 @pytest.fixture(scope="module")
 def url():
-    process = start("broker", "--port", "0", "--json", "--topic", "parts=3")
+    words = ("--port", "0", "--json", "--topic", "parts=3", "--log-level", "warning")
+    process = start("broker", *words)
     said = json.loads(process.stdout.readline())
     yield said["url"]
     process.send_signal(signal.SIGTERM)
