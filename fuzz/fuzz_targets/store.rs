@@ -113,6 +113,8 @@ fn templates() -> &'static (PathBuf, Vec<Vec<u8>>) {
         });
         let added: String = added.unwrap().map(Result::unwrap).collect();
         drop(statement);
+        // The column is of format 7.
+        let added = format!("{added} ALTER TABLE cursor DROP COLUMN owner;");
         db.execute_batch(&format!("{added} UPDATE meta SET value = 5 WHERE key = 'format'; {ROWS}")).unwrap();
         let older = std::fs::read(&path).unwrap();
         store::prepare(&db).unwrap();
