@@ -71,6 +71,13 @@ pub struct Client<'a> {
     pub id: Option<&'a str>,
 }
 
+impl<'a> Client<'a> {
+    /// The client of a user; without users the name is empty.
+    pub fn of_user(user: &'a str) -> Self {
+        Self { user: Some(user).filter(|user| !user.is_empty()), id: None }
+    }
+}
+
 /// Writes to the log that the rules do not allow a client an operation, such as `"publish to"`, on the topic, subscription or
 /// group of a name.
 pub fn note_denial(domain: Domain, client: Client<'_>, operation: &'static str, name: &str) {

@@ -55,7 +55,6 @@ mod visits;
 mod web;
 
 use balance::Group;
-use owners::Owners;
 use partition::{Partition, Refusal, Topic};
 use visits::Visits;
 
@@ -92,6 +91,9 @@ const FIRST_OUTPUT: usize = 16 << 10;
 const KNOWN: Duration = Duration::from_secs(600);
 /// Least time without a call after which a connection is closed. It is ten times `client_timeout` if that is longer.
 const IDLE: Duration = Duration::from_secs(60);
+
+/// The owner of each group that has one, and `None` for groups that are free.
+type Owners = HashMap<Arc<str>, Option<Arc<str>>>;
 
 /// A client's connection.
 ///

@@ -6,18 +6,14 @@
 
 use std::sync::Arc;
 
-use super::Broker;
 use super::partition::Refusal;
-use super::permitted::client;
-use crate::broker::permissions::{Domain, Permissions, note_denial};
-use crate::random::{HashMap, HashSet};
+use super::{Broker, Owners};
+use crate::broker::permissions::{Client, Domain, Permissions, note_denial};
+use crate::random::HashSet;
 use crate::tubemq::Code;
 
 /// Owners after which those of groups that have ended are looked for, as housekeeping does at its times.
 const LOOK: usize = 10_000;
-
-/// The owner of each group that has one, and `None` for groups that are free.
-pub(super) type Owners = HashMap<Arc<str>, Option<Arc<str>>>;
 
 /// Whether the rules let a user use a group of another user. Clients without a user have an empty name.
 fn shares(rules: Option<&Arc<Permissions>>, user: &str, group: &str) -> bool {
@@ -56,7 +52,7 @@ impl Broker {
             return Ok(false);
         }
         self.counters.denied += 1;
-        note_denial(Domain::TubeMq, client(user), "use the group", group);
+        note_denial(Domain::TubeMq, Client::of_user(user), "use the group", group);
         let text = format!("no permission to use group {group}: it belongs to another user");
         Err((Code::ConsumeGroupForbidden, text))
     }

@@ -10,14 +10,9 @@ use super::{Broker, CallId};
 use crate::broker::permissions::{Access, Client, Domain, Permissions, note_denial};
 use crate::tubemq::Code;
 
-/// The client of a user. Without users, the name is empty.
-pub(super) fn client(user: &str) -> Client<'_> {
-    Client { user: Some(user).filter(|user| !user.is_empty()), id: None }
-}
-
 /// Whether the rules, if there are some, allow it.
 fn permit(rules: Option<&Arc<Permissions>>, user: &str, access: Access, topic: &str) -> bool {
-    rules.is_none_or(|rules| rules.permits(Domain::TubeMq, client(user), access, topic))
+    rules.is_none_or(|rules| rules.permits(Domain::TubeMq, Client::of_user(user), access, topic))
 }
 
 /// [`permit`] that writes a denial to the log.
@@ -25,7 +20,7 @@ fn permit_noted(rules: Option<&Arc<Permissions>>, user: &str, access: Access, to
     let permitted = permit(rules, user, access, topic);
     if !permitted {
         let operation = if access == Access::Read { "consume" } else { "send to" };
-        note_denial(Domain::TubeMq, client(user), operation, topic);
+        note_denial(Domain::TubeMq, Client::of_user(user), operation, topic);
     }
     permitted
 }
