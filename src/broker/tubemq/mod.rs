@@ -4,7 +4,7 @@
 //! * [`balance`]: groups, their members, and the assignment of partitions by the master
 //! * `produce`: messages from producers
 //! * `consume`: registered partitions, and messages to consumers
-//! * `topics`, `partition`: topics and their partitions; `records`: what administrators decide about them
+//! * `topics`, `partition`: topics and their partitions; `records`: what administrators decide about them; `grants`: changes of that
 //! * `web`: HTTP, with the part of the master's web service that adds, changes and lists topics and groups
 //! * `users`: passwords; `permitted`: what users may do; `owners`: which user each group belongs to; `visits`: what stands for them at the broker; `status`: figures; [`options`]; `service`: for the server
 //!
@@ -40,6 +40,7 @@ use crate::tubemq::{Code, PROTOCOL_VERSION, pb};
 
 pub mod balance;
 mod consume;
+mod grants;
 mod master;
 pub mod options;
 mod owners;

@@ -7,12 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Broker;
-use super::partition::Refusal;
-use crate::broker::log::cursor::{Cursor, Properties};
-use crate::broker::store::{Op, StoredCursor};
-use crate::log;
-use crate::tubemq::Code;
+use crate::broker::log::cursor::Properties;
+use crate::broker::store::StoredCursor;
 
 /// Limit on the groups that are named for a topic: each has a row in the store.
 pub(super) const MAX_GRANTS: usize = 1000;
@@ -155,7 +151,7 @@ impl Record {
             History { created: Edit::find(CONTROL_CREATE, from), modified: Edit::find(CONTROL_MODIFY, from) };
     }
 
-    fn properties(&self) -> Properties {
+    pub(super) fn properties(&self) -> Properties {
         let mut all = vec![
             (STATUS.into(), self.status.number().to_string().into()),
             (PUBLISH.into(), self.accept_publish.to_string().into()),
@@ -179,7 +175,7 @@ impl Grant {
         }
     }
 
-    fn properties(&self) -> Properties {
+    pub(super) fn properties(&self) -> Properties {
         let mut all =
             vec![(ENABLED.into(), self.enabled.to_string().into()), (REASON.into(), self.reason.clone())];
         self.history.created.put(CREATE, &mut all);
@@ -194,74 +190,6 @@ fn text<'p>(of: &'p Properties, name: &str) -> Option<&'p str> {
 
 fn flag(of: &Properties, name: &str, default: bool) -> bool {
     text(of, name).map_or(default, |value| value == "true")
-}
-
-impl Broker {
-    /// Writes the record of a topic, without its grants.
-    pub(super) fn write_record(&mut self, topic: &str) {
-        let Some(topic) = self.topics.get(topic) else { return };
-        let (id, properties) = (topic.id, topic.record.properties());
-        self.write_properties(id, "".into(), &properties);
-    }
-
-    /// Writes the grant of a group.
-    pub(super) fn write_grant(&mut self, topic: &str, group: &str) {
-        let Some(topic) = self.topics.get(topic) else { return };
-        let Some((group, grant)) = topic.record.grants.get_key_value(group) else { return };
-        let (id, group, properties) = (topic.id, group.clone(), grant.properties());
-        self.write_properties(id, group, &properties);
-    }
-
-    fn write_properties(&mut self, topic: u64, subscription: Arc<str>, properties: &Properties) {
-        let state = Cursor::new(0).encode_with(properties);
-        let touched_ms = self.run_ms();
-        self.commits.write(Op::Cursor {
-            topic,
-            subscription,
-            kind: 0,
-            below: 0,
-            state,
-            touched_ms,
-            owner: None,
-        });
-    }
-
-    /// Refuses a group that an administrator has not allowed to consume one of the topics.
-    pub(super) fn check_grants<'t>(
-        &mut self,
-        group: &str,
-        topics: impl IntoIterator<Item = &'t String>,
-    ) -> Result<(), Refusal> {
-        let forbids = |topic: &&String| {
-            self.topics.get(topic.as_str()).is_some_and(|topic| !topic.record.admits(group))
-        };
-        let Some(topic) = topics.into_iter().find(forbids) else { return Ok(()) };
-        self.counters.denied += 1;
-        log::write_limited(log::Level::Warning, "penstock.broker.permissions", || {
-            let [group, topic] = [group, topic.as_str()].map(log::cut);
-            log::Record::new(format!("tubemq: the group {group:?} is not allowed to consume {topic:?}"))
-                .with("event", "denied")
-                .with("protocol", "tubemq")
-                .with("operation", "consume")
-                .with("client", group)
-                .with("name", topic)
-        });
-        let text = format!("the administrator has not allowed group {group} to consume topic {topic}");
-        Err((Code::ConsumeGroupForbidden, text))
-    }
-
-    /// Takes the partitions of a topic from groups that may not hold them any more, and assigns them again.
-    pub(super) fn apply_record(&mut self, name: &str) {
-        let Some(topic) = self.topics.get(name) else { return };
-        for id in &topic.partitions {
-            let Some(partition) = self.partitions.get_mut(id) else { continue };
-            let record = &topic.record;
-            let denied = |group: &&Arc<str>| !record.accept_subscribe || !record.admits(group);
-            let groups: Vec<_> = partition.leases.keys().filter(denied).cloned().collect();
-            groups.iter().for_each(|group| partition.release(group));
-        }
-        self.balance_topic(name);
-    }
 }
 
 #[cfg(test)]
