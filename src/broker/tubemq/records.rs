@@ -195,6 +195,7 @@ fn flag(of: &Properties, name: &str, default: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broker::log::cursor::Cursor;
 
     fn row(subscription: &str, properties: Properties) -> StoredCursor {
         let (subscription, cursor) = (subscription.into(), Cursor::new(0));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::object::dated;
 use super::parameters::{CONSUME_GROUP, CREATE_USER, ENABLE, GROUP, MODIFY_USER, Parameters, TOPIC};
-use super::topics::dated;
 use super::{Checked, LACKING, NOT_FOUND, Object, Outcome, listed};
 use crate::broker::tubemq::Broker;
 use crate::broker::tubemq::balance::{Group, Mode};

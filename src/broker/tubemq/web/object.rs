@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::broker::tubemq::records::History;
+
 /// A JSON object in the making.
 #[derive(Debug, Default)]
 pub(super) struct Object(String);
@@ -49,6 +51,16 @@ impl Object {
     pub(super) fn text(&self) -> String {
         format!("{{{}}}", self.0)
     }
+}
+
+/// The members that tell who made and changed something.
+pub(super) fn dated(history: &History) -> Object {
+    let History { created, modified } = history;
+    Object::default()
+        .with("createUser", &*created.user)
+        .with("createDate", &*created.date)
+        .with("modifyUser", &*modified.user)
+        .with("modifyDate", &*modified.date)
 }
 
 #[cfg(test)]

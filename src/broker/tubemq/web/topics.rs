@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::groups::granted;
+use super::object::dated;
 use super::parameters::{
     BROKER_ID, BROKER_PORT, CREATE_USER, MODIFY_USER, Parameters, STATUS_ID, Settings, TOPIC, policy_of,
 };
@@ -66,16 +67,6 @@ impl<'g> Filter<'g> {
             && publish.is_none_or(|publish| publish == *accept_publish)
             && subscribe.is_none_or(|subscribe| subscribe == *accept_subscribe)
     }
-}
-
-/// The members that tell who made and changed something.
-pub(super) fn dated(history: &History) -> Object {
-    let History { created, modified } = history;
-    Object::default()
-        .with("createUser", &*created.user)
-        .with("createDate", &*created.date)
-        .with("modifyUser", &*modified.user)
-        .with("modifyDate", &*modified.date)
 }
 
 /// The key of a topic on this broker.
