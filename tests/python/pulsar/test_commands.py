@@ -26,7 +26,7 @@ def run(*arguments, stdin=b"", status=0):
 
 @pytest.fixture(scope="module")
 def url():
-    words = ("--port", "0", "--json", "--topic", "parts=3", "--log-level", "warning")
+    words = ("--port", "0", "--json", "--topic", "parts=3", "--log-level", "error")
     process = start("broker", *words)
     said = json.loads(process.stdout.readline())
     yield said["url"]
