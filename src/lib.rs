@@ -26,6 +26,7 @@ pub mod checksum;
 pub mod clock;
 pub mod compression;
 pub mod error;
+#[cfg(feature = "client")]
 pub mod log;
 pub mod machine;
 pub mod mqtt;

@@ -9,6 +9,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 
+use crate::broker::flood;
 use crate::broker::listeners::{Address, Listener, Listening, bracketed};
 use crate::broker::protocol::Entry;
 use crate::broker::runner::{Open, Runner};
@@ -234,11 +235,11 @@ impl Connection {
                 let reason = reason.as_deref().unwrap_or("the client has left");
                 log::write(Level::Info, LOGGER, || self.record("ended", client, reason));
             }
-            (None, Some(reason)) => log::write_limited(Level::Warning, LOGGER, || {
+            (None, Some(reason)) => flood::write_limited(Level::Warning, LOGGER, || {
                 self.record("refused", &ClientStats::default(), &reason)
             }),
             // One that only looks whether the port is open, such as a health check.
-            (None, None) => log::write_limited(Level::Debug, LOGGER, || {
+            (None, None) => flood::write_limited(Level::Debug, LOGGER, || {
                 self.record("left", &ClientStats::default(), "before it was let in")
             }),
         }

@@ -6,7 +6,7 @@
 //! * [`log`](mod@log): entries and cursors, which Pulsar and TubeMQ share
 //! * [`store`]: the tables in SQLite, all SQL of the broker
 //! * [`auth`](mod@auth): tokens; [`permissions`]: who may use which topics; [`tree`]: filters by their levels; [`options`]; [`stats`]
-//! * [`http`]: health, metrics, and the requests that protocols answer
+//! * [`http`]: health, metrics, and the requests that protocols answer; `flood`: a limit on what peers can write to the log
 //! * `server`: the thread and the table of protocols; `service`: a protocol before it runs; `runner`: a
 //!   protocol and its tasks; `registry`: all that run; `admission`: limits on connections
 //! * [`listeners`]: addresses and who is admitted there; `listener`, `tls`: their sockets and certificates
@@ -30,6 +30,7 @@ mod admission;
 pub mod auth;
 mod commits;
 mod der;
+mod flood;
 pub mod http;
 mod listener;
 pub mod listeners;

@@ -38,6 +38,7 @@ use super::message::{Answer, Request};
 use super::metrics::{self, HttpStats, Topics};
 use super::page;
 use crate::broker::admission::Admission;
+use crate::broker::flood;
 use crate::broker::listener::{Port, Transport};
 use crate::broker::options::Durability;
 use crate::broker::permissions::{Access, Client, Domain};
@@ -289,7 +290,7 @@ fn note_answer(method: &Method, path: &str, address: IpAddr, user: Option<&str>,
         true => Level::Debug,
         false => Level::Info,
     };
-    log::write_limited(level, LOGGER, || {
+    flood::write_limited(level, LOGGER, || {
         let (user, path) = (log::cut(user.unwrap_or_default()), log::cut(path));
         let by = if user.is_empty() { String::new() } else { format!(", user {user:?}") };
         Record::new(format!("http {address}{by}: {method} {path}: {}", status.as_u16()))
@@ -355,7 +356,7 @@ impl Connection {
                     entry.user = user;
                     Box::pin(self.serve_requests(stream, entry)).await;
                 }
-                Err(reason) => log::write_limited(Level::Warning, LOGGER, || {
+                Err(reason) => flood::write_limited(Level::Warning, LOGGER, || {
                     let (address, reason) = (self.address.to_string(), sanitise(&reason));
                     Record::new(format!("http {address} refused: {reason}"))
                         .with("event", "refused")

@@ -7,6 +7,7 @@ use super::message::{Message, Queued};
 use super::options::{FullQueue, SlowSubscriber};
 use super::routes::{DeliveryOptions, Route};
 use super::{Action, Broker, Due, GRACE, PACE, RESERVED, TOTAL_OUTPUT};
+use crate::broker::flood;
 use crate::broker::log::Source;
 use crate::broker::permissions::Client;
 use crate::broker::store::mqtt::{Op, QueueRow};
@@ -495,7 +496,7 @@ fn too_many_filters() -> (Reason, String) {
 
 /// Writes to the log that a subscriber begins to lose messages. Each of them is counted.
 fn note_drops(client: Client<'_>, why: &str) {
-    log::write_limited(Level::Warning, "penstock.broker.delivery", || {
+    flood::write_limited(Level::Warning, "penstock.broker.delivery", || {
         let [user, id] = [client.user, client.id].map(|text| log::cut(text.unwrap_or_default()));
         Record::new(format!("mqtt: messages for client {id:?} are dropped: {why}"))
             .with("event", "dropping")

@@ -13,6 +13,7 @@
 //!
 //! Subscriptions of Pulsar and groups of TubeMQ belong to a user. Rules name those that another user may use as well.
 
+use crate::broker::flood;
 use crate::broker::tree::Tree;
 use crate::error::Result;
 use crate::log::{self, Level, Record};
@@ -81,7 +82,7 @@ impl<'a> Client<'a> {
 /// Writes to the log that the rules do not allow a client an operation, such as `"publish to"`, on the topic, subscription or
 /// group of a name.
 pub fn note_denial(domain: Domain, client: Client<'_>, operation: &'static str, name: &str) {
-    log::write_limited(Level::Warning, "penstock.broker.permissions", || {
+    flood::write_limited(Level::Warning, "penstock.broker.permissions", || {
         let protocol = domain.name();
         let [user, id, name] =
             [client.user.unwrap_or_default(), client.id.unwrap_or_default(), name].map(log::cut);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Broker;
 use super::partition::Refusal;
+use crate::broker::flood;
 use crate::broker::log::cursor::{Cursor, Properties};
 use crate::broker::store::Op;
 use crate::log;
@@ -50,7 +51,7 @@ impl Broker {
         };
         let Some(topic) = topics.into_iter().find(forbids) else { return Ok(()) };
         self.counters.denied += 1;
-        log::write_limited(log::Level::Warning, "penstock.broker.permissions", || {
+        flood::write_limited(log::Level::Warning, "penstock.broker.permissions", || {
             let [group, topic] = [group, topic.as_str()].map(log::cut);
             log::Record::new(format!("tubemq: the group {group:?} is not allowed to consume {topic:?}"))
                 .with("event", "denied")
