@@ -4,7 +4,6 @@
 //! * [`events`]: callbacks from producers and consumers to their owner
 //! * [`credentials`]: tokens and passwords
 //! * [`journal`]: the connection events of a client
-//! * [`log`]: records of what belongs to no call
 //! * `budget`, `outcomes`: the memory of messages without a receipt, and the way of their outcomes
 //! * [`traffic`]: counters of messages
 //! * `registry`: what a client has open
