@@ -60,7 +60,7 @@ def say(text: str) -> None:
 def broker(data: Path | None) -> Iterator[tuple[str, float]]:
     """Runs ``penstock broker`` in a process of its own; yields its URL and the seconds from its start to its
     first answered handshake."""
-    command = [sys.executable, "-m", "penstock", "broker", "--port", "0", "--json"]
+    command = [sys.executable, "-m", "penstock", "broker", "--port", "0", "--json", "--quiet"]
     command += ["--topic", f"{TOPIC}={PARTITIONS}"] + (["--data", str(data)] if data else [])
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
