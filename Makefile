@@ -8,7 +8,7 @@
 # make bench-tubemq  measures TubeMQ against its Java client, with the same options
 # make bench-operating  measures what page, permissions and log of the embedded broker cost, with the same options
 # make bench-compare BENCH="OTHER --only REGEX"  this build and the one in the checkout OTHER, interleaved
-# make wheel    the abi3 wheel, in dist/
+# make wheel    the abi3 wheel, in dist/; on Linux one for glibc 2.17 and newer
 # make sdist    the source distribution, in dist/; tools/release VERSION checks and builds all of a release, and publishes nothing
 # make fuzz     SECONDS=60 per target
 # make crashes  SCRIPTS=10 of each protocol, each with thousands of crashes, full and failing disks, and flipped bits
@@ -43,6 +43,7 @@ WORDS_CHECKED := src python docs examples benches README.md CHANGELOG.md CONTRIB
 	tests/docs tests/support tests/conftest.py tools/docs_pages.py
 FUZZ_SECONDS_IN_TEST := 5
 WHEEL_PROFILE ?= dist
+LINUX := $(filter Linux,$(shell uname -s))
 ENGINE_SOURCES := Cargo.toml Cargo.lock build.rs pyproject.toml $(shell find src proto -type f)
 FEATURE_SETS := none client simulation python
 PYTEST := tools/in-memory $(PY) -m pytest -q
@@ -249,9 +250,15 @@ bench-tubemq: $(VENV)/.dev $(VENV)/.engine
 bench-operating: $(VENV)/.dev $(VENV)/.engine
 	@$(PY) -m benches.run operating $(BENCH)
 
-wheel: $(VENV)/.demo
-	@$(STEP) "wheel, $(WHEEL_PROFILE) profile" \
-		$(VENV)/bin/maturin build --quiet --profile $(WHEEL_PROFILE) --out dist --interpreter $(PY)
+$(VENV)/.wheel: tools/locks/wheel.txt $(VENV)/.dev
+	@$(STEP) "Python packages of the wheel" $(PIP) -r tools/locks/wheel.txt
+	@touch $@
+
+# On Linux for glibc 2.17, whatever this machine has: zig is its compiler of C and its linker.
+wheel: $(if $(LINUX),$(VENV)/.wheel,$(VENV)/.demo)
+	@$(STEP) "wheel, $(WHEEL_PROFILE) profile" env PATH="$(CURDIR)/$(VENV)/bin:$$PATH" \
+		$(VENV)/bin/maturin build --quiet --profile $(WHEEL_PROFILE) --out dist --interpreter $(PY) $(if $(LINUX),--zig --compatibility manylinux2014)
+	@$(if $(LINUX),$(STEP) "wheel: glibc and stable ABI" tools/check-wheel dist)
 	@ls -l dist/*.whl
 
 sdist: $(VENV)/.demo

@@ -56,7 +56,7 @@ def test_all_is_every_other_extra() -> None:
 
 def locked() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for name in ("demo", "dev", "docs"):
+    for name in ("demo", "dev", "docs", "wheel"):
         for line in (ROOT / "tools" / "locks" / f"{name}.txt").read_text().splitlines():
             if match := re.match(r"([A-Za-z0-9._-]+)(?:\[.*\])?==([^ ;]+)", line):
                 found.setdefault(re.sub(r"[-_.]+", "-", match[1]).lower(), set()).add(match[2])
