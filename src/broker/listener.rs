@@ -9,9 +9,9 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 
-use crate::broker::flood;
 use crate::broker::listeners::{Address, Listener, Listening, bracketed};
 use crate::broker::protocol::Entry;
+use crate::broker::record;
 use crate::broker::runner::{Open, Runner};
 use crate::broker::service::{Framing, Speech};
 use crate::broker::stats::ClientStats;
@@ -25,6 +25,9 @@ use crate::transmit::Transmit;
 
 /// Bytes that a WebSocket message may have beyond an MQTT packet: several small packets may share a message.
 const WS_MARGIN: usize = 64 << 10;
+
+/// Reason of a refusal by [`Admission`](crate::broker::admission::Admission).
+pub(super) const FULL: &str = "a limit on connections is reached";
 
 /// The layers between a socket and its protocol, and how connections come in.
 #[derive(Clone)]
@@ -130,6 +133,7 @@ pub(super) async fn accept(runner: Rc<Runner>, mut port: Port) {
     loop {
         let (stream, address, transport) = port.accept().await;
         if !runner.admission().admits(address.ip()) {
+            record::refused(LOGGER, runner.name(), &address.to_string(), FULL);
             continue;
         }
         let connection = Connection::new(runner.clone(), address);
@@ -158,7 +162,7 @@ where
             serve_framed(&connection, stream, framing).await
         }
         Some(tls) => match Box::pin(tls.accept(stream)).await {
-            Err(reason) => Err(reason),
+            Err(error) => Err(error),
             Ok((stream, user)) => {
                 entry.user = user;
                 connection.enter(entry);
@@ -170,24 +174,18 @@ where
 }
 
 /// Serves a connection until it ends. An error is the reason.
-async fn serve_framed<S>(
-    connection: &Connection,
-    stream: S,
-    framing: Framing,
-) -> std::result::Result<(), String>
+async fn serve_framed<S>(connection: &Connection, stream: S, framing: Framing) -> Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let text = |error: Error| error.message().to_owned();
     match framing {
-        Framing::Bare => drive(connection, stream).await.map_err(text),
+        Framing::Bare => drive(connection, stream).await,
         Framing::WebSocket { local_pages_only, max_packet_size } => {
             let upgrade = Box::pin(ws::accept(stream, local_pages_only, max_packet_size + WS_MARGIN));
-            match tokio::time::timeout(HANDSHAKE, upgrade).await {
-                Ok(Ok(stream)) => Box::pin(drive(connection, stream)).await.map_err(text),
-                Ok(Err(error)) => Err(format!("the WebSocket upgrade failed: {error}")),
-                Err(_) => Err("the WebSocket upgrade took too long".to_owned()),
-            }
+            let stream = tokio::time::timeout(HANDSHAKE, upgrade)
+                .await
+                .map_err(|_| Error::new(ErrorKind::Timeout, "the WebSocket upgrade took too long"))??;
+            Box::pin(drive(connection, stream)).await
         }
     }
 }
@@ -224,22 +222,26 @@ impl Connection {
     }
 
     /// Writes to the log that the connection has ended, with its reason.
-    fn note_end(&self, error: Option<String>) {
-        let farewell = self.runner.inspect(|protocol| protocol.farewell(self.id).map(str::to_owned));
+    fn note_end(&self, error: Option<Error>) {
+        let (farewell, finished) = self
+            .runner
+            .inspect(|protocol| (protocol.farewell(self.id).map(str::to_owned), protocol.finished(self.id)));
+        // A health check or a scan of ports comes and goes like this.
+        let left = self.client.get().is_none()
+            && error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Disconnected);
+        let error = error.filter(|_| !left).map(|error| error.message().to_owned());
         let dismissed = self.open.dismissed.get().then(|| "an operator has ended the connection".to_owned());
-        let ended_here = self.runner.inspect(|protocol| protocol.finished(self.id));
-        let ended_here = ended_here.then(|| "the broker has ended the connection".to_owned());
-        let reason = dismissed.or(farewell).or(error).or(ended_here);
+        let ended_here = || finished.then(|| "the broker has ended the connection".to_owned());
+        let reason = dismissed.or(farewell).or(error).or_else(ended_here);
         match (self.client.get(), reason) {
             (Some(client), reason) => {
                 let reason = reason.as_deref().unwrap_or("the client has left");
                 log::write(Level::Info, LOGGER, || self.record("ended", client, reason));
             }
-            (None, Some(reason)) => flood::write_limited(Level::Warning, LOGGER, || {
-                self.record("refused", &ClientStats::default(), &reason)
-            }),
-            // One that only looks whether the port is open, such as a health check.
-            (None, None) => flood::write_limited(Level::Debug, LOGGER, || {
+            (None, Some(reason)) => {
+                record::refused(LOGGER, self.runner.name(), &self.open.address.to_string(), &reason);
+            }
+            (None, None) => record::write_limited(Level::Debug, LOGGER, || {
                 self.record("left", &ClientStats::default(), "before it was let in")
             }),
         }
@@ -258,12 +260,8 @@ impl Connection {
         if !reason.is_empty() {
             text += &format!(": {}", sanitise(reason));
         }
-        Record::new(text)
-            .with("event", what)
-            .with("protocol", protocol)
+        record::about(what, protocol, client.user.as_deref().unwrap_or_default(), &client.name, text)
             .with("address", address)
-            .with("client", client.name.as_str())
-            .with("user", client.user.as_deref().unwrap_or_default())
             .with("reason", reason)
     }
 

@@ -6,7 +6,7 @@
 //! * [`log`](mod@log): entries and cursors, which Pulsar and TubeMQ share
 //! * [`store`]: the tables in SQLite, all SQL of the broker
 //! * [`auth`](mod@auth): tokens; [`permissions`]: who may use which topics; [`tree`]: filters by their levels; [`options`]; [`stats`]
-//! * [`http`]: health, metrics, and the requests that protocols answer; `flood`: a limit on what peers can write to the log
+//! * [`http`]: health, metrics, and the requests that protocols answer; `record`: records of the log, and a limit on those of peers
 //! * `server`: the thread and the table of protocols; `service`: a protocol before it runs; `runner`: a
 //!   protocol and its tasks; `registry`: all that run; `admission`: limits on connections
 //! * [`listeners`]: addresses and who is admitted there; `listener`, `tls`: their sockets and certificates
@@ -30,7 +30,6 @@ mod admission;
 pub mod auth;
 mod commits;
 mod der;
-mod flood;
 pub mod http;
 mod listener;
 pub mod listeners;
@@ -40,6 +39,7 @@ pub mod options;
 pub mod permissions;
 pub mod protocol;
 pub mod pulsar;
+mod record;
 mod registry;
 mod runner;
 mod server;

@@ -1,6 +1,7 @@
 //! TLS of a listener: its certificate, and the names in those of its clients.
 
 use std::cell::RefCell;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,25 +51,27 @@ impl Tls {
         *self.0.borrow_mut() = with;
     }
 
-    /// Handshakes. Gives the user that the client's certificate names, if the listener asks for one. An error is the reason for
-    /// which there is no connection.
-    pub(super) async fn accept<S>(
-        &self,
-        stream: S,
-    ) -> std::result::Result<(TlsStream<S>, Option<Arc<str>>), String>
+    /// Handshakes. Gives the user that the client's certificate names, if the listener asks for one. An error of the kind
+    /// `Disconnected` says that the client has left.
+    pub(super) async fn accept<S>(&self, stream: S) -> Result<(TlsStream<S>, Option<Arc<str>>)>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let Current { acceptor, names_user } = self.0.borrow().clone();
         let stream = tokio::time::timeout(HANDSHAKE, Box::pin(acceptor.accept(stream)))
             .await
-            .map_err(|_| "the TLS handshake took too long".to_owned())?
-            .map_err(|error| format!("the TLS handshake failed: {error}"))?;
+            .map_err(|_| Error::new(ErrorKind::Timeout, "the TLS handshake took too long"))?
+            .map_err(|error| {
+                let kind = if is_end(error.kind()) { ErrorKind::Disconnected } else { ErrorKind::Protocol };
+                Error::new(kind, format!("the TLS handshake failed: {error}"))
+            })?;
         if !names_user {
             return Ok((stream, None));
         }
         let name = stream.get_ref().1.peer_certificates().and_then(|chain| common_name(chain.first()?));
-        let name = name.ok_or("the client's certificate names no user, or several")?;
+        let name = name.ok_or_else(|| {
+            Error::new(ErrorKind::Authentication, "the client's certificate names no user, or several")
+        })?;
         Ok((stream, Some(name)))
     }
 }
@@ -102,6 +105,12 @@ impl Current {
         let names_user = options.client_ca.is_some();
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), names_user })
     }
+}
+
+/// Whether an error says that the peer has closed the connection.
+fn is_end(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
 /// The common name of the subject. `None` if there is none, or several: which of them is meant cannot be told.

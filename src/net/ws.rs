@@ -13,6 +13,7 @@ use futures_util::{Sink, Stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::ClientRequestBuilder;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode, Uri};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
@@ -78,7 +79,14 @@ where
     let check = |request: &Request, response: Response| answer(request, response, local_pages_only);
     let inner = tokio_tungstenite::accept_hdr_async_with_config(stream, check, Some(config(max_message)))
         .await
-        .map_err(|error| Error::protocol(format!("the WebSocket handshake failed: {error}")))?;
+        .map_err(|error| match error {
+            tungstenite::Error::Io(_)
+            | tungstenite::Error::ConnectionClosed
+            | tungstenite::Error::Protocol(ProtocolError::HandshakeIncomplete) => {
+                Error::new(ErrorKind::Disconnected, "the peer closed the connection")
+            }
+            error => Error::protocol(format!("the WebSocket handshake failed: {error}")),
+        })?;
     Ok(WebSocket { inner, rest: Bytes::new() })
 }
 

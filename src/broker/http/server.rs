@@ -38,15 +38,15 @@ use super::message::{Answer, Request};
 use super::metrics::{self, HttpStats, Topics};
 use super::page;
 use crate::broker::admission::Admission;
-use crate::broker::flood;
-use crate::broker::listener::{Port, Transport};
+use crate::broker::listener::{FULL, Port, Transport};
 use crate::broker::options::Durability;
 use crate::broker::permissions::{Access, Client, Domain};
 use crate::broker::protocol::Entry;
+use crate::broker::record;
 use crate::broker::registry::Registry;
 use crate::clock::{self, wall_ms};
-use crate::error::sanitise;
-use crate::log::{self, Level, Record};
+use crate::error::ErrorKind;
+use crate::log::{self, Level};
 use crate::net::socket::Accepted;
 
 /// Time limit of the head of a request, also while a connection waits for its next one.
@@ -105,6 +105,7 @@ impl Http {
         loop {
             let (stream, address, transport) = port.accept().await;
             if !self.admission.admits(address.ip()) {
+                record::refused(LOGGER, "http", &address.to_string(), FULL);
                 continue;
             }
             let connection = Connection::new(self.clone(), address);
@@ -290,18 +291,22 @@ fn note_answer(method: &Method, path: &str, address: IpAddr, user: Option<&str>,
         true => Level::Debug,
         false => Level::Info,
     };
-    flood::write_limited(level, LOGGER, || {
+    let make = || {
         let (user, path) = (log::cut(user.unwrap_or_default()), log::cut(path));
         let by = if user.is_empty() { String::new() } else { format!(", user {user:?}") };
-        Record::new(format!("http {address}{by}: {method} {path}: {}", status.as_u16()))
-            .with("event", "request")
-            .with("protocol", "http")
+        let text = format!("http {address}{by}: {method} {path}: {}", status.as_u16());
+        record::about("request", "http", &user, "", text)
             .with("address", address.to_string())
-            .with("user", user)
             .with("method", method.as_str())
             .with("path", path)
             .with("status", status.as_str())
-    });
+    };
+    // What has changed something is told without a limit.
+    if level == Level::Info && status.is_success() {
+        log::write(level, LOGGER, make);
+    } else {
+        record::write_limited(level, LOGGER, make);
+    }
 }
 
 /// An answer as the library writes it. Its room is free again once its bytes are.
@@ -356,14 +361,9 @@ impl Connection {
                     entry.user = user;
                     Box::pin(self.serve_requests(stream, entry)).await;
                 }
-                Err(reason) => flood::write_limited(Level::Warning, LOGGER, || {
-                    let (address, reason) = (self.address.to_string(), sanitise(&reason));
-                    Record::new(format!("http {address} refused: {reason}"))
-                        .with("event", "refused")
-                        .with("protocol", "http")
-                        .with("address", address)
-                        .with("reason", reason)
-                }),
+                // A health check or a scan of ports.
+                Err(error) if error.kind() == ErrorKind::Disconnected => {}
+                Err(error) => record::refused(LOGGER, "http", &self.address.to_string(), error.message()),
             },
         }
     }

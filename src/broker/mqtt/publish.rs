@@ -7,12 +7,12 @@ use super::message::{Message, Queued};
 use super::options::{FullQueue, SlowSubscriber};
 use super::routes::{DeliveryOptions, Route};
 use super::{Action, Broker, Due, GRACE, PACE, RESERVED, TOTAL_OUTPUT};
-use crate::broker::flood;
 use crate::broker::log::Source;
 use crate::broker::permissions::Client;
+use crate::broker::record;
 use crate::broker::store::mqtt::{Op, QueueRow};
 use crate::broker::tree;
-use crate::log::{self, Level, Record};
+use crate::log::{self, Level};
 use crate::mqtt::packet::{Ack, PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Reason, Version, Violation};
 
@@ -496,14 +496,10 @@ fn too_many_filters() -> (Reason, String) {
 
 /// Writes to the log that a subscriber begins to lose messages. Each of them is counted.
 fn note_drops(client: Client<'_>, why: &str) {
-    flood::write_limited(Level::Warning, "penstock.broker.delivery", || {
+    record::write_limited(Level::Warning, "penstock.broker.delivery", || {
         let [user, id] = [client.user, client.id].map(|text| log::cut(text.unwrap_or_default()));
-        Record::new(format!("mqtt: messages for client {id:?} are dropped: {why}"))
-            .with("event", "dropping")
-            .with("protocol", "mqtt")
-            .with("client", id)
-            .with("user", user)
-            .with("reason", why)
+        let text = format!("mqtt: messages for client {id:?} are dropped: {why}");
+        record::about("dropping", "mqtt", &user, &id, text).with("reason", why)
     });
 }
 

@@ -13,10 +13,10 @@
 //!
 //! Subscriptions of Pulsar and groups of TubeMQ belong to a user. Rules name those that another user may use as well.
 
-use crate::broker::flood;
+use crate::broker::record;
 use crate::broker::tree::Tree;
 use crate::error::Result;
-use crate::log::{self, Level, Record};
+use crate::log::{self, Level};
 use crate::random::HashMap;
 
 mod decisions;
@@ -82,7 +82,7 @@ impl<'a> Client<'a> {
 /// Writes to the log that the rules do not allow a client an operation, such as `"publish to"`, on the topic, subscription or
 /// group of a name.
 pub fn note_denial(domain: Domain, client: Client<'_>, operation: &'static str, name: &str) {
-    flood::write_limited(Level::Warning, "penstock.broker.permissions", || {
+    record::write_limited(Level::Warning, "penstock.broker.permissions", || {
         let protocol = domain.name();
         let [user, id, name] =
             [client.user.unwrap_or_default(), client.id.unwrap_or_default(), name].map(log::cut);
@@ -92,13 +92,15 @@ pub fn note_denial(domain: Domain, client: Client<'_>, operation: &'static str, 
             (user, "") => format!("user {user:?}"),
             (user, id) => format!("client {id:?} of user {user:?}"),
         };
-        Record::new(format!("{protocol}: {who} may not {operation} {name:?}"))
-            .with("event", "denied")
-            .with("protocol", protocol)
-            .with("client", id)
-            .with("user", user)
-            .with("operation", operation)
-            .with("name", name)
+        record::about(
+            "denied",
+            protocol,
+            &user,
+            &id,
+            format!("{protocol}: {who} may not {operation} {name:?}"),
+        )
+        .with("operation", operation)
+        .with("name", name)
     });
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::Broker;
 use super::partition::Refusal;
-use crate::broker::flood;
 use crate::broker::log::cursor::{Cursor, Properties};
+use crate::broker::record;
 use crate::broker::store::Op;
 use crate::log;
 use crate::tubemq::Code;
@@ -51,13 +51,11 @@ impl Broker {
         };
         let Some(topic) = topics.into_iter().find(forbids) else { return Ok(()) };
         self.counters.denied += 1;
-        flood::write_limited(log::Level::Warning, "penstock.broker.permissions", || {
+        record::write_limited(log::Level::Warning, "penstock.broker.permissions", || {
             let [group, topic] = [group, topic.as_str()].map(log::cut);
-            log::Record::new(format!("tubemq: the group {group:?} is not allowed to consume {topic:?}"))
-                .with("event", "denied")
-                .with("protocol", "tubemq")
+            let text = format!("tubemq: the group {group:?} is not allowed to consume {topic:?}");
+            record::about("denied", "tubemq", "", &group, text)
                 .with("operation", "consume")
-                .with("client", group)
                 .with("name", topic)
         });
         let text = format!("the administrator has not allowed group {group} to consume topic {topic}");

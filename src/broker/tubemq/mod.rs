@@ -733,6 +733,12 @@ impl Protocol for Broker {
         ClientStats { admitted, user, ..ClientStats::default() }
     }
 
+    fn farewell(&self, id: u64) -> Option<&str> {
+        let connection = self.connections.get(&id)?;
+        let refused = !connection.introduced && connection.refused_at.is_some();
+        refused.then_some("none of its calls was admitted: clients of users sign them")
+    }
+
     fn handle_http(&mut self, now: Instant, request: &http::Request) -> Option<Answer> {
         self.answer_http(now, request)
     }

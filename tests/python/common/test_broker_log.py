@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 
 from penstock import blocking, cli, errors
 
+from support.certificates import Authority
 from support.waiting import PATIENCE
 
 COMMAND = [sys.executable, "-m", "penstock", "broker", "--json", "--port", "0", "--mqtt-port", "0"]
@@ -109,6 +111,49 @@ def test_those_who_only_knock_are_told(tmp_path: Path) -> None:
                 stranger.recv(100)
         found = broker.record(event="refused")
         assert found["protocol"] == "pulsar" and found["reason"]
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_those_who_come_and_go_are_no_refusals(tmp_path: Path, *, secure: bool) -> None:
+    """As health checks do, before the broker has let them in."""
+    words = ["--mqtt-ws-port", "0", "--tubemq-port", "0", "--http-port", "0"]
+    if secure:
+        (chain, key), files = Authority().leaf(), [tmp_path / "server.crt", tmp_path / "server.key"]
+        for file, data in zip(files, (chain, key), strict=True):
+            file.write_bytes(data)
+            file.chmod(0o600)
+        words += ["--tls-cert", str(files[0]), "--tls-key", str(files[1])]
+    with started("--log-format", "json", "--log-level", "debug", *words) as broker:
+        for name in ("url", "mqtt_url", "mqtt_ws_url", "tubemq_url", "http_url"):
+            address = urllib.parse.urlsplit(broker.urls[name])
+            with socket.create_connection((address.hostname, address.port or 0), timeout=PATIENCE):
+                pass
+            if name != "http_url":
+                assert broker.record(event="left")["level"] == "debug"
+        assert "refused" not in broker.rest()
+
+
+def test_a_client_whose_calls_are_not_admitted_is_refused_with_a_reason(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.write_text("mill:a secret\n")
+    users.chmod(0o600)
+    with started("--log-format", "json", "--tubemq-port", "0", "--tubemq-user-file", str(users)) as broker:
+        with pytest.raises(errors.AuthenticationError), blocking.connect(broker.urls["tubemq_url"]) as client:
+            client.producer("t").send(b"x")
+        found = broker.record(event="refused")
+        assert found["protocol"] == "tubemq" and "sign" in found["reason"]
+
+
+def test_of_connections_beyond_a_limit_it_is_told_that_they_were_refused() -> None:
+    with started("--log-format", "json", "--max-connections", "1") as broker:
+        host, port = broker.urls["mqtt_url"].removeprefix("mqtt://").split(":")
+        with (
+            socket.create_connection((host, int(port)), timeout=PATIENCE),
+            socket.create_connection((host, int(port)), timeout=PATIENCE) as stranger,
+        ):
+            assert stranger.recv(1) == b""
+            found = broker.record(event="refused")
+            assert (found["level"], found["protocol"]) == ("warning", "mqtt") and "limit" in found["reason"]
 
 
 def test_requests_that_change_something_are_told_and_refusals(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ use super::partition::BROKER;
 use super::{Broker, PREFIX};
 use crate::broker::http::message::{Answer, Request};
 use crate::broker::http::publication::Publication;
+use crate::broker::record;
 use crate::error::{ErrorKind, sanitise};
 use crate::log::{self, Level, Record};
 use crate::tubemq::message::Outgoing;
@@ -223,10 +224,7 @@ fn change_record(method: &str, request: &Request, error: Option<&String>) -> Rec
     let by = if user.is_empty() { String::new() } else { format!(" by user {user:?}") };
     let reason = error.map(|text| sanitise(text)).unwrap_or_default();
     let end = if reason.is_empty() { String::new() } else { format!(", refused: {reason}") };
-    Record::new(format!("tubemq: {method}{by}{end}"))
-        .with("event", "administration")
-        .with("protocol", "tubemq")
-        .with("user", user)
+    record::about("administration", "tubemq", &user, "", format!("tubemq: {method}{by}{end}"))
         .with("method", method)
         .with("reason", reason)
 }
