@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub use rusqlite::Connection;
 
-pub use self::commit::{Committer, Job, Outcome};
+pub use self::commit::{CommitTimes, Committer, Job, Outcome};
 pub use self::writer::{GATHER_BYTES, GATHER_TIME, Report, Trouble, Writer};
 use crate::error::{Error, ErrorKind, Result};
 

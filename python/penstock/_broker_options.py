@@ -129,6 +129,15 @@ class BrokerOptions(TypedDict, total=False):
             " 1 GiB.",
         ),
     ]
+    min_disk_free: Annotated[
+        Size,
+        Option(
+            parse.size,
+            64 << 20,
+            "Bytes that the disk of the store keeps free, whatever else fills it; with less left producers get"
+            " an error, as at max_store. 0 turns it off.",
+        ),
+    ]
     max_connections: Annotated[
         int,
         Option(

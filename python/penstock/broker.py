@@ -143,7 +143,8 @@ class Broker:
         at the moment and tries again, or ``None``) and ``failure`` (the error
         after which the store accepts nothing, or ``None``) describe the whole broker. The figures
         ``connections``, ``connections_refused``, ``sessions``, ``topics``, ``subscriptions``, ``producers``,
-        ``consumers``, ``retained``, ``messages_in``, ``messages_out``, ``messages_dropped``, ``denied``
+        ``consumers``, ``retained``, ``messages_in``, ``messages_out``, ``messages_dropped``,
+        ``messages_redelivered``, ``duplicates`` (of Pulsar, not stored again), ``denied``
         (requests that the permissions do not allow), ``bytes_in`` and ``bytes_out`` are sums over all
         protocols.
 

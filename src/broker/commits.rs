@@ -129,6 +129,21 @@ impl<A> Commits<A> {
         self.usage.total()
     }
 
+    /// The number of bytes at which nothing more is accepted.
+    pub(super) fn limit(&self, max_store: u64) -> u64 {
+        self.usage.limit(max_store)
+    }
+
+    /// Whether nothing more is accepted.
+    pub(super) fn is_full(&self, max_store: u64) -> bool {
+        self.used() >= self.limit(max_store)
+    }
+
+    /// Why nothing is accepted when it is full.
+    pub(super) fn reason(&self, max_store: u64) -> String {
+        self.usage.reason(max_store)
+    }
+
     /// Bytes of memory that the other protocols use.
     pub(super) fn used_by_others(&self) -> u64 {
         self.usage.total().saturating_sub(self.own)

@@ -8,7 +8,7 @@
 //! * [`auth`](mod@auth): tokens; [`permissions`]: who may use which topics; [`tree`]: filters by their levels; [`options`]; [`stats`]
 //! * [`http`]: health, metrics, and the requests that protocols answer; `record`: records of the log, and a limit on those of peers
 //! * `server`: the thread and the table of protocols; `service`: a protocol before it runs; `runner`: a
-//!   protocol and its tasks; `registry`: all that run; `admission`: limits on connections
+//!   protocol and its tasks; `registry`: all that run; `admission`: limits on connections; `disk`: the room of the store
 //! * [`listeners`]: addresses and who is admitted there; `listener`, `tls`: their sockets and certificates
 //!
 //! No protocol imports another, and nothing above them imports one, except `options` and `server`, where they
@@ -30,6 +30,7 @@ mod admission;
 pub mod auth;
 mod commits;
 mod der;
+mod disk;
 pub mod http;
 mod listener;
 pub mod listeners;

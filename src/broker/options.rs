@@ -65,6 +65,8 @@ pub struct Options {
     /// Limit on the bytes stored by all protocols together, at which publishers are refused. Default: 10 GiB on
     /// disk, 1 GiB in memory.
     pub max_store: Option<u64>,
+    /// Bytes that the disk of the store keeps free: with less left, publishers are refused as at `max_store`. 0 turns it off.
+    pub min_disk_free: u64,
     /// Limit on the connections of all protocols together; the descriptors that are free at the start may lower it. With
     /// several protocols each has at most three quarters, and one address at most three quarters of a protocol's.
     pub max_connections: usize,
@@ -91,6 +93,7 @@ impl Default for Options {
             acl: None,
             subscription_owners: true,
             max_store: None,
+            min_disk_free: 64 << 20,
             max_connections: 16_384,
             max_topics: 10_000,
             auto_create: true,

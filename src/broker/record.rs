@@ -2,6 +2,7 @@
 //! as they like.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::clock;
@@ -26,11 +27,20 @@ impl Window {
         }
         if self.records == PER_SECOND {
             self.omitted += 1;
+            OMITTED.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         self.records += 1;
         Some(std::mem::take(&mut self.omitted))
     }
+}
+
+/// Records that were left out in this process.
+static OMITTED: AtomicU64 = AtomicU64::new(0);
+
+/// Number of the records that were left out since the process began.
+pub(super) fn omitted() -> u64 {
+    OMITTED.load(Ordering::Relaxed)
 }
 
 thread_local! {

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, oneshot};
@@ -235,6 +235,11 @@ impl Runner {
     /// Name of the protocol.
     pub(super) fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Number of the store's transactions, and the time that they have taken.
+    pub(super) fn commits(&self) -> (u64, Duration) {
+        self.queue.commits()
     }
 
     /// Admission of this protocol's connections.

@@ -10,7 +10,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::broker::admission::{Admission, ConnectionLimits};
 use crate::broker::auth::TokenKeys;
-use crate::broker::http::disk::Disk;
+use crate::broker::disk::Disk;
 use crate::broker::http::guard::Guard;
 use crate::broker::http::server::Http;
 use crate::broker::listener::{Port, accept};
@@ -24,7 +24,7 @@ use crate::broker::runner::{OnWritten, Runner};
 use crate::broker::service::{Context, Framing, Service, Speech};
 use crate::broker::stats::{Stats, TopicStats};
 use crate::broker::store::queue::{Reports, StoreQueue};
-use crate::broker::store::{Database, StoreUsage};
+use crate::broker::store::{DATABASE, Database, StoreUsage};
 use crate::broker::tls::{Current, Tls};
 use crate::broker::{mqtt, pulsar, tubemq};
 use crate::clock::{self, wall_ms};
@@ -180,7 +180,10 @@ impl Server {
         let run_before = database.as_ref().map_or(Ok(0), Database::run_ms)?;
         let clock = Clock::new(clock::now(), wall_ms()).after_run(run_before);
         let max_store = options.max_store.unwrap_or(if database.is_some() { 10 << 30 } else { 1 << 30 });
-        let disk = database.as_ref().and(options.data.clone()).map(|path| Rc::new(Disk::new(path)));
+        let disk = database
+            .as_ref()
+            .and(options.data.as_ref())
+            .map(|folder| Rc::new(Disk::new(folder.join(DATABASE), usage.clone(), options.min_disk_free)));
         let common = Common {
             usage: &usage,
             max_store,
@@ -213,10 +216,10 @@ impl Server {
         let protocols = opened.into_iter().zip(queues).map(run).collect();
         let registry =
             Rc::new(Registry { protocols, usage, max_store, permissions: RefCell::new(permissions) });
+        if let Some(disk) = &disk {
+            listening.spawn_local(disk.clone().watch());
+        }
         if !http.is_empty() {
-            if let Some(disk) = &disk {
-                listening.spawn_local(disk.clone().watch());
-            }
             let hosts = options.listeners.iter().flat_map(|listener| {
                 let host = listener.tcp_address().map(|(host, _)| host);
                 host.into_iter().chain(listener.advertised_host.as_deref())

@@ -30,6 +30,10 @@ pub struct ProtocolStats {
     /// Messages that a subscriber did not get. MQTT: its queue was full, its connection too slow or the message expired.
     /// Pulsar: no consumer of a subscription to a non-persistent topic could take them.
     pub messages_dropped: u64,
+    /// Pulsar: messages of entries that were delivered before; MQTT: messages that were sent again.
+    pub messages_redelivered: u64,
+    /// Pulsar: entries that were not stored again, since their producer had sent them before.
+    pub duplicates: u64,
     /// Requests that the permissions do not allow. MQTT: publications, wills and subscriptions. Pulsar and TubeMQ: producers,
     /// consumers and other requests about a topic, over HTTP, too.
     pub denied: u64,
@@ -61,6 +65,8 @@ impl ProtocolStats {
         self.messages_in += other.messages_in;
         self.messages_out += other.messages_out;
         self.messages_dropped += other.messages_dropped;
+        self.messages_redelivered += other.messages_redelivered;
+        self.duplicates += other.duplicates;
         self.denied += other.denied;
         self.bytes_in += other.bytes_in;
         self.bytes_out += other.bytes_out;
@@ -89,6 +95,8 @@ pub(super) struct Traffic {
     pub(super) messages_in: u64,
     pub(super) messages_out: u64,
     pub(super) messages_dropped: u64,
+    pub(super) messages_redelivered: u64,
+    pub(super) duplicates: u64,
     pub(super) denied: u64,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,

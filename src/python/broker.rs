@@ -244,6 +244,8 @@ fn set_figures(to: &Bound<'_, PyDict>, stats: &native::ProtocolStats) -> PyResul
     to.set_item("messages_in", stats.messages_in)?;
     to.set_item("messages_out", stats.messages_out)?;
     to.set_item("messages_dropped", stats.messages_dropped)?;
+    to.set_item("messages_redelivered", stats.messages_redelivered)?;
+    to.set_item("duplicates", stats.duplicates)?;
     to.set_item("denied", stats.denied)?;
     to.set_item("bytes_in", stats.bytes_in)?;
     to.set_item("bytes_out", stats.bytes_out)
@@ -261,6 +263,9 @@ fn broker_options(options: &Bound<'_, PyDict>) -> PyResult<native::Options> {
     to.token_audience = fields.text("token_audience")?;
     to.acl = file(&fields, ACL_FILE)?;
     fields.flag("subscription_owners", &mut to.subscription_owners)?;
+    if let Some(bytes) = fields.raw("min_disk_free")? {
+        to.min_disk_free = bytes.extract()?;
+    }
     if let Some(bytes) = fields.raw("max_store")? {
         to.max_store = Some(bytes.extract()?);
     }

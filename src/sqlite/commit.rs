@@ -1,7 +1,8 @@
 //! One transaction for many changes, and what becomes of it when the disk is full or fails.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rusqlite::{Connection, ffi};
@@ -9,6 +10,7 @@ use rusqlite::{Connection, ffi};
 #[cfg(feature = "simulation")]
 use super::simulation;
 use super::used_pages;
+use crate::clock;
 use crate::error::{Error, ErrorKind};
 
 /// Pauses between attempts while the disk is full or the file is locked: the first one, and the longest.
@@ -57,12 +59,34 @@ pub struct Committer<R> {
     failed: Option<Error>,
     /// The next pause between two attempts.
     pause: Duration,
+    pub(super) times: Arc<CommitTimes>,
+}
+
+/// Number of the transactions that were written, and the time that they took.
+#[derive(Debug, Default)]
+pub struct CommitTimes {
+    count: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+impl CommitTimes {
+    fn add(&self, took: Duration) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    /// The number, and the sum of the times.
+    pub fn total(&self) -> (u64, Duration) {
+        let [count, nanoseconds] = [&self.count, &self.nanoseconds].map(|one| one.load(Ordering::Relaxed));
+        (count, Duration::from_nanos(nanoseconds))
+    }
 }
 
 impl<R> Committer<R> {
     /// The work on an open database. It calls `report` as a [`Writer`](super::Writer) does.
     pub fn new(connection: Connection, report: R) -> Self {
-        Self { connection, report, failed: None, pause: FIRST_RETRY }
+        Self { connection, report, failed: None, pause: FIRST_RETRY, times: Arc::default() }
     }
 
     /// Commits and reports the outcomes. If the disk is full or the file is locked, unless the writer is closing, returns
@@ -71,13 +95,15 @@ impl<R> Committer<R> {
     where
         R: FnMut(&[J], &Outcome),
     {
-        let Self { connection, report, failed, pause } = self;
+        let Self { connection, report, failed, pause, times } = self;
         if let Some(error) = failed {
             report(batch, &Outcome::Failed(error.clone()));
             return None;
         }
+        let started = clock::now();
         match commit_or_fail(connection, batch) {
             Ok(Commit { bytes, rejected }) => {
+                times.add(clock::now().saturating_duration_since(started));
                 let mut rest = batch;
                 for (at, error) in rejected {
                     let (before, from) = rest.split_at(at - (batch.len() - rest.len()));

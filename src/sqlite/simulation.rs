@@ -77,8 +77,10 @@ impl<J: Job> Task<J> {
         committer: Committer<impl FnMut(&[J], &Outcome) + Send + 'static>,
         closing: Arc<AtomicBool>,
     ) -> Self {
-        let Committer { connection, report, .. } = committer;
-        let committer = Mutex::new(Some(Committer::new(connection, Box::new(report) as Report<J>)));
+        let Committer { connection, report, times, .. } = committer;
+        let mut committer = Committer::new(connection, Box::new(report) as Report<J>);
+        committer.times = times;
+        let committer = Mutex::new(Some(committer));
         let (queue, queued) = (Mutex::default(), Notify::new());
         let shared = Arc::new(Shared { disk, queue, queued, committer, closing });
         let task = tokio::spawn(Arc::clone(&shared).run()).abort_handle();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::commit::{Committer, Job, Outcome};
+use super::commit::{CommitTimes, Committer, Job, Outcome};
 #[cfg(feature = "simulation")]
 use super::simulation;
 use crate::clock;
@@ -43,6 +43,7 @@ pub struct Writer<J: Job> {
     thread: Option<JoinHandle<()>>,
     /// Set when the writer is to end.
     closing: Arc<AtomicBool>,
+    times: Arc<CommitTimes>,
     /// In a simulation, a task in the place of the thread.
     #[cfg(feature = "simulation")]
     task: Option<simulation::Task<J>>,
@@ -58,20 +59,22 @@ impl<J: Job> Writer<J> {
     ) -> Result<Self> {
         let (jobs, queue) = mpsc::channel();
         let closing = Arc::new(AtomicBool::new(trouble == Trouble::Fail));
+        let committer = Committer::new(connection, report);
+        let times = committer.times.clone();
         #[cfg(feature = "simulation")]
         if let Some(disk) = simulation::disk() {
-            let task =
-                Some(simulation::Task::start(disk, Committer::new(connection, report), closing.clone()));
-            return Ok(Self { jobs: None, thread: None, closing, task });
+            let task = Some(simulation::Task::start(disk, committer, closing.clone()));
+            return Ok(Self { jobs: None, thread: None, closing, times, task });
         }
         let flag = closing.clone();
         let thread = std::thread::Builder::new()
             .name("penstock-store".into())
-            .spawn(move || run(&queue, Committer::new(connection, report), &flag))?;
+            .spawn(move || run(&queue, committer, &flag))?;
         Ok(Self {
             jobs: Some(jobs),
             thread: Some(thread),
             closing,
+            times,
             #[cfg(feature = "simulation")]
             task: None,
         })
@@ -87,6 +90,11 @@ impl<J: Job> Writer<J> {
             // The thread ends only after the sender is gone.
             let _ = jobs.send(job);
         }
+    }
+
+    /// What its transactions have taken.
+    pub fn times(&self) -> &CommitTimes {
+        &self.times
     }
 
     /// Writes the queued jobs and ends the thread.

@@ -1,15 +1,15 @@
 //! Health checks: `/healthz` tells that the broker answers, `/readyz` that it takes messages. They need no token, and tell no
 //! more than that.
 
+use std::time::Duration;
+
 use hyper::StatusCode;
 use serde_json::{Map, Value};
 
-use super::disk::Room;
 use super::message::Answer;
+use crate::broker::disk::Room;
 use crate::broker::stats::Stats;
 
-/// Room on the disk below which the broker is not ready.
-const LEAST_ROOM: u64 = 64 << 20;
 /// The beginning of 2025: a calendar before that was never set.
 const EPOCH_MS: u64 = 1_735_689_600_000;
 
@@ -28,8 +28,12 @@ pub(super) struct State<'a> {
     pub(super) stats: &'a Stats,
     /// Limit on the bytes of the store.
     pub(super) max_store: u64,
+    /// That limit, or a lower one if the disk has no room for it.
+    pub(super) limit: u64,
     /// The disk; without a store `None`.
     pub(super) room: Option<Room>,
+    /// Number of the store's transactions, and the time that they have taken.
+    pub(super) commits: (u64, Duration),
     /// Milliseconds since 1970.
     pub(super) wall_ms: u64,
 }
@@ -52,7 +56,9 @@ impl State<'_> {
 
     fn disk(&self) -> Option<&'static str> {
         match self.room? {
-            Room::Free(bytes) if bytes < LEAST_ROOM => Some("the disk has less than 64 MiB left"),
+            _ if self.limit < self.max_store && self.stats.store_bytes >= self.limit => {
+                Some("the disk has less than min_disk_free left")
+            }
             Room::Silent => Some("the disk does not answer"),
             Room::Free(_) | Room::Unknown => None,
         }
@@ -64,7 +70,7 @@ impl State<'_> {
 
     /// Whether the store takes messages.
     pub(super) fn is_writable(&self) -> bool {
-        self.store().is_none()
+        self.store().is_none() && self.stats.store_bytes < self.limit
     }
 
     /// The answer to `/readyz`.
@@ -89,20 +95,23 @@ mod tests {
         let failed = ProtocolStats { failure: Some("secret path".into()), ..ProtocolStats::default() };
         let stalled = ProtocolStats { stalled: Some("secret path".into()), ..ProtocolStats::default() };
         let good = ProtocolStats::default;
-        let free = Some(Room::Free(LEAST_ROOM));
-        for (stats, bytes, room, wall_ms, wrong) in [
-            (good(), 0, free, EPOCH_MS, None),
-            (good(), 0, None, EPOCH_MS, None),
-            (good(), 0, Some(Room::Unknown), EPOCH_MS, None),
-            (failed, 0, free, EPOCH_MS, Some("store")),
-            (stalled, 0, free, EPOCH_MS, Some("store")),
-            (good(), 100, free, EPOCH_MS, Some("store")),
-            (good(), 0, Some(Room::Free(LEAST_ROOM - 1)), EPOCH_MS, Some("disk")),
-            (good(), 0, Some(Room::Silent), EPOCH_MS, Some("disk")),
-            (good(), 0, free, EPOCH_MS - 1, Some("clock")),
+        let free = Some(Room::Free(1));
+        for (stats, bytes, limit, room, wall_ms, wrong) in [
+            (good(), 0, 100, free, EPOCH_MS, None),
+            (good(), 0, 100, None, EPOCH_MS, None),
+            (good(), 0, 100, Some(Room::Unknown), EPOCH_MS, None),
+            (failed, 0, 100, free, EPOCH_MS, Some("store")),
+            (stalled, 0, 100, free, EPOCH_MS, Some("store")),
+            (good(), 100, 100, free, EPOCH_MS, Some("store")),
+            (good(), 49, 50, free, EPOCH_MS, None),
+            (good(), 50, 50, free, EPOCH_MS, Some("disk")),
+            (good(), 0, 100, Some(Room::Silent), EPOCH_MS, Some("disk")),
+            (good(), 0, 100, free, EPOCH_MS - 1, Some("clock")),
         ] {
             let stats = Stats { protocols: vec![("pulsar", good()), ("mqtt", stats)], store_bytes: bytes };
-            let answer = State { stats: &stats, max_store: 100, room, wall_ms }.ready();
+            let answer =
+                State { stats: &stats, max_store: 100, limit, room, commits: Default::default(), wall_ms }
+                    .ready();
             assert_eq!(answer.status.as_u16(), if wrong.is_some() { 503 } else { 200 }, "{wrong:?}");
             let report: Value = serde_json::from_slice(&answer.body).unwrap();
             assert_eq!(report["ready"], wrong.is_none());

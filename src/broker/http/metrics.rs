@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::disk::Room;
 use super::health::State;
 use super::message::Answer;
+use crate::broker::disk::Room;
+use crate::broker::record;
 use crate::broker::stats::{ProtocolStats, TopicStats};
 
 /// Limit on the topics and subscriptions with figures of their own. What is left out is counted.
@@ -122,11 +123,12 @@ impl Text {
 
 const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
+const SUMMARY: &str = "summary";
 
 /// A figure of each protocol.
 type Figure = (&'static str, &'static str, &'static str, fn(&ProtocolStats) -> u64);
 
-const FIGURES: [Figure; 14] = [
+const FIGURES: [Figure; 16] = [
     ("penstock_broker_connections", GAUGE, "Clients that are connected.", |s| s.connections as u64),
     (
         "penstock_broker_connections_refused_total",
@@ -153,6 +155,18 @@ const FIGURES: [Figure; 14] = [
         COUNTER,
         "Messages that a subscriber did not get because it was too slow or they expired.",
         |s| s.messages_dropped,
+    ),
+    (
+        "penstock_broker_redelivered_messages_total",
+        COUNTER,
+        "Messages that were delivered again: of Pulsar those of a batch together.",
+        |s| s.messages_redelivered,
+    ),
+    (
+        "penstock_broker_duplicates_total",
+        COUNTER,
+        "Messages or batches of Pulsar that their producer had sent before, and that were not stored again.",
+        |s| s.duplicates,
     ),
     ("penstock_broker_denied_requests_total", COUNTER, "Requests that the permissions do not allow.", |s| {
         s.denied
@@ -192,6 +206,22 @@ pub(super) fn metrics(
     if let Some(Room::Free(bytes)) = state.room {
         text.single("penstock_broker_disk_free_bytes", GAUGE, "Bytes that the store's disk has left.", bytes);
     }
+    let (commits, took) = state.commits;
+    let name = "penstock_broker_commit_seconds";
+    text.metric(
+        name,
+        SUMMARY,
+        "Transactions of the store, with their fsync where the durability asks for it.",
+    );
+    text.sample(&format!("{name}_count"), &[], commits);
+    text.sample(&format!("{name}_sum"), &[], took.as_secs_f64());
+    let name = "penstock_broker_log_records_omitted_total";
+    text.single(
+        name,
+        COUNTER,
+        "Records that were left out of the log, as there were too many.",
+        record::omitted(),
+    );
     for (name, kind, help, figure) in FIGURES {
         text.metric(name, kind, help);
         for (protocol, stats) in &stats.protocols {
@@ -280,7 +310,9 @@ mod tests {
 
     fn text(topics: &Topics) -> String {
         let stats = Stats { protocols: vec![("pulsar", ProtocolStats::default())], store_bytes: 5 };
-        let state = State { stats: &stats, max_store: 9, room: Some(Room::Free(11)), wall_ms: 0 };
+        let commits = (3, Duration::from_millis(250));
+        let state =
+            State { stats: &stats, max_store: 9, limit: 9, room: Some(Room::Free(11)), commits, wall_ms: 0 };
         let http = HttpStats { connections: 4, answers: [("2xx", 6)].into(), ..HttpStats::default() };
         let answer = metrics(&state, &http, topics, "fsync", Duration::from_millis(1500));
         assert_eq!(answer.content_type, CONTENT_TYPE);
@@ -297,6 +329,8 @@ mod tests {
         for line in [
             "penstock_broker_uptime_seconds 1.5",
             "penstock_broker_store_writable 1",
+            "penstock_broker_commit_seconds_count 3",
+            "penstock_broker_commit_seconds_sum 0.25",
             "penstock_broker_disk_free_bytes 11",
             "penstock_broker_connections{protocol=\"pulsar\"} 0",
             "penstock_broker_connections{protocol=\"http\"} 4",
@@ -328,7 +362,8 @@ mod tests {
                 assert_eq!(kind == COUNTER, name.ends_with("_total"), "{name}");
             } else {
                 let name = line.split(['{', ' ']).next().unwrap();
-                assert_eq!(name, current, "{line}");
+                let of_summary = ["_count", "_sum"].iter().find_map(|end| name.strip_suffix(end));
+                assert!(name == current || of_summary == Some(current), "{line}");
                 assert!(line.rsplit(' ').next().unwrap().parse::<f64>().is_ok(), "{line}");
             }
         }

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::server::conn::http1;
@@ -31,13 +31,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 
-use super::disk::{Disk, Room};
 use super::guard::Guard;
 use super::health::{self, State};
 use super::message::{Answer, Request};
 use super::metrics::{self, HttpStats, Topics};
 use super::page;
 use crate::broker::admission::Admission;
+use crate::broker::disk::{Disk, Room};
 use crate::broker::listener::{FULL, Port, Transport};
 use crate::broker::options::Durability;
 use crate::broker::permissions::{Access, Client, Domain};
@@ -66,7 +66,9 @@ const STALL: Duration = Duration::from_secs(10);
 /// Time after which a connection ends with its current request, and time that this has.
 const LIFE: Duration = Duration::from_secs(300);
 const LAST_REQUEST: Duration = Duration::from_secs(60);
-/// Limit on the bytes of all answers that are being written, in units that a semaphore can count.
+/// Limits on the bytes of all bodies that are being read or answered, and of all answers that are being written, in units
+/// that a semaphore can count.
+const BODIES: usize = 32 << 20;
 const ANSWERS: usize = 64 << 20;
 const UNIT: usize = 1 << 10;
 
@@ -83,7 +85,8 @@ pub(in crate::broker) struct Http {
     durability: Durability,
     started: Instant,
     answers: RefCell<BTreeMap<&'static str, u64>>,
-    /// Room for answers.
+    /// Room for bodies, and for answers.
+    bodies: Arc<Semaphore>,
     room: Arc<Semaphore>,
 }
 
@@ -95,9 +98,9 @@ impl Http {
         disk: Option<Rc<Disk>>,
         durability: Durability,
     ) -> Self {
-        let room = Arc::new(Semaphore::new(ANSWERS / UNIT));
+        let [bodies, room] = [BODIES, ANSWERS].map(|bytes| Arc::new(Semaphore::new(bytes / UNIT)));
         let (started, answers) = (clock::now(), RefCell::default());
-        Self { registry, guard, admission, disk, durability, started, answers, room }
+        Self { registry, guard, admission, disk, durability, started, answers, bodies, room }
     }
 
     /// Accepts clients until the task is aborted.
@@ -130,7 +133,8 @@ impl Http {
         let (method, path) = (received.method().clone(), received.uri().path().to_owned());
         let mut user = None;
         let answer = match self.read(received, entry).await {
-            Ok(request) => {
+            // The room of its body is free again once it is answered.
+            Ok((request, _room)) => {
                 let answer = tokio::time::timeout(ANSWER, self.answer(&request)).await;
                 user = request.user;
                 answer.unwrap_or_else(|_| Answer::unavailable("the store has not written the change yet"))
@@ -157,26 +161,55 @@ impl Http {
         self.room.clone().try_acquire_many_owned(u32::try_from(units).ok()?).ok().map(Some)
     }
 
-    /// Reads a request that may be answered.
-    async fn read(&self, received: Received<Incoming>, entry: &Entry) -> Result<Request, Box<Answer>> {
+    /// Reads a request that may be answered, and takes room for its body.
+    async fn read(
+        &self,
+        received: Received<Incoming>,
+        entry: &Entry,
+    ) -> Result<(Request, Option<OwnedSemaphorePermit>), Box<Answer>> {
         let (head, body) = received.into_parts();
         let user = self.guard.check(&head.uri, &head.headers, entry, wall_ms())?;
         let mut request = Request { user, ..Request::new(head.method, &head.uri)? };
-        let refused =
-            |status, why: &str| Box::new(Answer::error(status, why).with_header("Connection", "close"));
         // What is claimed to be too large is not waited for.
         if body.size_hint().lower() > BODY_BYTES as u64 {
             return Err(refused(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"));
         }
-        let body = tokio::time::timeout(BODY, Limited::new(body, BODY_BYTES).collect()).await;
-        let body = body.map_err(|_| refused(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"))?;
-        request.body = body
-            .map_err(|error| match error.is::<http_body_util::LengthLimitError>() {
+        // Strangers may send such requests, and they mean nothing by their bodies.
+        if [Method::GET, Method::HEAD].contains(&request.method) || health::is_open(head.uri.path()) {
+            return Ok((request, None));
+        }
+        let read = tokio::time::timeout(BODY, self.read_body(body)).await;
+        let late = |_| refused(StatusCode::REQUEST_TIMEOUT, "the body did not come in time");
+        let (body, room) = read.map_err(late)??;
+        request.body = body;
+        Ok((request, room))
+    }
+
+    /// Reads a body. Its room grows with the bytes that have come, not with those that were announced.
+    async fn read_body(&self, body: Incoming) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Box<Answer>> {
+        let (mut body, mut bytes) = (Limited::new(body, BODY_BYTES), BytesMut::new());
+        let mut room: Option<OwnedSemaphorePermit> = None;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
                 true => refused(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
                 false => refused(StatusCode::BAD_REQUEST, "the body is malformed"),
-            })?
-            .to_bytes();
-        Ok(request)
+            })?;
+            let Ok(data) = frame.into_data() else { continue };
+            bytes.extend_from_slice(&data);
+            let taken = room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+            let more = u32::try_from((bytes.len() / UNIT).saturating_sub(taken)).unwrap_or(u32::MAX);
+            if more > 0 {
+                let Ok(more) = self.bodies.clone().try_acquire_many_owned(more) else {
+                    let text = "too many large requests are being read";
+                    return Err(refused(StatusCode::SERVICE_UNAVAILABLE, text));
+                };
+                match &mut room {
+                    Some(room) => room.merge(more),
+                    None => room = Some(more),
+                }
+            }
+        }
+        Ok((bytes.freeze(), room))
     }
 
     async fn answer(&self, request: &Request) -> Answer {
@@ -252,7 +285,12 @@ impl Http {
     fn state<T>(&self, look: impl FnOnce(&State<'_>) -> T) -> T {
         let stats = self.registry.stats();
         let room: Option<Room> = self.disk.as_ref().map(|disk| disk.room());
-        look(&State { stats: &stats, max_store: self.registry.max_store, room, wall_ms: wall_ms() })
+        let Registry { usage, max_store, .. } = &*self.registry;
+        let max_store = *max_store;
+        let limit = usage.limit(max_store);
+        let commits = self.registry.protocols.first().map(|running| running.runner.commits());
+        let commits = commits.unwrap_or_default();
+        look(&State { stats: &stats, max_store, limit, room, commits, wall_ms: wall_ms() })
     }
 
     async fn metrics(&self) -> Answer {
@@ -278,6 +316,11 @@ impl Http {
         let uptime = clock::now().saturating_duration_since(self.started);
         self.state(|state| metrics::metrics(state, &http, &topics, self.durability.name(), uptime))
     }
+}
+
+/// An answer to a request whose rest is not read.
+fn refused(status: StatusCode, why: &str) -> Box<Answer> {
+    Box::new(Answer::error(status, why).with_header("Connection", "close"))
 }
 
 /// The logger of requests.

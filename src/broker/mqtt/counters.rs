@@ -21,6 +21,8 @@ pub(super) struct Counters {
     pub(super) assigned: u64,
     pub(super) published: u64,
     pub(super) delivered: u64,
+    /// Those that were sent again.
+    pub(super) redelivered: u64,
     pub(super) dropped: u64,
     /// Requests that the permissions do not allow.
     pub(super) denied: u64,
@@ -40,6 +42,7 @@ impl Counters {
             assigned: 0,
             published: 0,
             delivered: 0,
+            redelivered: 0,
             dropped: 0,
             denied: 0,
             bytes_in: 0,

@@ -262,6 +262,7 @@ impl Broker {
         let form = Form { dup, qos: item.qos, retain: item.retain, packet_id, ids: &item.ids };
         let sent = connection.publish(message, form, wall_ms);
         self.counters.delivered += u64::from(sent);
+        self.counters.redelivered += u64::from(sent && dup);
         sent
     }
 

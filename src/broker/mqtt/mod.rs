@@ -450,13 +450,9 @@ impl Broker {
             let text = format!("{}: restart the broker", error.message());
             return Some((Reason::Unspecified, text));
         }
-        let full = self.used_bytes() > self.settings.max_store;
-        full.then(|| {
-            (
-                Reason::QuotaExceeded,
-                format!("the store is full (max_store is {} bytes)", self.settings.max_store),
-            )
-        })
+        let max_store = self.settings.max_store;
+        let full = self.used_bytes() > self.commits.limit(max_store);
+        full.then(|| (Reason::QuotaExceeded, self.commits.reason(max_store)))
     }
 
     /// Bytes of messages in memory.

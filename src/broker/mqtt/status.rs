@@ -22,6 +22,7 @@ impl Broker {
             messages_in: self.counters.published,
             messages_out: self.counters.delivered,
             messages_dropped: self.counters.dropped,
+            messages_redelivered: self.counters.redelivered,
             denied: self.counters.denied,
             bytes_in: self.counters.bytes_in,
             bytes_out: self.counters.bytes_out,

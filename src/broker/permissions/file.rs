@@ -11,13 +11,20 @@
 //! # Subscriptions of Pulsar and groups of TubeMQ that belong to another user.
 //! subscription billing
 //! subscription tubemq:till-*
+//! # A role: rules that several users share. Bob and Carol have it.
+//! role kitchen
+//! topic readwrite kitchen/#
+//! user bob
+//! member kitchen
+//! user carol
+//! member kitchen
 //! # Everybody.
 //! pattern write devices/%c/state
 //! # Everything, administration included.
 //! user root
 //! superuser
 //! ```
-//! The names of Pulsar's and TubeMQ's topics and the words `subscription` and `superuser` are not Mosquitto's.
+//! The names of Pulsar's and TubeMQ's topics and the words `subscription`, `role`, `member` and `superuser` are not Mosquitto's.
 
 use super::matching::{CLIENT_ID, USER};
 use super::{Domain, Grant, Permissions, UserRules};
@@ -38,41 +45,96 @@ struct Rule<'t> {
     grant: Grant,
 }
 
+/// Those that the lines below are about.
+#[derive(Clone, Copy)]
+enum Section<'t> {
+    /// Clients without a user.
+    Anonymous,
+    User(&'t str),
+    /// The place of a role.
+    Role(usize),
+}
+
+/// The roles that were named so far, by their places.
+#[derive(Default)]
+struct Roles<'t> {
+    names: Vec<&'t str>,
+    /// The line of the first member of a role, until its rules have been read.
+    missing: Vec<Option<usize>>,
+}
+
+impl<'t> Roles<'t> {
+    /// The place of a role, which the number of a line names: its section, or else a member's.
+    fn place(&mut self, name: &'t str, member: Option<usize>, to: &mut Permissions) -> usize {
+        let place = self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
+            self.names.push(name);
+            self.missing.push(member);
+            to.roles.push(UserRules::default());
+            self.names.len() - 1
+        });
+        if member.is_none() {
+            self.missing[place] = None;
+        }
+        place
+    }
+}
+
 pub(super) fn parse(text: &str) -> Result<Permissions> {
     let mut permissions = Permissions::default();
-    let mut user = None;
+    let (mut section, mut roles) = (Section::Anonymous, Roles::default());
+    let mistake = |number: usize, why: String| {
+        Error::new(ErrorKind::InvalidArgument, format!("acl_file, line {}: {why}", number + 1))
+    };
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        parse_line(line, &mut user, &mut permissions).map_err(|why| {
-            Error::new(ErrorKind::InvalidArgument, format!("acl_file, line {}: {why}", number + 1))
-        })?;
+        parse_line(line, number, &mut section, &mut roles, &mut permissions)
+            .map_err(|why| mistake(number, why))?;
     }
-    Ok(permissions)
+    let unknown = roles.names.iter().zip(&roles.missing).find_map(|(name, missing)| Some((name, (*missing)?)));
+    match unknown {
+        None => Ok(permissions),
+        Some((name, number)) => Err(mistake(number, format!("there is no role {name:?}"))),
+    }
 }
 
 fn parse_line<'t>(
     line: &'t str,
-    user: &mut Option<&'t str>,
+    number: usize,
+    section: &mut Section<'t>,
+    roles: &mut Roles<'t>,
     to: &mut Permissions,
 ) -> std::result::Result<(), String> {
     let (word, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
     let rest = rest.trim_start();
     match word {
         "user" if rest.is_empty() => return Err("a name is missing behind user".into()),
-        "user" => *user = Some(rest),
+        "user" => *section = Section::User(rest),
+        "role" if rest.is_empty() => return Err("a name is missing behind role".into()),
+        "role" => *section = Section::Role(roles.place(rest, None, to)),
+        "member" if rest.is_empty() => return Err("the name of a role is missing behind member".into()),
+        "member" if matches!(section, Section::Role(_)) => {
+            return Err("a role has no roles: put member behind the line of a user".into());
+        }
+        "member" => {
+            let place = roles.place(rest, Some(number), to);
+            let has = &mut of_section(to, *section).roles;
+            if !has.contains(&place) {
+                has.push(place);
+            }
+        }
         "superuser" if !rest.is_empty() => {
             return Err(format!("{rest:?} behind superuser: put it behind the user line of its user, alone"));
         }
         "superuser" => {
-            of_user(to, *user).superuser = true;
+            of_section(to, *section).superuser = true;
             to.len += 1;
         }
         "topic" => {
             let Rule { domain, filter, grant } = parse_rule(rest)?;
-            of_user(to, *user).rules[domain as usize].add(filter, grant);
+            of_section(to, *section).rules[domain as usize].add(filter, grant);
             to.len += 1;
         }
         "subscription" => {
@@ -83,7 +145,7 @@ fn parse_line<'t>(
             if name.is_empty() {
                 return Err("the name of a subscription is missing".into());
             }
-            of_user(to, *user).subscriptions.push((domain, name.into()));
+            of_section(to, *section).subscriptions.push((domain, name.into()));
             to.len += 1;
         }
         "pattern" => {
@@ -101,15 +163,19 @@ fn parse_line<'t>(
             }
             to.len += 1;
         }
-        _ => return Err(format!("{word:?} is not one of user, topic, subscription, pattern, superuser")),
+        _ => {
+            let words = "user, role, member, topic, subscription, pattern, superuser";
+            return Err(format!("{word:?} is not one of {words}"));
+        }
     }
     Ok(())
 }
 
-fn of_user<'p>(to: &'p mut Permissions, user: Option<&str>) -> &'p mut UserRules {
-    match user {
-        None => &mut to.anonymous,
-        Some(user) => to.users.entry(user.into()).or_default(),
+fn of_section<'p>(to: &'p mut Permissions, section: Section<'_>) -> &'p mut UserRules {
+    match section {
+        Section::Anonymous => &mut to.anonymous,
+        Section::User(user) => to.users.entry(user.into()).or_default(),
+        Section::Role(place) => &mut to.roles[place],
     }
 }
 

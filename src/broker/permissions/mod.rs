@@ -155,10 +155,12 @@ impl Rules {
     }
 }
 
-/// Rules of one user, or of clients without one.
+/// Rules of one user, of clients without one, or of a role.
 #[derive(Debug, Default)]
 struct UserRules {
     superuser: bool,
+    /// Places in [`Permissions::roles`] of those that the user has.
+    roles: Vec<usize>,
     /// Subscriptions and groups of other users that the user may use. With `*` at the end, it is the beginning of the name.
     subscriptions: Vec<(Domain, Box<str>)>,
     rules: [Rules; DOMAINS],
@@ -177,6 +179,8 @@ struct Patterns {
 pub struct Permissions {
     anonymous: UserRules,
     users: HashMap<Box<str>, UserRules>,
+    /// Rules that several users share. A role has no roles.
+    roles: Vec<UserRules>,
     patterns: [Patterns; DOMAINS],
     /// Number of rules.
     len: usize,
@@ -198,16 +202,19 @@ impl Permissions {
         self.len == 0
     }
 
-    fn of_user(&self, user: Option<&str>) -> Option<&UserRules> {
-        match user {
+    /// The rules of a user, and those of its roles.
+    fn of_user(&self, user: Option<&str>) -> impl Iterator<Item = &UserRules> + Clone {
+        let own = match user {
             None => Some(&self.anonymous),
             Some(user) => self.users.get(user),
-        }
+        };
+        let roles = own.into_iter().flat_map(|own| own.roles.iter().filter_map(|place| self.roles.get(*place)));
+        own.into_iter().chain(roles)
     }
 
     /// Whether the user may do everything, administration included.
     pub fn is_superuser(&self, user: Option<&str>) -> bool {
-        self.of_user(user).is_some_and(|rules| rules.superuser)
+        self.of_user(user).any(|rules| rules.superuser)
     }
 
     /// Whether the user may use a subscription or group of this name that belongs to another user.
@@ -219,18 +226,20 @@ impl Permissions {
                     None => **rule == *subscription,
                 }
         };
-        self.of_user(user).is_some_and(|own| own.superuser || own.subscriptions.iter().any(names))
+        self.of_user(user).any(|own| own.superuser || own.subscriptions.iter().any(names))
     }
 
     /// Whether the client may use the topic in this way.
     pub fn permits(&self, domain: Domain, client: Client<'_>, access: Access, topic: &str) -> bool {
-        if let Some(own) = self.of_user(client.user) {
-            if own.superuser {
+        let mut own = Grant::default();
+        for rules in self.of_user(client.user) {
+            if rules.superuser {
                 return true;
             }
-            if let Some(decision) = own.rules[domain as usize].find(topic).decision(access) {
-                return decision;
-            }
+            own.add(rules.rules[domain as usize].find(topic));
+        }
+        if let Some(decision) = own.decision(access) {
+            return decision;
         }
         let patterns = &self.patterns[domain as usize];
         let mut found = patterns.rules.find(topic);
@@ -255,13 +264,12 @@ impl Permissions {
         filter: &str,
         steps: &mut usize,
     ) -> bool {
-        let own = self.of_user(client.user);
-        if own.is_some_and(|own| own.superuser) {
+        if self.is_superuser(client.user) {
             return true;
         }
         let patterns = &self.patterns[domain as usize];
-        let own = own.map(|own| &own.rules[domain as usize]);
-        let rules = own.map_or(0, |own| own.list.len()) + patterns.rules.list.len() + patterns.named.len();
+        let own = self.of_user(client.user).map(|own| &own.rules[domain as usize].list);
+        let rules = own.clone().map(Vec::len).sum::<usize>() + patterns.rules.list.len() + patterns.named.len();
         let Some(left) = steps.checked_sub(rules) else { return true };
         *steps = left;
         let denied = |rules: &[(Box<str>, Grant)]| {
@@ -270,13 +278,11 @@ impl Permissions {
         let some = |rules: &[(Box<str>, Grant)]| {
             rules.iter().any(|(rule, grant)| grant.allows(access) && matching::overlap(rule, filter))
         };
-        if let Some(own) = own {
-            if denied(&own.list) {
-                return false;
-            }
-            if some(&own.list) {
-                return true;
-            }
+        if own.clone().any(|list| denied(list)) {
+            return false;
+        }
+        if own.clone().any(|list| some(list)) {
+            return true;
         }
         if denied(&patterns.rules.list) {
             return false;

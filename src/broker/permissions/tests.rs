@@ -37,6 +37,59 @@ fn ask(rules: &str, user: Option<&str>, access: Access, topic: &str) -> bool {
 }
 
 #[test]
+fn a_role_gives_its_rules_to_its_members_wherever_it_stands_in_the_file() {
+    let rules = "\
+user ann
+member kitchen
+member kitchen
+topic deny kitchen/safe
+user bob
+member kitchen
+member office
+role kitchen
+topic readwrite kitchen/#
+subscription meals
+role office
+topic read office/#
+topic deny kitchen/oven
+role root
+superuser
+user carol
+member root
+role kitchen
+topic read tubemq:menu
+";
+    for (user, access, topic, may) in [
+        ("ann", Access::Write, "kitchen/light", true),
+        ("ann", Access::Write, "kitchen/oven", true),
+        ("ann", Access::Write, "kitchen/safe", false),
+        ("ann", Access::Read, "office/door", false),
+        ("ann", Access::Read, "tubemq:menu", true),
+        ("bob", Access::Write, "kitchen/light", true),
+        ("bob", Access::Write, "kitchen/safe", true),
+        // Denied by one role, and allowed by another.
+        ("bob", Access::Write, "kitchen/oven", false),
+        ("bob", Access::Read, "office/door", true),
+        ("bob", Access::Write, "office/door", false),
+        ("carol", Access::Write, "any", true),
+        // A role is no user.
+        ("kitchen", Access::Write, "kitchen/light", false),
+    ] {
+        assert_eq!(ask(rules, Some(user), access, topic), may, "{user} {access:?} {topic}");
+    }
+    let permissions = Permissions::parse(rules).unwrap();
+    assert!(permissions.shares(Domain::Pulsar, Some("ann"), "meals"));
+    assert!(!permissions.shares(Domain::Pulsar, Some("dan"), "meals"));
+    assert!(permissions.is_superuser(Some("carol")) && !permissions.is_superuser(Some("bob")));
+    let some = |user, filter| {
+        let client = Client { user: Some(user), id: None };
+        permissions.permits_some(Domain::Mqtt, client, Access::Read, filter, &mut 100)
+    };
+    assert!(some("ann", "kitchen/+") && some("bob", "office/#") && some("carol", "any/#"));
+    assert!(!some("ann", "office/#") && !some("bob", "kitchen/oven"));
+}
+
+#[test]
 fn subscriptions_of_other_users_are_named_in_the_rules_of_a_user() {
     let text = "subscription free\nuser ann\nsubscription billing\nsubscription tubemq:till-*\nuser root\nsuperuser\n";
     let permissions = Permissions::parse(text).unwrap();
@@ -170,7 +223,7 @@ fn a_mistake_is_named_with_its_line() {
         ("superuser ann", "\"ann\" behind superuser"),
         ("subscription", "the name of a subscription is missing"),
         ("subscription tubemq:", "the name of a subscription is missing"),
-        ("usr ann", "\"usr\" is not one of user, topic, subscription, pattern, superuser"),
+        ("usr ann", "\"usr\" is not one of user, role, member, topic, subscription, pattern, superuser"),
         ("topic read a/#/b", "# must be a whole level"),
         ("topic read $share/g/a", "name the topics of the shared subscription: \"a\""),
         ("topic read tubemq:a/b", "not the name of a TubeMQ topic"),

@@ -65,6 +65,9 @@ impl Sink for Dispatcher<'_> {
         out.append(|out| encode_head(&command, &payload, out));
         out.push(payload.covered);
         self.counters.messages_out += u64::from(entry.count);
+        if delivery.redelivery_count > 0 {
+            self.counters.messages_redelivered += u64::from(entry.count);
+        }
         self.counters.bytes_out += entry.body.len() as u64;
     }
 }

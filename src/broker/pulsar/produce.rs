@@ -69,7 +69,7 @@ impl Broker {
             self.check_connection(id, Operation::Consume, &name)?;
         }
         if name.is_persistent() && self.over_quota() {
-            return Err(quota(self.settings.max_store));
+            return Err(self.quota());
         }
         let topic_id = self.open_topic(&name, true)?;
         let schema_version =
@@ -210,12 +210,17 @@ impl Broker {
     }
 
     pub(super) fn over_quota(&mut self) -> bool {
-        if self.commits.used() < self.settings.max_store {
+        if !self.commits.is_full(self.settings.max_store) {
             return false;
         }
         // Under pressure, space for new messages takes precedence over retained ones.
         self.housekeeping(std::time::Duration::ZERO);
-        self.commits.used() >= self.settings.max_store
+        self.commits.is_full(self.settings.max_store)
+    }
+
+    /// The refusal of a message for which there is no room.
+    pub(super) fn quota(&self) -> Error {
+        Error::new(ErrorKind::QuotaExceeded, self.commits.reason(self.settings.max_store))
     }
 
     pub(super) fn send(&mut self, id: u64, send: hot::Send, payload: Payload) -> Result<()> {
@@ -246,7 +251,7 @@ impl Broker {
             self.send_error(id, topic_id, &send, &error);
             return Ok(());
         }
-        if is_stored(topic_id) && self.commits.used() >= self.settings.max_store && self.over_quota() {
+        if is_stored(topic_id) && self.over_quota() {
             let key = ProducerKey { session: id, id: send.producer_id };
             self.fence(key);
             self.remove_producer(topic_id, id, send.producer_id);
@@ -272,6 +277,7 @@ impl Broker {
         // The ids of Java's key-based batches interleave: each carries its last id, in no order.
         let by_key = facts.batch && facts.count > 1 && send.highest_sequence_id == Some(send.sequence_id);
         if self.settings.deduplicate && send.sequence_id as i64 <= known && !by_key {
+            self.counters.duplicates += 1;
             let receipt = receipt(&send, u64::MAX, u64::MAX);
             self.when_written(Action::Receipt { session: id, receipt });
             return Ok(());
@@ -318,7 +324,7 @@ impl Broker {
             return Err(Error::new(ErrorKind::MessageTooLarge, text));
         }
         if self.over_quota() {
-            return Err(quota(self.settings.max_store));
+            return Err(self.quota());
         }
         let topic_id = self.open_topic(name, true)?;
         let now = self.stamps();
@@ -416,13 +422,4 @@ pub(super) fn receipt(send: &hot::Send, ledger_id: u64, entry_id: u64) -> hot::S
         message_id: Some(pb::MessageIdData { ledger_id, entry_id, ..Default::default() }),
         highest_sequence_id: Some(send.highest_sequence_id.unwrap_or(u64::MAX)),
     }
-}
-
-pub(super) fn quota(max_store: u64) -> Error {
-    Error::new(
-        ErrorKind::QuotaExceeded,
-        format!(
-            "the store is full (max_store is {max_store} bytes): consume or delete messages, or raise max_store"
-        ),
-    )
 }

@@ -9,7 +9,6 @@ use serde_json::Value;
 use super::Broker;
 use super::names::Name;
 use super::options::SchemaCompatibility as Strategy;
-use super::produce::quota;
 use crate::avro::{Schema as Avro, compatibility::can_read};
 use crate::broker::store::Op;
 use crate::error::{Error, ErrorKind, Result};
@@ -280,7 +279,7 @@ impl Broker {
             return too_large("all topics", ALL_SCHEMAS);
         }
         if parent.starts_with(STORED) && self.over_quota() {
-            return Err(quota(self.settings.max_store));
+            return Err(self.quota());
         }
         self.schema_bytes += data.len();
         self.schemas.entry(parent.clone()).or_default().push(data.clone());

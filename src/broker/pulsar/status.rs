@@ -19,6 +19,8 @@ impl Broker {
             bytes_in: self.counters.bytes_in,
             bytes_out: self.counters.bytes_out,
             messages_dropped: self.counters.messages_dropped,
+            messages_redelivered: self.counters.messages_redelivered,
+            duplicates: self.counters.duplicates,
             denied: self.counters.denied,
             failure: self.commits.failure().map(ToString::to_string),
             stalled: self.commits.stalled(),

@@ -25,7 +25,7 @@ const FORMAT: i64 = 7;
 const TOUCHED: &str = "ALTER TABLE cursor ADD COLUMN touched_ms INTEGER NOT NULL DEFAULT 0";
 
 /// The database in the directory of a store.
-pub(super) const DATABASE: &str = "broker.db";
+pub(in crate::broker) const DATABASE: &str = "broker.db";
 
 /// The database of the store in the directory `path`, which must have one.
 pub(super) fn require_store(path: &Path) -> Result<PathBuf> {

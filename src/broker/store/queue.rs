@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -90,6 +91,11 @@ impl StoreQueue {
             used: used.clone(),
         };
         Ok(receivers.into_iter().enumerate().map(|(index, reports)| (queue(index), reports)).collect())
+    }
+
+    /// Number of the store's transactions, of all protocols, and the time that they have taken.
+    pub(in crate::broker) fn commits(&self) -> (u64, Duration) {
+        self.writer.as_ref().map(|writer| writer.times().total()).unwrap_or_default()
     }
 
     /// A queue without a store behind it, whose channel of reports stays empty.

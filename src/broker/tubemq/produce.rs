@@ -78,12 +78,8 @@ impl Broker {
         if request.check_sum != UNCHECKED && request.check_sum != check {
             return refuse(Code::Forbidden, "the checksum does not match");
         }
-        if self.commits.used() >= self.settings.max_store {
-            let text = format!(
-                "the store is full (max_store is {} bytes): consume or delete messages, or raise max_store",
-                self.settings.max_store
-            );
-            return refuse(Code::ReceiveOverflow, &text);
+        if self.commits.is_full(self.settings.max_store) {
+            return refuse(Code::ReceiveOverflow, &self.commits.reason(self.settings.max_store));
         }
         let Some((sequence, stored_ms)) = self.append(id, data, request.flag, check) else {
             return refuse(Code::Forbidden, "the partition was deleted");
@@ -136,8 +132,8 @@ impl Broker {
         if let Some(error) = self.commits.failure() {
             return Err(error.clone());
         }
-        if self.commits.used() >= self.settings.max_store {
-            let text = format!("the store is full (max_store is {} bytes)", self.settings.max_store);
+        if self.commits.is_full(self.settings.max_store) {
+            let text = self.commits.reason(self.settings.max_store);
             return Err(Error::new(ErrorKind::QuotaExceeded, text));
         }
         if self.is_closed_to_producers(topic) {

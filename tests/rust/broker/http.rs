@@ -287,6 +287,61 @@ fn requests_that_are_too_large_are_refused() {
     assert_eq!(ask(&broker, "GET", "/healthz").status, 200);
 }
 
+/// A connection with a request whose body of 2 MiB has not come whole yet.
+fn unfinished(broker: &Broker, method: &str, path: &str, body: usize) -> TcpStream {
+    let mut stream = connect(broker);
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {}\r\n\r\n", 2 << 20);
+    // One that is refused may be closed before everything is written.
+    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&vec![b'x'; body]));
+    stream
+}
+
+#[test]
+fn bodies_that_are_being_read_have_a_limit_together() {
+    let broker = Broker::start(options()).unwrap();
+    let path = "/admin/v2/schemas/public/default/t/schema";
+    // 40 MiB.
+    let mut streams: Vec<_> = (0..20).map(|_| unfinished(&broker, "POST", path, (2 << 20) - 1)).collect();
+    for stream in &streams {
+        stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    }
+    let mut statuses = Vec::new();
+    while !statuses.contains(&503) {
+        assert!(!streams.is_empty(), "none was refused for the others: {statuses:?}");
+        streams.retain_mut(|stream| match stream.peek(&mut [0]) {
+            Err(error) if [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind()) => true,
+            // Its answer was lost with the bytes that were not read any more.
+            Err(_) | Ok(0) => false,
+            Ok(_) => {
+                stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+                statuses.push(hear(stream).status);
+                false
+            }
+        });
+    }
+    // Requests with short bodies, or none, go on.
+    assert_eq!(ask(&broker, "GET", "/metrics").status, 200);
+    drop(streams);
+    let schema = r#"{"type": "STRING", "schema": "", "properties": {}}"#;
+    let since = Instant::now();
+    while ask_with(&broker, "POST", path, "", &format!("{schema}{}", " ".repeat(1 << 20))).status == 503 {
+        assert!(since.elapsed() < Duration::from_secs(60), "the room is not given back");
+    }
+}
+
+#[test]
+fn bodies_of_strangers_and_those_that_mean_nothing_are_not_waited_for() {
+    let broker = Broker::start(Options { token_key: Some(SECRET.to_vec()), ..options() }).unwrap();
+    for (method, path, status) in [
+        ("POST", "/healthz", 405),
+        ("GET", "/healthz", 200),
+        ("POST", "/admin/v2/schemas/public/default/t/schema", 401),
+        ("GET", "/metrics", 401),
+    ] {
+        assert_eq!(hear(&mut unfinished(&broker, method, path, 1000)).status, status, "{method} {path}");
+    }
+}
+
 /// Clients that are slow in several ways, and one that sends a byte at a time, with the time that it lasts.
 fn slow_clients(broker: &Broker) -> (Vec<(&'static str, TcpStream)>, JoinHandle<Duration>) {
     let slow = [
