@@ -170,7 +170,8 @@ def options_page() -> str:
         "|---|---|",
         '| `duration` | seconds as a number, a `timedelta`, or text such as `"250ms"`, `"5s"`, `"2h"` |',
         '| `size` | bytes as an integer, or text such as `"64MiB"` |',
-        '| `secret` | the text itself, `"env:NAME"`, `"file:PATH"`, or a callable; never shown in a `repr` |',
+        '| `secret` | the text itself, `"env:NAME"`, `"file:PATH"`, or a callable; never shown in a `repr`.'
+        " A token or key that looks like a path is refused: write `file:` before it |",
         "| `PEM` | PEM text or bytes, or the path of a file |",
         "| `path` | a `str` or an `os.PathLike` |\n",
     ]
