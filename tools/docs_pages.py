@@ -228,7 +228,7 @@ class Fixed(NamedTuple):
 
     name: str
     file: str
-    """Where its constants are, below src/broker/."""
+    """Source file of its constants, below src/broker/."""
     value: str
     """With the names of the constants, or of the fields of a `Default`, in braces."""
     at_limit: str
