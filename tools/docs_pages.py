@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the pages of the docs that are generated from the code: options, errors, verbs and commands.
+"""Writes the pages of the docs that are generated from the code: options, limits, errors, verbs and commands.
 
     tools/docs_pages.py          writes docs/reference/*.md, those that git ignores
 
@@ -45,6 +45,7 @@ class Row(NamedTuple):
     type: str
     default: str
     doc: str
+    at_limit: str
 
 
 class Table(NamedTuple):
@@ -149,7 +150,8 @@ def _table(owner: str, scope: str, keywords: type) -> Table:
             fail(f"option {name!r} of {keywords.__name__} has no text")
         shown = _type(hint)
         doc = " ".join(option.doc.split())
-        rows.append(Row(name, shown, _default(option, shown), doc[0].upper() + doc[1:]))
+        text = doc[0].upper() + doc[1:]
+        rows.append(Row(name, shown, _default(option, shown), text, " ".join(option.at_limit.split())))
     return Table(owner, scope, rows)
 
 
@@ -170,7 +172,8 @@ def options_page() -> str:
         "|---|---|",
         '| `duration` | seconds as a number, a `timedelta`, or text such as `"250ms"`, `"5s"`, `"2h"` |',
         '| `size` | bytes as an integer, or text such as `"64MiB"` |',
-        '| `secret` | the text itself, `"env:NAME"`, `"file:PATH"`, or a callable; never shown in a `repr` |',
+        '| `secret` | the text itself, `"env:NAME"`, `"file:PATH"`, or a callable; never shown in a `repr`.'
+        " A token or key that looks like a path is refused: write `file:` before it |",
         "| `PEM` | PEM text or bytes, or the path of a file |",
         "| `path` | a `str` or an `os.PathLike` |\n",
     ]
@@ -215,6 +218,157 @@ def _plain_default(option: Any) -> str:
     parse = importlib.import_module("penstock.parse")
     kinds = {parse.duration: "`duration`", parse.size: "`size`"}
     return _default(option, kinds.get(option.parse, ""))
+
+
+# ---------------------------------------------------------------------------- limits
+
+
+class Fixed(NamedTuple):
+    """A limit of the broker that is no option."""
+
+    name: str
+    file: str
+    """Source file of its constants, below src/broker/."""
+    value: str
+    """With the names of the constants, or of the fields of a `Default`, in braces."""
+    at_limit: str
+
+
+FIXED = (
+    Fixed(
+        "records of the log that peers cause", "record.rs", "{PER_SECOND} a second for each logger and level",
+        "Further ones are left out; the next one tells how many.",
+    ),
+    Fixed("answer of the disk about its room", "disk.rs", "{STALE}", "`/readyz` fails."),
+    Fixed("TLS handshake", "tls.rs", "{HANDSHAKE}", "The connection is closed."),
+    Fixed(
+        "first packet of a Pulsar client", "pulsar/session.rs", "{HANDSHAKE}; {FIRST_FRAME}",
+        "The connection is closed.",
+    ),
+    Fixed(
+        "producers, and consumers, of a Pulsar connection", "pulsar/produce.rs", "{PER_SESSION}",
+        "A further one is refused.",
+    ),
+    Fixed("subscriptions of a Pulsar topic", "pulsar/consume.rs", "{PER_TOPIC}", "A new one is refused."),
+    Fixed("versions of a Pulsar schema", "pulsar/schemas.rs", "{VERSIONS}", "A new one is refused."),
+    Fixed(
+        "schemas of a Pulsar topic; of all topics", "pulsar/schemas.rs", "{TOPIC_SCHEMAS}; {ALL_SCHEMAS}",
+        "A new one is refused.",
+    ),
+    Fixed(
+        "first packet of an MQTT client", "mqtt/connection.rs", "{HANDSHAKE}; {FIRST_PACKET}",
+        "The connection is closed.",
+    ),
+    Fixed(
+        "subscriptions of an MQTT session", "mqtt/options.rs", "{max_subscriptions}",
+        "A further one is refused with 0x97 (MQTT 3.x: 0x80).",
+    ),
+    Fixed(
+        "wrong passwords of an MQTT user name from one address", "mqtt/logins.rs",
+        "{BURST}, then one each {PRICE}",
+        "The login waits, for at most 10 s; then it is refused with 0x89 (return code 3).",
+    ),
+    Fixed(
+        "wrong passwords of all MQTT user names from one address", "mqtt/logins.rs",
+        "{BURST_OF_ADDRESS}, then one each {PRICE_OF_ADDRESS}", "The same.",
+    ),
+    Fixed(
+        "QoS 0 messages that wait for all MQTT clients together", "mqtt/mod.rs", "{TOTAL_OUTPUT}",
+        "As with `mqtt_max_output`.",
+    ),
+    Fixed(
+        "first call of a TubeMQ client", "tubemq/mod.rs", "{HANDSHAKE}; {FIRST_CALL}",
+        "The connection is closed.",
+    ),
+    Fixed(
+        "values in a list, items in a batch, of TubeMQ's web service", "tubemq/web/parameters.rs",
+        "{MAX_VALUES}; {MAX_ITEMS}", "The request is refused.",
+    ),
+    Fixed("path and query of an HTTP request", "http/message.rs", "{URI}", "Answered with 414."),
+    Fixed(
+        "head of an HTTP request", "http/server.rs",
+        "{HEAD_BYTES}; {HEADERS} headers; {HEAD}, also between two requests",
+        "Answered with 431; after the time the connection is closed.",
+    ),
+    Fixed(
+        "body of an HTTP request", "http/server.rs", "{BODY_BYTES}; {BODY}",
+        "Answered with 413; after the time with 408.",
+    ),
+    Fixed(
+        "wait of an HTTP request for the store", "http/server.rs", "{ANSWER}",
+        "Answered with 503; the change may still be written.",
+    ),
+    Fixed(
+        "HTTP client that takes nothing of its answer", "http/server.rs", "{STALL}",
+        "The connection is closed.",
+    ),
+    Fixed(
+        "bodies of HTTP requests that are being read or answered, together", "http/server.rs", "{BODIES}",
+        "503.",
+    ),
+    Fixed(
+        "answers that wait for slow HTTP clients, together", "http/server.rs", "{ANSWERS}",
+        "Further ones are answered with 503.",
+    ),
+    Fixed(
+        "life of an HTTP connection", "http/server.rs", "{LIFE}",
+        "It ends with its current request, which has {LAST_REQUEST}.",
+    ),
+    Fixed(
+        "topics and subscriptions in `/metrics`", "http/metrics.rs", "{MAX_OBJECTS}",
+        "Others have no figures of their own; `penstock_broker_topics_omitted` counts them.",
+    ),
+)  # fmt: skip
+_CONSTANT = re.compile(r"^(?:pub(?:\([^)]*\))? )?const (\w+): (\w+) = ([^;]+);$", re.MULTILINE)
+_FIELD = re.compile(r"^ {12}(\w+): ([\d_]+),$", re.MULTILINE)
+
+
+def constants(file: str) -> dict[str, str]:
+    """The constants of a source file of the broker, and the fields of its `Default`, as texts."""
+    source = (ROOT / "src" / "broker" / file).read_text(encoding="utf-8")
+    found = [(name, "", value) for name, value in _FIELD.findall(source)] + _CONSTANT.findall(source)
+    return {name: text for name, kind, value in found if (text := _constant(kind, value)) is not None}
+
+
+def _constant(kind: str, value: str) -> str | None:
+    if match := re.fullmatch(r"Duration::from_(secs|millis)\((\d+)\)", value):
+        seconds = int(match[2]) / (1000 if match[1] == "millis" else 1)
+        return f"{seconds / 60:g} minutes" if seconds >= 120 and seconds % 60 == 0 else _seconds(seconds)
+    if match := re.fullmatch(r"(\d+) << (\d+)", value):
+        return _bytes(int(match[1]) << int(match[2]))
+    return f"{int(value):,}" if re.fullmatch(r"[\d_]+", value) and kind != "Duration" else None
+
+
+def limits_page() -> str:
+    """All limits of the embedded broker: those that are options, and those that are not."""
+    *_, broker, _ = option_tables()
+    parts = [
+        NOTE,
+        "# Limits of the embedded broker",
+        "The [options](options.md#embedded-broker) say what each limit is for.\n",
+        "| option | default | at the limit |",
+        "|---|---|---|",
+    ]
+    parts += [
+        f"| `{row.name}` | {_limit(row)} | {_cell(row.at_limit)} |" for row in broker.rows if row.at_limit
+    ]
+    parts += ["\n## Not to be set\n", "| | limit | at the limit |\n|---|---|---|"]
+    for fixed in FIXED:
+        known = constants(fixed.file)
+        try:
+            value, at_limit = fixed.value.format(**known), fixed.at_limit.format(**known)
+        except KeyError as error:
+            fail(f"src/broker/{fixed.file} has no constant {error}")
+        parts.append(f"| {fixed.name} | {value} | {_cell(at_limit)} |")
+    return "\n".join(parts) + "\n"
+
+
+def _limit(row: Row) -> str:
+    """The default of an option that is a limit; one that depends on others is in its text."""
+    if row.default == "not set":
+        found = re.search(r"Default: (.*)\.$", row.doc)
+        return found[1] if found else "unlimited"
+    return f"{int(row.default.strip('`')):,}" if re.fullmatch(r"`\d+`", row.default) else row.default
 
 
 # ---------------------------------------------------------------------------- errors
@@ -325,6 +479,7 @@ def main() -> int:
     TARGET.mkdir(parents=True, exist_ok=True)
     for name, page in (
         ("options.md", options_page),
+        ("limits.md", limits_page),
         ("errors.md", errors_page),
         ("unsupported.md", lacks_page),
         ("command-line.md", command_line_page),

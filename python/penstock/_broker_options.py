@@ -127,6 +127,11 @@ class BrokerOptions(TypedDict, total=False):
             None,
             "Size limit of the store in bytes; above it producers get an error. Default: 10 GiB, in memory"
             " 1 GiB.",
+            at_limit=(
+                "Acknowledged messages that are kept for `retention` are deleted. If that is not"
+                " enough, producers get an error: `QuotaExceeded` (Pulsar), 0x97 (MQTT 5.0; an MQTT"
+                " 3.x client is disconnected and keeps its message), 419 (TubeMQ). `/readyz` fails."
+            ),
         ),
     ]
     min_disk_free: Annotated[
@@ -136,6 +141,7 @@ class BrokerOptions(TypedDict, total=False):
             64 << 20,
             "Bytes that the disk of the store keeps free, whatever else fills it; with less left producers get"
             " an error, as at max_store. 0 turns it off.",
+            at_limit="Producers get the errors of `max_store`; free pages of the store are used. `/readyz` fails.",
         ),
     ]
     max_connections: Annotated[
@@ -146,18 +152,59 @@ class BrokerOptions(TypedDict, total=False):
             "Maximum number of connections, and no more than the process has free descriptors. With several"
             " protocols each has at most three quarters, and one address at most three quarters of a"
             " protocol's.",
+            at_limit="A new connection is closed at once, counted and logged.",
         ),
     ]
-    max_topics: Annotated[int, Option(parse.whole(1), 10_000, "Maximum number of topics and partitions.")]
-    max_message_size: Annotated[Size, Option(parse.size, 5 << 20, "Maximum message size in bytes.")]
+    max_topics: Annotated[
+        int,
+        Option(
+            parse.whole(1),
+            10_000,
+            "Maximum number of topics and partitions.",
+            at_limit="A new topic is refused with `TooManyRequests`, if no idle one can be removed for it.",
+        ),
+    ]
+    max_message_size: Annotated[
+        Size,
+        Option(
+            parse.size,
+            5 << 20,
+            "Maximum message size in bytes.",
+            at_limit=(
+                "Clients are told the limit and refuse a larger message (`MessageTooLarge`). A client"
+                " that sends it all the same is disconnected."
+            ),
+        ),
+    ]
     keep_alive: Annotated[
-        Duration, Option(parse.duration, 30.0, "Seconds between two PING commands to a Pulsar client.")
+        Duration,
+        Option(
+            parse.duration,
+            30.0,
+            "Seconds between two PING commands to a Pulsar client.",
+            at_limit="A client that sends nothing after a PING for as long again is disconnected.",
+        ),
     ]
     retention: Annotated[
-        Duration, Option(parse.duration, 600.0, "Seconds for which acknowledged messages are kept.")
+        Duration,
+        Option(
+            parse.duration,
+            600.0,
+            "Seconds for which acknowledged messages are kept.",
+            at_limit=(
+                "Older acknowledged messages are deleted. All of them are once the store has 2 GiB or"
+                " three quarters of `max_store`."
+            ),
+        ),
     ]
     retention_bytes: Annotated[
-        Size, Option(parse.size, 32 << 20, "Bytes of acknowledged messages that each topic keeps in memory.")
+        Size,
+        Option(
+            parse.size,
+            32 << 20,
+            "Bytes of acknowledged messages that each topic keeps in memory.",
+            at_limit="The oldest acknowledged messages are deleted. A store on disk has no such limit.",
+        ),
     ]
     auto_create: Annotated[bool, Option(_flag, True, "Creates topics on first use.")]
     default_partitions: Annotated[
@@ -203,10 +250,25 @@ class BrokerOptions(TypedDict, total=False):
         Option(parse.path, None, "File of MQTT users, in the format of `mosquitto_passwd`."),
     ]
     mqtt_max_packet_size: Annotated[
-        Size, Option(parse.packet_size, 2_000_000, "Maximum MQTT packet size in bytes.")
+        Size,
+        Option(
+            parse.packet_size,
+            2_000_000,
+            "Maximum MQTT packet size in bytes.",
+            at_limit=(
+                "Announced in CONNACK. A client that sends a larger packet is disconnected, in MQTT"
+                " 5.0 with 0x95."
+            ),
+        ),
     ]
     mqtt_max_sessions: Annotated[
-        int, Option(parse.whole(1), 100_000, "Maximum number of MQTT sessions, connected or not.")
+        int,
+        Option(
+            parse.whole(1),
+            100_000,
+            "Maximum number of MQTT sessions, connected or not.",
+            at_limit="A new session is refused with 0x97 (return code 3).",
+        ),
     ]
     mqtt_max_subscription_bytes: Annotated[
         Size,
@@ -215,6 +277,7 @@ class BrokerOptions(TypedDict, total=False):
             256 << 20,
             "Limit on the memory of all MQTT subscriptions in bytes: 256 for each, and its filter. One"
             " session may use a sixteenth of it.",
+            at_limit="The filter is refused with 0x97 (MQTT 3.x: 0x80).",
         ),
     ]
     mqtt_slow_subscriber: Annotated[
@@ -239,11 +302,25 @@ class BrokerOptions(TypedDict, total=False):
         ),
     ]
     mqtt_max_queue: Annotated[
-        int, Option(parse.whole(1), 10_000, "Maximum number of messages queued for one MQTT session.")
+        int,
+        Option(
+            parse.whole(1),
+            10_000,
+            "Maximum number of messages queued for one MQTT session.",
+            at_limit=(
+                "`mqtt_slow_subscriber` decides about the subscriber. A publisher whose message no"
+                " subscriber has room for gets 0x97; with MQTT 3.x `mqtt_full_queue` decides."
+            ),
+        ),
     ]
     mqtt_max_queue_bytes: Annotated[
         Size,
-        Option(parse.size, 64 << 20, "Maximum size in bytes of the messages queued for one MQTT session."),
+        Option(
+            parse.size,
+            64 << 20,
+            "Maximum size in bytes of the messages queued for one MQTT session.",
+            at_limit="As with `mqtt_max_queue`.",
+        ),
     ]
     mqtt_max_output: Annotated[
         Size,
@@ -251,12 +328,19 @@ class BrokerOptions(TypedDict, total=False):
             parse.size,
             8 << 20,
             "Bytes that may wait for a slow MQTT connection before QoS 0 messages are dropped.",
+            at_limit=(
+                "`mqtt_slow_subscriber` decides: QoS 0 messages are dropped and counted, the"
+                " subscriber is disconnected, or its publishers wait."
+            ),
         ),
     ]
     mqtt_max_inflight: Annotated[
         int,
         Option(
-            parse.whole(1, 10_000), 100, "Maximum number of QoS 1 and 2 messages in flight to an MQTT client."
+            parse.whole(1, 10_000),
+            100,
+            "Maximum number of QoS 1 and 2 messages in flight to an MQTT client.",
+            at_limit="Further messages wait in the queue of the session.",
         ),
     ]
     mqtt_receive_maximum: Annotated[
@@ -265,6 +349,10 @@ class BrokerOptions(TypedDict, total=False):
             parse.whole(1, 65535),
             1000,
             "Receive Maximum: QoS 1 and 2 messages in flight from an MQTT client.",
+            at_limit=(
+                "Announced in CONNACK. An MQTT 5.0 client that sends more is disconnected with 0x93;"
+                " MQTT 3.x has no such limit."
+            ),
         ),
     ]
     mqtt_topic_alias_maximum: Annotated[
@@ -273,15 +361,29 @@ class BrokerOptions(TypedDict, total=False):
             parse.whole(0, 65535),
             100,
             "Highest topic alias that an MQTT client may use; 0 allows no aliases.",
+            at_limit="Announced in CONNACK. A client that uses a higher one is disconnected with 0x94.",
         ),
     ]
-    mqtt_max_retained: Annotated[int, Option(parse.whole(0), 100_000, "Maximum number of retained messages.")]
+    mqtt_max_retained: Annotated[
+        int,
+        Option(
+            parse.whole(0),
+            100_000,
+            "Maximum number of retained messages.",
+            at_limit=(
+                "A message on a topic without a retained one is not retained, and counted as dropped."
+                " Its publisher gets 0x97 if no subscriber took it either; with MQTT 3.x"
+                " `mqtt_full_queue` decides."
+            ),
+        ),
+    ]
     mqtt_max_session_expiry: Annotated[
         Duration,
         Option(
             parse.duration,
             None,
             "Longest time in seconds that an MQTT session outlives its connection; unlimited by default.",
+            at_limit="A longer expiry is shortened to it, which CONNACK tells the client.",
         ),
     ]
     tubemq_port: Annotated[
@@ -309,6 +411,7 @@ class BrokerOptions(TypedDict, total=False):
             604_800.0,
             "Seconds for which TubeMQ messages are kept, consumed or not; counted while a broker runs on the"
             " store.",
+            at_limit="Older messages are deleted, consumed or not.",
         ),
     ]
     tubemq_offset_retention: Annotated[
@@ -317,15 +420,25 @@ class BrokerOptions(TypedDict, total=False):
             parse.duration,
             1_728_000.0,
             "Seconds for which the offsets of a TubeMQ group without members are kept.",
+            at_limit="The offsets are deleted: the group begins as a new one does.",
         ),
     ]
     tubemq_max_message_size: Annotated[
-        Size, Option(parse.size, 1 << 20, "Maximum TubeMQ message size in bytes, attributes included.")
+        Size,
+        Option(
+            parse.size,
+            1 << 20,
+            "Maximum TubeMQ message size in bytes, attributes included.",
+            at_limit="Clients are told the limit. A larger message is refused with 400.",
+        ),
     ]
     tubemq_client_timeout: Annotated[
         Duration,
         Option(
-            parse.duration, 30.0, "Seconds of silence after which a TubeMQ client is removed from its groups."
+            parse.duration,
+            30.0,
+            "Seconds of silence after which a TubeMQ client is removed from its groups.",
+            at_limit="The client is removed from its groups, and other members get its partitions.",
         ),
     ]
 

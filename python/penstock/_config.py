@@ -38,6 +38,28 @@ def read(path: str | os.PathLike[str], table: Table) -> dict[str, Any]:
     return _File(Path(path), _lines(text), table).options(found)
 
 
+def literal_secrets(options: Mapping[str, Any], table: Table) -> list[str]:
+    """Names of the options in a file whose secret is in the file itself, not in one that it names.
+
+    Args:
+        options: those of :func:`read`.
+        table: the options that exist.
+    """
+    tables = [(options, table), *((one, _listeners.OPTIONS) for one in options.get("listeners", ()))]
+    return [
+        name
+        for values, known in tables
+        for name, value in values.items()
+        if name in known and known[name].secret and _is_literal(value, known[name])
+    ]
+
+
+def _is_literal(value: Any, option: Option) -> bool:
+    if not isinstance(value, str) or value.startswith(("file:", "env:")):
+        return False
+    return option.parse is not parse.pem or "-----BEGIN" in value
+
+
 def _lines(text: str) -> dict[tuple[str, int, str], int]:
     """Lines of keys by table, number of the table, and name; lines of tables by the empty name."""
     lines: dict[tuple[str, int, str], int] = {}
@@ -97,6 +119,8 @@ class _File:
     def _value(self, section: str, number: int, name: str, value: Any, option: Option) -> Any:
         located = self._located(value, option)
         try:
+            if option.parse is parse.key_bytes and _is_literal(value, option):
+                parse.not_a_path(value, str(self._path.absolute().parent))
             option.parse(located)
         except ValueError as error:
             raise self._error(section, number, name, f"option {name!r}: {error}") from None

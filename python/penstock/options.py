@@ -61,6 +61,8 @@ class Option(NamedTuple):
     """Its value is never shown in an error or a ``repr``."""
     face: bool = False
     """Used on the Python side only, not handed to the engine."""
+    at_limit: str = ""
+    """For a limit of the broker: what happens when it is reached, shown in the table of limits."""
 
 
 RETRY_FIRST = Option(

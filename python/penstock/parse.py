@@ -138,6 +138,41 @@ def path(value: Any) -> str:
     return text(os.fspath(value)) if isinstance(value, str | os.PathLike) else text(value)  # pyright: ignore
 
 
+_PATH = re.compile(r"/|~|\.{1,2}[/\\]|\\\\|[A-Za-z]:[/\\]|file:")
+_OF_FILES = (".key", ".pem", ".txt", ".json")
+
+
+def not_a_path(value: str, folder: str = "") -> str:
+    """The text of a key or token, unless it is what a path looks like: it begins as one, ends as the name of
+    a file of keys does, or names a file that exists. Such a text would be the secret, which others can guess.
+
+    Args:
+        value: the text.
+        folder: where a path that is not absolute begins; the current folder by default.
+    """
+    if _PATH.match(value) or value.lower().endswith(_OF_FILES) or _is_file(value, folder):
+        # The value is not shown: it may be the secret after all.
+        raise ValueError(
+            "this text looks like the path of a file, and would be the secret itself: write file:PATH to read"
+            " the secret from the file. A secret that looks like a path has to be in a file, too"
+        )
+    return value
+
+
+def _is_file(value: str, folder: str = "") -> bool:
+    try:
+        return Path(folder, value).expanduser().is_file()
+    except (OSError, ValueError, RuntimeError):
+        # Too long for a name, a NUL in it, or a user without a home: no path.
+        return False
+
+
+def _password(value: str) -> str:
+    """Any text may be a password, also ``/x``, so only the path of a file that exists is refused."""
+    is_path = "/" in value or "\\" in value
+    return not_a_path(value) if is_path and _is_file(value) else value
+
+
 def _from_env(reference: str) -> str:
     name = reference.removeprefix("env:")
     value = os.environ.get(name, "")
@@ -154,31 +189,39 @@ def _read(name: str) -> bytes:
 
 
 def secret(value: Any) -> str | Callable[[], str]:
-    """A secret as text, or a callable that returns it whenever it is needed. ``env:NAME`` is resolved now.
-    ``file:PATH`` is read now, to fail early, and again at each use, so that the file can be replaced."""
+    """A password as text, or a callable that returns it whenever it is needed. ``env:NAME`` is resolved now.
+    ``file:PATH`` is read now, to fail early, and again at each use, so that the file can be replaced. The
+    path of a file that exists is refused."""
+    return _secret(value, _password)
+
+
+def token(value: Any) -> str | Callable[[], str]:
+    """As :func:`secret`, for tokens: all that looks like a path is refused."""
+    return _secret(value, not_a_path)
+
+
+def _secret(value: Any, check: Callable[[str], str]) -> str | Callable[[], str]:
     if callable(value):
         return cast("Callable[[], str]", value)
     if not isinstance(value, str | bytes) or not value:
         raise ValueError('expected a secret: text, "env:NAME", "file:PATH" or a callable that returns text')
     if isinstance(value, bytes):
         return value.decode()
-    if value.startswith("env:"):
-        return _from_env(value)
     if value.startswith("file:"):
         _read(value)
         return lambda: _read(value).decode().strip()
-    return value
+    return check(_from_env(value) if value.startswith("env:") else value)
 
 
 def key_bytes(value: Any) -> bytes:
-    """A symmetric key: bytes, text, ``file:PATH`` or ``env:NAME``."""
+    """A symmetric key: bytes, text, ``file:PATH`` or ``env:NAME``. Text that looks like a path is refused."""
     if isinstance(value, bytes) and value:
         return value
     if not isinstance(value, str) or not value:
         raise ValueError('expected a key: bytes, text, "env:NAME" or "file:PATH"')
     if value.startswith("file:"):
         return FromFile.read(value)
-    return (_from_env(value) if value.startswith("env:") else value).encode()
+    return not_a_path(_from_env(value) if value.startswith("env:") else value).encode()
 
 
 class FromFile(bytes):

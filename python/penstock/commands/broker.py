@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import parse
+from penstock._config import literal_secrets
 from penstock._config import read as read_config
 from penstock._native import backup_store, check_store, compact_store, restore_store
 from penstock.broker import Broker
@@ -49,7 +50,7 @@ def run(given: argparse.Namespace) -> int:
             if not options.get("data"):
                 raise InvalidArgument(f"--{flag} is for the store in a folder: name it with --data DIR")
             return act(given, options["data"])
-    _check_secrets(options)
+    _check_secrets(given.config, options)
     # Blocked before the broker's threads start: they inherit the mask, and only sigwait sees the signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     started = time.perf_counter()
@@ -207,8 +208,15 @@ def _check_flags(given: argparse.Namespace) -> None:
         )
 
 
-def _check_secrets(options: Mapping[str, Any]) -> None:
-    """Warns of files of secrets that other users of the machine can read."""
+def _check_secrets(config: str | None, options: Mapping[str, Any]) -> None:
+    """Warns of files with secrets that other users of the machine can read."""
+    if config and (literal := literal_secrets(read_config(config, OPTIONS), OPTIONS)):
+        mode = Path(config).stat().st_mode & 0o777
+        if mode & 0o077:
+            _warn(
+                f"other users may read {config} (mode {mode:04o}), which has the secret {literal[0]} in it:"
+                f" chmod 600 {config}, or write file:PATH"
+            )
     named = [options.get(name) for name in ("token_key", "mqtt_password_file", "tubemq_user_file")]
     named += [one.get("tls_key") for one in [options, *options.get("listeners", ())]]
     for text in named:

@@ -108,7 +108,7 @@ class PulsarClientOptions(TypedDict, total=False):
     token: Annotated[
         Secret,
         Option(
-            parse.secret,
+            parse.token,
             None,
             "Token for token authentication (JWT), or an `OAuth2`, which gets tokens.",
             secret=True,

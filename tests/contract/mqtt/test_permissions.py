@@ -184,6 +184,22 @@ async def test_our_client_is_told(ruled: MqttService) -> None:
             assert (await consumer.receive(timeout=PATIENCE)).topic == "open/from bob"
 
 
+async def test_our_client_is_told_of_a_filter_below_which_nothing_may_be_read(ruled: MqttService) -> None:
+    """By the embedded broker. Mosquitto grants it, and nothing comes."""
+    async with penstock.connect(ruled.url, username="bob", password=USERS["bob"]) as client:
+        if not ruled.is_real:
+            with pytest.raises(errors.AuthorizationError):
+                await client.consumer("other/x", qos=1)
+            return
+        async with (
+            client.consumer(["other/x", "open/#"], qos=1) as consumer,
+            penstock.connect(ruled.url, username="ann", password=USERS["ann"]) as ann,
+        ):
+            await ann.publish("other/x", b"x", qos=1)
+            await ann.publish("open/last", b"x", qos=1)
+            assert (await consumer.receive(timeout=PATIENCE)).topic == "open/last"
+
+
 def test_refusals_are_counted_and_new_rules_hold_at_once(tmp_path: Any) -> None:
     rules = tmp_path / "acl"
     rules.write_text("topic readwrite #\n")

@@ -291,17 +291,18 @@ async def test_keep_alive(broker: MqttService, topic: str, version: int) -> None
     assert got == [b"still here"]
 
 
-async def test_what_the_broker_forbids(guarded: Any) -> None:
-    url, options = secure(guarded)
-    async with penstock.connect(url, username="ann", password="secret", **options) as client:
-        with pytest.raises(errors.AuthorizationError) as caught:
-            await client.publish("forbidden/x", b"x", qos=1)
-        assert caught.value.code is not None
-    # Mosquitto grants the subscription, and nothing comes: see tests/contract/mqtt/test_permissions.py.
-    if guarded.name != "mosquitto":
-        async with penstock.connect(url, username="ann", password="secret", **options) as client:
+@REAL
+async def test_what_hivemq_forbids() -> None:
+    """The others with the same rules: tests/contract/mqtt/test_permissions.py."""
+    broker = start(lambda: HiveMq(users=True))
+    try:
+        async with penstock.connect(broker.url, username="ann", password="secret") as client:
+            with pytest.raises(errors.AuthorizationError):
+                await client.publish("forbidden/x", b"x", qos=1)
             with pytest.raises(errors.AuthorizationError):
                 await client.consumer("forbidden/x", qos=1)
+    finally:
+        broker.stop()
 
 
 # ------------------------------------------------------------------------------ extended authentication

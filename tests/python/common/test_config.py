@@ -17,6 +17,8 @@ from penstock import _config
 from penstock.broker import OPTIONS
 from penstock.errors import InvalidArgument
 
+from support.certificates import Authority
+
 LISTENERS = """
 data = "store"
 retention = "1h"
@@ -73,6 +75,8 @@ def test_a_file_says_what_the_options_say(tmp_path: Path) -> None:
         ('[[listeners]]\nprotocol = "mqtt"', ["line 1", "[[listener]]"]),
         ('[mqtt]\nport = 1', ["line 1", "'mqtt'"]),
         ('data = = "x"', ["is not TOML", "line 1"]),
+        ('port = 0\ntoken_key = "/etc/penstock/token.key"', ["line 2", "'token_key'", "write file:PATH"]),
+        ('token_key = "broker.toml"', ["line 1", "'token_key'", "write file:PATH"]),
         ('tls_cert = "no.pem"', ["line 1", "cannot read", "no.pem"]),
     ],
 )  # fmt: skip
@@ -133,3 +137,49 @@ def test_secrets_of_the_file_that_others_can_read_are_named(tmp_path: Path) -> N
     code, error = ended(process)
     assert code == 0
     assert f"other users may read {tmp_path}/token.key (mode 0644)" in error
+
+
+def test_a_path_in_place_of_the_key_is_refused_wherever_it_is_given(tmp_path: Path) -> None:
+    path = written(tmp_path, 'port = 0\ntoken_key = "signing"')
+    with pytest.raises(InvalidArgument, match="token_key"):
+        penstock.Broker(token_key=str(tmp_path / "signing"))
+    code, error = ended(start(PENSTOCK_BROKER_TOKEN_KEY=str(tmp_path / "signing")))
+    assert code == 1
+    assert "environment variable PENSTOCK_BROKER_TOKEN_KEY: this text looks like the path of a file" in error
+    # Paths in the file begin at its folder, and so does the check.
+    (tmp_path / "signing").write_bytes(b"k" * 32)
+    with pytest.raises(InvalidArgument, match=r"line 2: option 'token_key'.*write file:PATH"):
+        penstock.Broker(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "secret"),
+    [
+        ('token_key = "0123456789abcdef0123456789abcdef"', 0o640, "token_key"),
+        ('token_key = "0123456789abcdef0123456789abcdef"', 0o600, None),
+        ('token_key = "env:SIGNS"', 0o644, None),
+        ("tls_cert = '''\n{chain}'''\ntls_key = '''\n{key}'''", 0o644, "tls_key"),
+        (
+            "[[listener]]\nprotocol = 'mqtt'\nport = 0\ntls_cert = '''\n{chain}'''\ntls_key = '''\n{key}'''",
+            0o604,
+            "tls_key",
+        ),
+    ],
+)
+def test_a_file_with_a_secret_in_it_that_others_can_read_is_named(
+    tmp_path: Path, text: str, mode: int, secret: str | None
+) -> None:
+    chain, key = Authority().leaf()
+    path = written(
+        tmp_path, "port = 0\n" + text.replace("{chain}", chain.decode()).replace("{key}", key.decode())
+    )
+    path.chmod(mode)
+    process = start("--config", str(path), "--json", SIGNS="0123456789abcdef0123456789abcdef")
+    assert process.stdout and process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    code, error = ended(process)
+    assert code == 0, error
+    if secret is None:
+        assert "other users may read" not in error
+    else:
+        assert f"other users may read {path} (mode {mode:04o}), which has the secret {secret} in it" in error

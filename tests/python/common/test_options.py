@@ -4,6 +4,7 @@ import datetime
 import functools
 import importlib
 import inspect
+import pathlib
 import pydoc
 import typing
 
@@ -194,6 +195,64 @@ def test_a_secret_never_gets_into_an_error():
         with pytest.raises(errors.InvalidArgument) as caught:
             protocols.resolve("pulsar.client", {option: 123456789})
         assert "123456789" not in str(caught.value)
+
+
+PATHS = ["/etc/penstock/token.key", "/token", "./token", "../token", "..\\token", "~/token", "C:\\token"]
+PATHS += ["c:/token", "\\\\server\\token", "token.key", "key.PEM", "token.txt", "keys.json"]
+
+
+@pytest.mark.parametrize("text", PATHS)
+@pytest.mark.parametrize("option", ["token", "token_key"])
+def test_a_path_is_neither_a_token_nor_a_key(option: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = broker.OPTIONS if option == "token_key" else protocols.table("pulsar.client")
+    monkeypatch.setenv("HOLDS_IT", text)
+    for given in (text, "env:HOLDS_IT"):
+        with pytest.raises(errors.InvalidArgument, match=rf"{option}.*write file:PATH") as caught:
+            options.resolve(table, {option: given})
+        assert text not in str(caught.value)
+
+
+def test_the_name_of_a_file_that_exists_is_neither_a_token_nor_a_key(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tables = {"token": protocols.table("pulsar.client"), "token_key": broker.OPTIONS}
+    for option, table in tables.items():
+        options.resolve(table, {option: "signing"})
+    (tmp_path / "signing").write_bytes(b"k" * 32)
+    for option, table in tables.items():
+        with pytest.raises(errors.InvalidArgument, match="write file:PATH"):
+            options.resolve(table, {option: "signing"})
+    monkeypatch.setenv("HOLDS_IT", "file:signing")
+    with pytest.raises(errors.InvalidArgument, match="write file:PATH"):
+        options.resolve(broker.OPTIONS, {"token_key": "env:HOLDS_IT"})
+
+
+def test_secrets_with_slashes_in_them_are_no_paths() -> None:
+    for text in (
+        "a/b+c/d==",
+        "eyJh.eyJz.s-_g",
+        '{"keys": []}',
+        "-----BEGIN PUBLIC KEY-----\nMF/k=\n",
+        "k" * 5000,
+    ):
+        assert options.resolve(broker.OPTIONS, {"token_key": text})["token_key"] == text.encode()
+        assert protocols.resolve("pulsar.client", {"token": text})["token"] == text
+    # Bytes are the key itself.
+    assert (
+        options.resolve(broker.OPTIONS, {"token_key": b"/key of sixteen"})["token_key"] == b"/key of sixteen"
+    )
+
+
+@pytest.mark.parametrize("scope", ["pulsar.client", "mqtt.client", "tubemq.client"])
+def test_only_the_path_of_a_file_that_exists_is_no_password(scope: str, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "password"
+    for text in (str(path), "~x", "/x9", "word.txt"):
+        assert protocols.resolve(scope, {"password": text})["password"] == text
+    path.write_text("hush")
+    with pytest.raises(errors.InvalidArgument, match="write file:PATH"):
+        protocols.resolve(scope, {"password": str(path)})
+    assert protocols.resolve(scope, {"password": f"file:{path}"})["password"]() == "hush"
 
 
 def test_pem_is_bytes_text_or_a_file(tmp_path):
