@@ -304,7 +304,7 @@ FIXED = (
     ),
     Fixed(
         "bodies of HTTP requests that are being read or answered, together", "http/server.rs", "{BODIES}",
-        "503.",
+        "Further ones are answered with 503.",
     ),
     Fixed(
         "answers that wait for slow HTTP clients, together", "http/server.rs", "{ANSWERS}",

@@ -139,9 +139,11 @@ class BrokerOptions(TypedDict, total=False):
         Option(
             parse.size,
             64 << 20,
-            "Bytes that the disk of the store keeps free, whatever else fills it; with less left producers get"
-            " an error, as at max_store. 0 turns it off.",
-            at_limit="Producers get the errors of `max_store`; free pages of the store are used. `/readyz` fails.",
+            "Bytes that the disk of the store keeps free, whatever else fills it; with less left producers"
+            " get an error, as at max_store. 0 turns it off.",
+            at_limit=(
+                "Producers get the errors of `max_store`; free pages of the store are used. `/readyz` fails."
+            ),
         ),
     ]
     max_connections: Annotated[

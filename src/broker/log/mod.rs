@@ -11,7 +11,10 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
 
+mod blocks;
 pub mod cursor;
+
+use blocks::Blocks;
 
 /// Bytes of the end of a stored log that stay in memory.
 pub const CACHE_BYTES: usize = 4 << 20;
@@ -123,7 +126,7 @@ pub struct Log {
     next_index: u64,
     last: Option<Last>,
     /// The newest entries; the cache ends at `next`.
-    cache: VecDeque<Entry>,
+    cache: Blocks<Entry>,
     cache_bytes: usize,
     /// Whether committed entries may leave the cache.
     stored: bool,
@@ -172,8 +175,7 @@ impl Log {
         self.next += 1;
         self.next_index = entry.last_index + 1;
         self.cache_bytes += weight(&entry);
-        self.cache.push_back(entry);
-        self.cache.back().expect("just pushed")
+        self.cache.push(entry)
     }
 
     /// Commits the entries below `end`: they can be read now.
@@ -273,7 +275,7 @@ impl Log {
     }
 
     fn forget_front(&mut self) {
-        if let Some(entry) = self.cache.pop_front() {
+        if let Some(entry) = self.cache.pop() {
             self.cache_bytes -= weight(&entry);
         }
     }

@@ -93,7 +93,8 @@ pub(super) fn parse(text: &str) -> Result<Permissions> {
         parse_line(line, number, &mut section, &mut roles, &mut permissions)
             .map_err(|why| mistake(number, why))?;
     }
-    let unknown = roles.names.iter().zip(&roles.missing).find_map(|(name, missing)| Some((name, (*missing)?)));
+    let unknown =
+        roles.names.iter().zip(&roles.missing).find_map(|(name, missing)| Some((name, (*missing)?)));
     match unknown {
         None => Ok(permissions),
         Some((name, number)) => Err(mistake(number, format!("there is no role {name:?}"))),

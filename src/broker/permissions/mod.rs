@@ -208,7 +208,8 @@ impl Permissions {
             None => Some(&self.anonymous),
             Some(user) => self.users.get(user),
         };
-        let roles = own.into_iter().flat_map(|own| own.roles.iter().filter_map(|place| self.roles.get(*place)));
+        let roles =
+            own.into_iter().flat_map(|own| own.roles.iter().filter_map(|place| self.roles.get(*place)));
         own.into_iter().chain(roles)
     }
 
@@ -269,7 +270,8 @@ impl Permissions {
         }
         let patterns = &self.patterns[domain as usize];
         let own = self.of_user(client.user).map(|own| &own.rules[domain as usize].list);
-        let rules = own.clone().map(Vec::len).sum::<usize>() + patterns.rules.list.len() + patterns.named.len();
+        let rules =
+            own.clone().map(Vec::len).sum::<usize>() + patterns.rules.list.len() + patterns.named.len();
         let Some(left) = steps.checked_sub(rules) else { return true };
         *steps = left;
         let denied = |rules: &[(Box<str>, Grant)]| {

@@ -171,7 +171,7 @@ mod tests {
         let open = || sqlite::open(&directory.path().join("x.db"), Sync::Os).unwrap();
         let (db, neighbour) = (open(), open());
         prepare(&db).unwrap();
-        db.busy_timeout(std::time::Duration::ZERO).unwrap();
+        db.busy_timeout(Duration::ZERO).unwrap();
         (directory, db, neighbour)
     }
 
