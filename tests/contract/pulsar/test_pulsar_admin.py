@@ -3,6 +3,7 @@ the real one."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import uuid
@@ -10,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from penstock import blocking
+
+from support.messages import numbered
 from support.pulsar.harness import EmbeddedPulsar, PulsarService, RealPulsar
 from support.scripts import BROKERS, run_script
+from support.waiting import PATIENCE
 
 # The shell runs twice, for up to 300 s each time.
 pytestmark = [pytest.mark.real_pulsar, pytest.mark.slow, pytest.mark.timeout(700)]
@@ -73,6 +78,36 @@ admin topics unsubscribe {p} -s s
 admin topics subscriptions {t}
 admin schemas get {t}
 admin schemas delete {t}-other
+admin topics create-subscription {m} -s s -m earliest
+admin topics get-message-by-id {m} -l {ledger} -e 1
+admin topics get-message-by-id {m} -l {ledger} -e 99
+admin topics get-message-by-id {m} -l 123456789 -e 0
+admin topics get-message-by-id {m}-none -l {ledger} -e 0
+admin topics reset-cursor {m} -s s -m {ledger}:1
+admin topics peek-messages {m} -s s -n 1
+admin topics reset-cursor {m} -s s -m {ledger}:1 -e
+admin topics peek-messages {m} -s s -n 1
+admin topics reset-cursor {m} -s none -m {ledger}:1
+admin topics reset-cursor {m} -s s -m one
+admin topics create-subscription {m} -s o -m earliest
+admin topics expire-messages {m} -s o -t 1s
+admin topics expire-messages {m} -s none -t 1s
+admin topics expire-messages {m}-none -s s -t 1s
+admin topics unsubscribe {m} -s o
+admin topics expire-messages-all-subscriptions {m} -t 1s
+admin topics expire-messages-all-subscriptions {m}-none -t 1s
+admin topics expire-messages {m} -s s -t 1h
+admin schemas upload {m} -f {folder}/record.json
+admin schemas upload {m} -f {folder}/grown.json
+admin schemas upload {m} -f {folder}/other.json
+admin schemas get {m}
+admin schemas get {m} --version 0
+admin schemas get {m} --version 1
+admin schemas get {m} --version 9
+admin schemas get {m} -a
+admin schemas delete {m}
+admin schemas get {m}
+admin topics delete {m}
 admin topics terminate {t}
 admin topics terminate {p}
 admin topics partitioned-terminate {p}
@@ -85,7 +120,7 @@ admin topics delete-partitioned-topic {p}
 admin topics delete-partitioned-topic {p}
 admin topics list public/default
 """
-"""Commands whose output is compared."""
+"""Commands whose output is compared. ``{m}`` has three messages."""
 
 DIFFERENT = {
     # There is no schema to delete, which the real broker does all the same.
@@ -111,6 +146,31 @@ admin topics delete-partitioned-topic {p}
 
 # What the shell's libraries log depends on how quick the machine is.
 NOISE = re.compile(r"Broker entry|Goodbye|[A-Z][a-z]{2} \d+, \d{4} |INFO: |WARNING: ")
+
+
+FIELDS = {
+    "record": [{"name": "a", "type": "int"}],
+    "grown": [{"name": "a", "type": "int"}, {"name": "b", "type": "int", "default": 0}],
+    "other": [{"name": "a", "type": "string"}],
+}
+"""Files with schemas of the script: the second may follow the first, and the third may not."""
+
+
+def write_schemas(folder: Path) -> None:
+    for name, fields in FIELDS.items():
+        schema = json.dumps({"type": "record", "name": "R", "fields": fields})
+        said = {"type": "AVRO", "schema": schema, "properties": {"owner": name}}
+        (folder / f"{name}.json").write_text(json.dumps(said))
+
+
+def fill(service: PulsarService, topic: str) -> int:
+    """Sends three messages, each an entry; returns their ledger."""
+    with (
+        blocking.connect(service.url, connect_timeout=PATIENCE) as client,
+        client.producer(topic, batching=False) as producer,
+    ):
+        ids = [producer.send(payload) for payload in numbered(3)]
+    return ids[0].ledger
 
 
 def play(service: PulsarService, script: str, folder: Path) -> list[str]:
@@ -163,7 +223,7 @@ def normal(output: str, run: str) -> str:
         # The words may differ.
         return "refused"
     output = re.sub(r"\b\d+:(-?\d+)", r"L:\1", output)
-    output = re.sub(r'("ledgerId" :|Publish time:) \d+', r"\1 N", output)
+    output = re.sub(r'("ledgerId" ?:|"timestamp" ?:|Publish time:) \d+', r"\1 N", output)
     lines = [line.rstrip(" ,") for line in output.splitlines() if not NOISE.match(line)]
     if any("://" in line for line in lines):
         lines = sorted(line for line in lines if run in line)
@@ -172,9 +232,13 @@ def normal(output: str, run: str) -> str:
 
 def test_it_prints_the_same(embedded: EmbeddedPulsar, real_pulsar: RealPulsar, tmp_path: Path) -> None:
     run = uuid.uuid4().hex[:8]
-    names = {"t": f"persistent://public/default/t-{run}", "p": f"persistent://public/default/p-{run}"}
+    names = {name: f"persistent://public/default/{name}-{run}" for name in "tpm"} | {"folder": str(tmp_path)}
     script = SAME.strip()
-    ours, real = (play(service, script.format(**names), tmp_path) for service in (embedded, real_pulsar))
+    write_schemas(tmp_path)
+    ours, real = (
+        play(service, script.format(**names, ledger=fill(service, names["m"])), tmp_path)
+        for service in (embedded, real_pulsar)
+    )
     assert len(ours) > 60
     apart: list[tuple[str, str, str]] = []
     for command, one, other in zip(script.splitlines(), ours, real, strict=True):

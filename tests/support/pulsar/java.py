@@ -1,4 +1,4 @@
-"""The official Java client of Pulsar, in a process of its own that is driven over pipes."""
+"""The official Java clients of Pulsar, in processes of their own that are driven over pipes."""
 
 from __future__ import annotations
 
@@ -84,6 +84,30 @@ def _seen(one: dict[str, Any]) -> Seen:
     return Seen(**one | {"id": tuple(one["id"])})
 
 
+def _command(program: str) -> tuple[str, ...]:
+    """Runs a program of ``tests/brokers/pulsar``: the options and the class of ``java``."""
+    classpath = run_script(str(BROKERS / "pulsar" / "fetch-pulsar"), timeout=900).strip()
+    opens = [
+        f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.nio", "sun.net", "jdk.internal.misc")
+    ]
+    return (
+        *("-Xmx768m", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true", *opens),
+        *("-Dio.netty.tryReflectionSetAccessible=true", "-cp", classpath, program),
+    )
+
+
+class PulsarAdminJava(JavaPeer):
+    """The official Java client of the administration in a process of its own, for any number of brokers."""
+
+    def __init__(self) -> None:
+        super().__init__(*_command("Admin"))
+
+    def ask(self, service: PulsarService, method: str, *arguments: Any) -> dict[str, Any]:
+        """Calls a method, such as ``topics.getStats``: its ``answer``, or ``exception``, ``status`` and
+        ``reason``."""
+        return self.call(service.admin, method, *arguments)
+
+
 class PulsarJava(JavaPeer):
     """The official Java client in a process of its own, with any number of producers and consumers.
 
@@ -92,18 +116,7 @@ class PulsarJava(JavaPeer):
     """
 
     def __init__(self) -> None:
-        classpath = run_script(str(BROKERS / "pulsar" / "fetch-pulsar"), timeout=900).strip()
-        super().__init__(
-            *("-Xmx768m", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"),
-            *(
-                "--add-opens",
-                "java.base/java.nio=ALL-UNNAMED",
-                "--add-opens",
-                "java.base/sun.net=ALL-UNNAMED",
-            ),
-            *("--add-opens", "java.base/jdk.internal.misc=ALL-UNNAMED"),
-            *("-Dio.netty.tryReflectionSetAccessible=true", "-cp", classpath, "Peer"),
-        )
+        super().__init__(*_command("Peer"))
 
     def _made(self, kind: str, service: PulsarService, options: dict[str, Any]) -> str:
         own = {name: encoded(value) for name, value in options.items() if name in OWN}
