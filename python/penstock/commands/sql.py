@@ -17,6 +17,7 @@ from typing import Any, cast
 from penstock import frames, protocols
 from penstock.errors import InvalidArgument, UnknownError, Unsupported
 
+from ._shared.failed import Failed
 from ._shared.options import moment, scopes
 from ._shared.subscribe import payload_to_json
 
@@ -49,7 +50,7 @@ def run(given: argparse.Namespace) -> int:
                     connection.register(topic, _scan(given.url, topic, arguments))
             _print(given, connection)
         except engine.ProgrammingError as error:
-            raise InvalidArgument(f"the query fails: {error}") from None
+            raise Failed(f"the query fails: {error}") from None
         except engine.Error as error:
             raise UnknownError(f"the query fails: {error}", retriable=False) from None
     return 0
