@@ -124,7 +124,7 @@ def _take_places(given: Any, rest: list[str]) -> list[str]:
     if places and protocols.is_url(places[0]):
         given.url = places.pop(0)
     unknown = [word for word in rest if word.startswith("-")]
-    names: Sequence[str] = given.named_places
+    names: Sequence[str] = getattr(given, "named_places", ())
     if not names:
         given.topic = [*given.topic, *places]
     elif len(places) == len(names):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,13 @@ from penstock.errors import InvalidArgument
 
 from ._shared.broker_options import ENVIRONMENT, OPTIONS
 from ._shared.display import size
-from ._shared.failed import Failed
+from ._shared.failed import refusals
 
 
 def run(given: argparse.Namespace) -> int:
     """Runs the command; returns the exit status."""
     folder = _folder(given)
-    with _refusals():
+    with refusals():
         return _COMMANDS[given.command](given, folder)
 
 
@@ -40,15 +39,6 @@ def _folder(given: argparse.Namespace) -> str:
             f"`penstock {given.command}` is for the store in a folder: name it with --data DIR"
         )
     return str(folder)
-
-
-@contextlib.contextmanager
-def _refusals() -> Generator[None, None, None]:
-    """What the engine refuses is in the files, not in the way the command was written."""
-    try:
-        yield
-    except InvalidArgument as error:
-        raise Failed(error.message, topic=error.topic, broker_text=error.broker_text) from None
 
 
 def _backup(given: argparse.Namespace, data: str) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
+
 from penstock.errors import Error, InvalidArgument
 
 WRONG_USAGE = 2
@@ -13,6 +16,18 @@ FAILURE = 1
 class Failed(InvalidArgument):
     """Well-formed arguments that name something unfit, such as a file with other content than it should have.
     It is no wrong usage."""
+
+
+@contextlib.contextmanager
+def refusals() -> Generator[None, None, None]:
+    """Makes failures of what the engine refuses: the arguments are checked, and the state of what they name
+    does not fit."""
+    try:
+        yield
+    except Failed:
+        raise
+    except InvalidArgument as error:
+        raise Failed(error.message, topic=error.topic, broker_text=error.broker_text) from None
 
 
 def status(error: Error) -> int:

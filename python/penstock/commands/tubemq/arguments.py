@@ -133,5 +133,6 @@ def _position_problem(given: argparse.Namespace) -> str | None:
         else:
             protocols.table("tubemq.consumer")["position"].parse(position(given.position))
     except (InvalidArgument, ValueError) as error:
-        return f"-o, the position: {error}"
+        text = str(error)
+        return text if text.startswith("-o ") else f"-o, the position: {text}"
     return None
