@@ -249,7 +249,7 @@ def _main(arguments: Sequence[str] | None) -> int:
             # A URL after the first flag: only now is it known whose flags they are.
             protocol = spoken
             top, given, rest = _parse(words, protocol)
-        problem = _module(protocol, "arguments").problem(given)
+        problem = None if rest else _module(protocol, "arguments").problem(given)
         if problem:
             given.parser.error(problem)
     if rest:

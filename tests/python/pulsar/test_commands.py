@@ -185,9 +185,9 @@ def test_a_position_is_checked_before_connecting(position):
 
 
 def test_a_subscription_begins_at_a_message_id(url):
-    run("pub", url, "ids", "-l", "-q", stdin=b"1\n2\n3\n")
-    second = [json.loads(line)["id"] for line in run("peek", url, "ids", "--json").splitlines()][1]
-    assert run("sub", url, "ids", "-o", second, "-C", "1", "-W", "50") == "3\n"
+    run("pub", url, "from-an-id", "-l", "-q", stdin=b"1\n2\n3\n")
+    second = [json.loads(line)["id"] for line in run("peek", url, "from-an-id", "--json").splitlines()][1]
+    assert run("sub", url, "from-an-id", "-o", second, "-C", "1", "-W", "50") == "3\n"
 
 
 @pytest.mark.parametrize(
