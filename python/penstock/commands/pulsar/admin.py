@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from penstock import parse
 from penstock.commands._shared import display
+from penstock.commands._shared.failed import Failed
 from penstock.commands._shared.options import moment, pairs, protocol_of_topic, scopes
 from penstock.commands._shared.web import Web
 from penstock.errors import InvalidArgument, Unsupported
@@ -111,7 +112,7 @@ def _put_schema(asked: Administration, given: argparse.Namespace) -> Any:
         try:
             definition = Path(given.definition).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"cannot read {given.definition}: {error}") from None
+            raise Failed(f"cannot read {given.definition}: {error}") from None
     schema = {
         "type": given.type.upper(),
         "schema": definition,
