@@ -1,5 +1,5 @@
-"""The command line: ``penstock broker | passwd | users | token | pub | sub | rr | bench | admin | topic |
-top | subscriptions | peek | sql | replay | doctor | completion``.
+"""The command line: ``penstock broker | backup | restore | check | compact | passwd | users | token | pub |
+sub | rr | bench | admin | topic | top | subscriptions | peek | sql | replay | doctor | completion``.
 
 This module parses the arguments and picks the module of :mod:`penstock.commands` that runs the command. Only
 then is the code that does the work imported, so that ``penstock broker`` answers within 300 ms of its start.
@@ -29,6 +29,7 @@ _REQUESTS = "mqtt"
 _HELP = "help"
 """The value of ``-X`` that lists the options."""
 _WITH_TOPICS = (["pub"], ["sub"], ["rr"])
+_OF_STORES = ("backup", "restore", "check", "compact")
 
 
 def parser(protocol: str | None = None) -> argparse.ArgumentParser:
@@ -39,6 +40,10 @@ def parser(protocol: str | None = None) -> argparse.ArgumentParser:
     top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     parsers.add(commands, "broker", "run the embedded broker")
+    parsers.add(commands, "backup", "copy the store of a broker, which may run meanwhile")
+    parsers.add(commands, "restore", "check a copy of a store, and make a new store of it")
+    parsers.add(commands, "check", "read a whole store, and list what is damaged in it")
+    parsers.add(commands, "compact", "give the free space in the file of a store back to the disk")
     parsers.add(commands, "passwd", "manage the MQTT users of the embedded broker")
     parsers.add(commands, "users", "check a file of MQTT users, and list them")
     parsers.add(commands, "token", "make and show keys and tokens of the embedded broker")
@@ -118,8 +123,19 @@ def _take_places(given: Any, rest: list[str]) -> list[str]:
     places: list[str] = [*given.places, *(word for word in rest if not word.startswith("-"))]
     if places and protocols.is_url(places[0]):
         given.url = places.pop(0)
-    given.topic = [*given.topic, *places]
-    return [word for word in rest if word.startswith("-")]
+    unknown = [word for word in rest if word.startswith("-")]
+    names: Sequence[str] = getattr(given, "named_places", ())
+    if not names:
+        given.topic = [*given.topic, *places]
+    elif len(places) == len(names):
+        for name, place in zip(names, places, strict=True):
+            setattr(given, name, place)
+    elif not unknown:
+        wanted = " and ".join(name.upper() for name in names)
+        given.parser.error(
+            f"{wanted} needed, with a URL before, or -u URL; given: {' '.join(places) or 'none'}"
+        )
+    return unknown
 
 
 def _parse(words: list[str], protocol: str) -> tuple[argparse.ArgumentParser, Any, list[str]]:
@@ -138,6 +154,8 @@ def _run_of(given: Any, protocol: str) -> Callable[[Any], int]:
         return lambda given: show(_tables_of(given, protocol))
     if given.command in ("broker", "top", "sql"):
         return importlib.import_module(f"{__package__}.commands.{given.command}").run
+    if given.command in _OF_STORES:
+        return importlib.import_module(f"{__package__}.commands.stores").run
     if given.command == "completion":
         completion = importlib.import_module(f"{__package__}.commands.completion")
         return lambda given: completion.run(given, *(parser(protocol) for protocol in protocols.PROTOCOLS))
@@ -167,6 +185,15 @@ def _in_flags(text: str, given: Any) -> str:
             return word if is_given else found[0]
         return flags.get(found["word"], (found[0], True))[0]
 
+    def setting(found: re.Match[str]) -> str:
+        name = found["name"]
+        if name in flags:
+            return flags[name][0]
+        known = any(name in table for row in protocols.PROTOCOLS.values() for table in row.tables.values())
+        return f"-X {name}=VALUE" if known and hasattr(given, "options") else found[0]
+
+    # A keyword of Python, without its value.
+    text = re.sub(r"(?<![\w.-])(?P<name>[a-z]+(?:_[a-z]+)*)=(?=[\s,;.:)]|\Z)", setting, text)
     # A name in a sentence is one of ours only if it is no word of it.
     return re.sub(
         r"(?:\w+ )?option '(?P<named>\w+)'|(?<![\w/.=-])(?P<word>[a-z]+_[a-z_]+)\b(?![=/]|\.\w)", flag, text
@@ -222,7 +249,7 @@ def _main(arguments: Sequence[str] | None) -> int:
             # A URL after the first flag: only now is it known whose flags they are.
             protocol = spoken
             top, given, rest = _parse(words, protocol)
-        problem = _module(protocol, "arguments").problem(given)
+        problem = None if rest else _module(protocol, "arguments").problem(given)
         if problem:
             given.parser.error(problem)
     if rest:
@@ -244,5 +271,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         return 130
     except Error as error:
+        from .commands._shared.failed import status
+
         print(f"penstock: {error.code}: {_in_flags(str(error), given)}", file=sys.stderr)
-        return 1
+        return status(error)

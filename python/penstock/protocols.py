@@ -69,7 +69,8 @@ class Protocol(NamedTuple):
     commands: str
     """The package with its part of the command line."""
     renamed: str | None = None
-    """A mapping from scopes to options of another client, with what to use instead."""
+    """A mapping from scopes to options of another client, with what to use instead. The module ``renamed`` of
+    its commands has the same for the command line."""
 
     @property
     def tables(self) -> options.Tables:

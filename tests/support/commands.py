@@ -61,4 +61,9 @@ class Commands:
         return [json.loads(line) for line in self(*words, "--json").splitlines()]
 
     def refused(self, *words: str) -> str:
+        """The error of a command that fails."""
         return self.run(*words, status=1)[1]
+
+    def misused(self, *words: str) -> str:
+        """The error of a command that is called wrongly."""
+        return self.run(*words, status=2)[1]

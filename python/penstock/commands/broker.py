@@ -10,27 +10,24 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from penstock import parse
 from penstock._config import literal_secrets
 from penstock._config import read as read_config
-from penstock._native import backup_store, check_store, compact_store, restore_store
 from penstock.broker import Broker
 from penstock.errors import Closed, Error, InvalidArgument
 
 from ._shared import logs
-from ._shared.broker_options import OPTIONS
-from ._shared.display import size
+from ._shared.broker_options import ENVIRONMENT, OPTIONS
 from ._shared.options import pairs, protocol_of_topic
 
 FAILED = 3
 """Exit status of a broker whose store has failed."""
 PORT = 6650
 """Port for Pulsar, of a broker that is told no listeners."""
-_ENVIRONMENT = "PENSTOCK_BROKER_"
 _LINKS = re.compile(r"_(SERVICE_(HOST|PORT.*)|PORT_[0-9]+_(TCP|UDP).*)\Z")
 """Variables that Kubernetes sets for a service of the name penstock-broker."""
 _RELOAD = getattr(signal, "SIGHUP", None)
@@ -38,25 +35,21 @@ _SIGNALS = tuple(one for one in (signal.SIGINT, signal.SIGTERM, _RELOAD) if one 
 
 
 def run(given: argparse.Namespace) -> int:
-    """Runs the broker until SIGINT, SIGTERM or the failure of its store, or checks the store. At SIGHUP it
-    reads the files of users and of permissions again."""
+    """Runs the broker until SIGINT, SIGTERM or the failure of its store. At SIGHUP it reads the files of
+    users and of permissions again."""
     _check_flags(given)
     logs.set_up("text", "info")
     options = _options(given)
     form, level = _log_options(given, options)
     logs.set_up(form, level)
-    for flag, act in _OF_STORES.items():
-        if getattr(given, flag) not in (None, False):
-            if not options.get("data"):
-                raise InvalidArgument(f"--{flag} is for the store in a folder: name it with --data DIR")
-            return act(given, options["data"])
+    topics = [_topic(text) for text in given.topic]
     _check_secrets(given.config, options)
     # Blocked before the broker's threads start: they inherit the mask, and only sigwait sees the signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     started = time.perf_counter()
     with Broker(**options) as broker:
-        for text in given.topic:
-            _create(broker, text)
+        for name, partitions in topics:
+            _create(broker, name, partitions)
         took = (time.perf_counter() - started) * 1000
         durability = str(broker.status().get("durability", ""))
         if given.json:
@@ -175,8 +168,8 @@ def _options(given: argparse.Namespace) -> dict[str, Any]:
     """The options of the broker: those of the file, above them the environment, above them the flags."""
     options: dict[str, Any] = read_config(given.config, OPTIONS) if given.config else {}
     for variable, value in os.environ.items():
-        name = variable.removeprefix(_ENVIRONMENT).lower()
-        if not variable.startswith(_ENVIRONMENT) or not value:
+        name = variable.removeprefix(ENVIRONMENT).lower()
+        if not variable.startswith(ENVIRONMENT) or not value:
             continue
         if name in OPTIONS:
             options[name] = _of_environment(variable, name, value)
@@ -226,53 +219,15 @@ def _check_secrets(config: str | None, options: Mapping[str, Any]) -> None:
                 _warn(f"other users may read {path} (mode {mode:04o}): chmod 600 {path}")
 
 
-def _backup(given: argparse.Namespace, data: str) -> int:
-    backup_store(data, given.backup)
-    return 0
-
-
-def _restore(given: argparse.Namespace, data: str) -> int:
-    entries = restore_store(given.restore, data)
-    _report(given, f"{entries} messages or batches are in the store in {data}", {"entries": entries})
-    return 0
-
-
-def _compact(given: argparse.Namespace, data: str) -> int:
-    before, after = compact_store(data)
-    text = f"the store in {data} has {size(after)}; it had {size(before)}"
-    _report(given, text, {"before_bytes": before, "after_bytes": after})
-    return 0
-
-
-def _check(given: argparse.Namespace, data: str) -> int:
-    entries, damage = check_store(data)
-    summary = f"{entries} messages or batches can be read, {len(damage)} places are damaged"
-    _report(given, "\n".join([*damage, summary]), {"entries": entries, "damage": damage})
-    return 1 if damage else 0
-
-
-def _report(given: argparse.Namespace, text: str, figures: Mapping[str, Any]) -> None:
-    if given.json:
-        import json
-
-        print(json.dumps(figures), flush=True)
-    elif not given.quiet:
-        print(text, flush=True)
-
-
-_OF_STORES: dict[str, Callable[[argparse.Namespace, str], int]] = {
-    "backup": _backup,
-    "restore": _restore,
-    "compact": _compact,
-    "check": _check,
-}
-"""Flags that do something with a store, in place of running a broker."""
-
-
-def _create(broker: Broker, text: str) -> None:
+def _topic(text: str) -> tuple[str, int]:
+    """Name and partitions of ``--topic``."""
     name, equals, count = text.partition("=")
-    if equals and not count.isdecimal():
+    if not name or (equals and not count.isdecimal()):
         raise InvalidArgument(f"--topic is NAME or NAME=PARTITIONS, not {text!r}")
+    return name, int(count or 0)
+
+
+def _create(broker: Broker, name: str, partitions: int) -> None:
     full = name if "://" in name or protocol_of_topic(name) else f"persistent://public/default/{name}"
     if full not in broker.topics():
-        broker.create_topic(name, int(count or 0))
+        broker.create_topic(name, partitions)

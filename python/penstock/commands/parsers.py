@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING
 
 from penstock import protocols
 
-from ._shared.arguments import connection, described, setting
+from ._shared.arguments import connection, described, places, setting
 from ._shared.options import FORMS
 from .pulsar import admin_arguments
 
 if TYPE_CHECKING:
     from ._shared.arguments import Commands
 
-EXIT_STATUS = "Exit status: 1 after an error, 2 for wrong usage, 130 after Ctrl-C."
+EXIT_STATUS = "Exit status: 1 after an error, 2 for wrong usage or wrong options, 130 after Ctrl-C."
+BROKER_EPILOG = (
+    "Exit status: 1 after an error, 2 for wrong usage or a mistake in the options or their file, 3 after a"
+    " failure of the store. SIGINT and SIGTERM end it with 0."
+)
+STORE_EPILOG = f"PENSTOCK_BROKER_DATA names the folder if --data does not.\n\n{EXIT_STATUS}"
 EPILOG = f"{EXIT_STATUS} PENSTOCK_URL is the default URL."
 WEB_EPILOG = f"{EXIT_STATUS} PENSTOCK_ADMIN_URL is the default URL."
 ADMIN_EPILOG = (
@@ -25,7 +30,9 @@ ADMIN_EPILOG = (
 TOPIC_RULE = (
     "The URL says what can be done: that of a protocol lists and inspects; http:// of a Pulsar, or of the"
     " embedded broker with --http-port, does all of this, and `penstock admin` does more over HTTP; --data"
-    " does it in the store of an embedded broker that is not running."
+    " does it in the store of an embedded broker that is not running. With http:// of the embedded broker or"
+    " of a TubeMQ master, tubemq:NAME is a TubeMQ topic, which can be listed, created, deleted, grown and"
+    " inspected."
 )
 SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = {
@@ -33,10 +40,19 @@ EXAMPLES = {
         "penstock broker --port 6650 --mqtt-port 1883 --topic orders=4",
         "penstock broker --data /var/lib/penstock --token-key file:token.key -X retention=1h",
         "penstock broker --config /etc/penstock/broker.toml",
-        "penstock broker --data /var/lib/penstock --backup /backups/monday.db",
-        "penstock broker --data /var/lib/penstock --check",
     ),
-    "passwd": ("penstock passwd users.txt till", "penstock passwd -D users.txt till"),
+    "backup": (
+        "penstock backup /backups/monday.db --data /var/lib/penstock",
+        "penstock backup copy.db --config /etc/penstock/broker.toml --json",
+    ),
+    "restore": ("penstock restore /backups/monday.db --data ./restored",),
+    "check": ("penstock check --data /var/lib/penstock", "penstock check --data ./data --json"),
+    "compact": ("penstock compact --data /var/lib/penstock",),
+    "passwd": (
+        "penstock passwd users.txt till",
+        "penstock passwd -D users.txt till",
+        "penstock passwd users.txt till --json < password.txt",
+    ),
     "users": ("penstock users users.txt", "penstock users users.txt --json"),
     "token": (
         "penstock token create-key token.key",
@@ -72,13 +88,13 @@ EXAMPLES = {
     "peek": (
         "penstock peek orders -o 2h -n 20 --as json",
         "penstock peek orders -s billing -u http://127.0.0.1:8080",
-        "penstock peek sales -u tubemq://127.0.0.1:8715 --as hex",
+        "penstock peek tubemq://127.0.0.1:8715 sales --as hex",
     ),
     "replay": (
         "penstock replay orders orders-again --from 2026-11-21T12:00:00Z --rate 500",
         "penstock replay orders orders --to pulsar://staging.example:6650 -n 1000",
         "penstock replay orders orders-again --after 12:34:0:-1,15:20:1:-1",
-        "penstock replay sales sales-again -u tubemq://127.0.0.1:8715 --from 1:0:2800,1:1:0",
+        "penstock replay tubemq://127.0.0.1:8715 sales sales-again --from 1:0:2800,1:1:0",
     ),
     "doctor": ("penstock doctor mqtts://broker.example:8883 -X tls_ca=ca.pem",),
     "completion": (
@@ -88,6 +104,30 @@ EXAMPLES = {
     ),
 }
 """Examples at the end of each help. Those of ``pub``, ``sub`` and ``rr`` are beside their arguments."""
+TOPIC_EXAMPLES = {
+    "ls": (
+        "penstock topic ls public/default",
+        "penstock topic ls tubemq: -u http://127.0.0.1:8080 --json",
+        "penstock topic ls --data ./data",
+    ),
+    "create": (
+        "penstock topic create orders -p 4 -u http://127.0.0.1:8080",
+        "penstock topic create tubemq:sales -p 2 -u http://127.0.0.1:8080",
+        "penstock topic create tubemq:sales -u http://master.example:8080 --change-token file:change.token",
+    ),
+    "rm": (
+        "penstock topic rm orders -u http://127.0.0.1:8080",
+        "penstock topic rm tubemq:sales --data ./data",
+    ),
+    "grow": ("penstock topic grow orders -p 8 -u http://127.0.0.1:8080",),
+    "terminate": ("penstock topic terminate orders -u http://127.0.0.1:8080",),
+    "stats": (
+        "penstock topic stats orders",
+        "penstock topic stats tubemq:sales -u http://127.0.0.1:8080 --json",
+        "penstock topic stats sales -u tubemq://127.0.0.1:8715",
+    ),
+}
+"""Examples of the actions of ``penstock topic``."""
 REPLAY_RULE = (
     "It is for topics of Pulsar and of TubeMQ, and ends at the end that the source has when it begins. If it"
     " is interrupted, it prints the command that goes on; up to 500 messages may then be sent twice.\n\n"
@@ -112,6 +152,11 @@ SQL_RULE = (
     " 'penstock[frames]'."
 )
 _EPILOGS = {
+    "broker": BROKER_EPILOG,
+    "backup": STORE_EPILOG,
+    "restore": STORE_EPILOG,
+    "check": f"Exit status 1 also if anything is damaged. {STORE_EPILOG}",
+    "compact": STORE_EPILOG,
     "sql": f"{SQL_RULE}\n\n{EPILOG}",
     "subscriptions": WEB_EPILOG,
     "top": f"{TOP_RULE}\n\n{WEB_EPILOG}",
@@ -137,26 +182,6 @@ def broker(command: argparse.ArgumentParser) -> None:
         " PENSTOCK_BROKER_RETENTION win over it, and flags over both",
     )
     add("--data", metavar="DIR", help="folder of the store; without it, messages are kept in memory")
-    add(
-        "--check",
-        action="store_true",
-        help="read the whole store of --data, list what is damaged in it, and exit: status 1 if anything is",
-    )
-    add(
-        "--backup",
-        metavar="FILE",
-        help="copy the store of --data into a new file, while its broker runs or not, and exit",
-    )
-    add(
-        "--restore",
-        metavar="FILE",
-        help="check what --backup wrote, make it the store of --data, a folder that has none, and exit",
-    )
-    add(
-        "--compact",
-        action="store_true",
-        help="give the free space in the file of the store of --data back to the disk, and exit",
-    )
     add("--host", help="address to listen on (default: 127.0.0.1)")
     add("--port", help="port for Pulsar (default: 6650); 0 picks a free one, off speaks no Pulsar")
     for row in protocols.PROTOCOLS.values():
@@ -213,6 +238,36 @@ def broker(command: argparse.ArgumentParser) -> None:
     add("-q", "--quiet", action="store_true", help="print nothing but warnings and errors")
 
 
+def backup(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock backup``."""
+    command.add_argument("file", metavar="FILE", help="a new file for the copy")
+    _store(command)
+
+
+def restore(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock restore``."""
+    command.add_argument("file", metavar="FILE", help="the copy, as penstock backup wrote it")
+    _store(command, "folder of the new store; it has none yet")
+
+
+def check(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock check``."""
+    _store(command)
+
+
+def compact(command: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``penstock compact``."""
+    _store(command)
+
+
+def _store(command: argparse.ArgumentParser, text: str = "folder of the store") -> None:
+    add = command.add_argument
+    add("--data", metavar="DIR", help=text)
+    add("--config", metavar="FILE", help="the broker's file of options, whose data names the folder")
+    add("--json", action="store_true", help="print JSON")
+    add("-q", "--quiet", action="store_true", help="print errors only")
+
+
 def passwd(command: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``penstock passwd``."""
     add = command.add_argument
@@ -227,6 +282,7 @@ def passwd(command: argparse.ArgumentParser) -> None:
         help="hash of the password: argon2id (default), or sha512-pbkdf2 for Mosquitto before 2.1",
     )
     add("-D", "--delete", action="store_true", help="delete the user")
+    add("--json", action="store_true", help="print JSON")
 
 
 def users(command: argparse.ArgumentParser) -> None:
@@ -312,9 +368,9 @@ def sql(command: argparse.ArgumentParser) -> None:
 
 def peek(command: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``penstock peek``."""
+    places(command, "URL, in place of -u, and name of the topic", "topic")
     connection(command)
     add = command.add_argument
-    add("topic", help="name of the topic")
     add("-n", "--count", type=int, default=10, metavar="N", help="messages to show (default: 10)")
     add(
         "-o",
@@ -336,10 +392,9 @@ def peek(command: argparse.ArgumentParser) -> None:
 
 def replay(command: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``penstock replay``."""
+    places(command, "URL, in place of -u, topic to read, and topic to send to", "source", "target")
     connection(command)
     add = command.add_argument
-    add("source", metavar="SOURCE", help="topic to read")
-    add("target", metavar="TARGET", help="topic to send to")
     add("--to", metavar="URL", help="URL of the target's broker; its query may hold options (default: -u)")
     add(
         "--from",
@@ -375,11 +430,11 @@ def topic(command: argparse.ArgumentParser) -> None:
         ("ls", "list the topics of a namespace"),
         ("create", "create a topic"),
         ("rm", "delete a topic and its messages"),
-        ("grow", "add partitions to a partitioned topic of Pulsar"),
+        ("grow", "add partitions to a topic"),
         ("terminate", "end a topic of Pulsar for good: it takes no more messages"),
         ("stats", "show the content and the subscriptions of a topic"),
     ):
-        action = described(actions, name, text, (), f"{TOPIC_RULE}\n\n{EPILOG}")
+        action = described(actions, name, text, TOPIC_EXAMPLES[name], f"{TOPIC_RULE}\n\n{EPILOG}")
         connection(action)
         add = action.add_argument
         add("--data", metavar="DIR", help="use the store of an embedded broker that is not running")
@@ -389,14 +444,34 @@ def topic(command: argparse.ArgumentParser) -> None:
                 "namespace",
                 nargs="?",
                 default="public/default",
-                help="namespace (default: public/default); with --data, tubemq: lists the TubeMQ topics",
+                help="namespace (default: public/default); tubemq: lists the TubeMQ topics",
             )
         else:
-            add("topic", help="name of the topic")
+            add("topic", help="name of the topic; tubemq:NAME is a TubeMQ topic")
         if name == "create":
-            add("-p", "--partitions", type=int, default=0, help="partitions; 0 makes a plain topic (default)")
+            add(
+                "-p",
+                "--partitions",
+                type=int,
+                default=0,
+                help="partitions, with TubeMQ on each of its brokers; by default, a plain topic, or as many"
+                " as TubeMQ is set to",
+            )
         if name == "grow":
-            add("-p", "--partitions", type=int, required=True, help="partitions that it has then")
+            add(
+                "-p",
+                "--partitions",
+                type=int,
+                required=True,
+                help="partitions that it has then, with TubeMQ on each of its brokers",
+            )
+        if name in ("create", "rm", "grow"):
+            add(
+                "--change-token",
+                metavar="TOKEN",
+                help="for tubemq: over HTTP, confModAuthToken of the master: file:PATH or env:NAME (default:"
+                " abc, as TubeMQ is delivered; the embedded broker does not check it)",
+            )
 
 
 def doctor(command: argparse.ArgumentParser) -> None:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from penstock import frames, protocols
-from penstock.errors import InvalidArgument, UnknownError, Unsupported
+from penstock.errors import UnknownError, Unsupported
 
+from ._shared.failed import Failed
 from ._shared.options import moment, scopes
 from ._shared.subscribe import payload_to_json
 
@@ -49,7 +50,7 @@ def run(given: argparse.Namespace) -> int:
                     connection.register(topic, _scan(given.url, topic, arguments))
             _print(given, connection)
         except engine.ProgrammingError as error:
-            raise InvalidArgument(f"the query fails: {error}") from None
+            raise Failed(f"the query fails: {error}") from None
         except engine.Error as error:
             raise UnknownError(f"the query fails: {error}", retriable=False) from None
     return 0
@@ -59,12 +60,12 @@ def tables_of(connection: Any, query: str) -> set[str]:
     """The names of tables in a query, without those that it defines.
 
     Raises:
-        InvalidArgument: it is no query.
+        Failed: it is no query.
     """
     ((text,),) = connection.execute("select json_serialize_sql(?::varchar)", [query]).fetchall()
     said = json.loads(text)
     if said.get("error") or not said.get("statements"):
-        raise InvalidArgument(f"the query fails: {said.get('error_message', 'it is empty')}")
+        raise Failed(f"the query fails: {said.get('error_message', 'it is empty')}")
     names: set[str] = set()
     own: set[str] = set()
 

@@ -133,7 +133,7 @@ def test_subscriptions_of_a_partitioned_topic(admin: Admin, service: PulsarServi
     ledger, entry, *_ = one.strip("()").split(",")
     said = admin.refused("subscription", "reset", topic, "s", "--position", f"{ledger}:{entry}")
     assert "does not say which" in said
-    assert "takes one of" in admin.refused("subscription", "reset", topic, "s")
+    assert "takes one of" in admin.misused("subscription", "reset", topic, "s")
 
 
 def send_batch(service: PulsarService, topic: str) -> None:

@@ -82,10 +82,10 @@ def test_files_that_cannot_be_written(command: Commands, orders: str, tmp_path: 
     if full.exists():
         # The file beside it cannot be made there, or is full.
         assert "penstock: io" in command.refused("sub", "-t", orders, "--parquet", str(full / "a"))
-    said = command.refused("sub", "-t", orders, "-s", "s", "--parquet", str(tmp_path / "a"))
+    said = command.misused("sub", "-t", orders, "-s", "s", "--parquet", str(tmp_path / "a"))
     assert "without a subscription" in said
     for flag in (["-F", "%s"], ["-v"], ["-W", "1"]):
-        said = command.refused("sub", "-t", orders, *flag, "--parquet", str(tmp_path / "a"))
+        said = command.misused("sub", "-t", orders, *flag, "--parquet", str(tmp_path / "a"))
         assert f"--parquet and {flag[0]} exclude each other" in said
     assert "topic_not_found" in command.refused(
         "sub", "-t", "none-of-this-name", "--parquet", str(tmp_path / "a")
@@ -118,10 +118,13 @@ def test_files_that_cannot_be_read(command: Commands, service: PulsarService, tm
     def refused(name: str, *words: str) -> str:
         return command.refused("pub", "-t", topic, "--frame", str(tmp_path / name), *words)
 
+    def misused(name: str, *words: str) -> str:
+        return command.misused("pub", "-t", topic, "--frame", str(tmp_path / name), *words)
+
     (tmp_path / "a.parquet").write_bytes(b"nonsense")
     assert "cannot read" in refused("a.parquet")
     assert "cannot read" in refused("none.parquet")
-    assert "these end in .parquet" in refused("a.txt")
+    assert "these end in .parquet" in misused("a.txt")
     whole = io.BytesIO()
     parquet.write_table(pa.table({"value": [os.urandom(100) for _ in range(999)]}), whole)
     broken = bytearray(whole.getvalue())
@@ -129,10 +132,10 @@ def test_files_that_cannot_be_read(command: Commands, service: PulsarService, tm
     (tmp_path / "broken.parquet").write_bytes(broken)
     assert "Traceback" not in refused("broken.parquet")
     parquet.write_table(pa.table({"a": [1]}), tmp_path / "b.parquet")
-    assert "has no column 'id'; it has a" in refused("b.parquet", "--key-column", "id")
+    assert "has no column 'id'; it has a" in misused("b.parquet", "--key-column", "id")
     for flag, value in (("-k", "x"), ("-K", ":"), ("-p", "a=b")):
-        assert f"--frame and {flag} exclude each other" in refused("b.parquet", flag, value)
-    assert "each row once" in refused("b.parquet", "-r", "2")
+        assert f"--frame and {flag} exclude each other" in misused("b.parquet", flag, value)
+    assert "each row once" in misused("b.parquet", "-r", "2")
 
 
 def test_queries(command: Commands, service: PulsarService, orders: str, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_messages_are_looked_at_and_stay(command: Commands, service: PulsarServi
     # Received, but not acknowledged.
     shown = Commands(service.admin).lines("peek", topic, "-s", "s", "-n", "3")
     assert [line["payload"] for line in shown] == ["0", "1", "2"]
-    assert "exclude each other" in Commands(service.admin).refused("peek", topic, "-s", "s", "-o", "1h")
+    assert "exclude each other" in Commands(service.admin).misused("peek", topic, "-s", "s", "-o", "1h")
     assert "use the web service" in command.refused("peek", topic, "-s", "s")
 
 
@@ -131,8 +131,8 @@ def test_values_of_records_are_shown_as_json(command: Commands, service: PulsarS
 
 @pytest.mark.parametrize("where", ["nonsense", "12:x", "2026-01-01T00:00:00", "(1,2)"])
 def test_a_bad_position_is_refused(command: Commands, service: PulsarService, where: str) -> None:
-    assert "penstock: invalid_argument" in command.refused("peek", service.topic(), "-o", where)
-    assert "penstock: invalid_argument" in command.refused("replay", "a", "b", "--from", where)
+    assert "penstock: invalid_argument" in command.misused("peek", service.topic(), "-o", where)
+    assert "penstock: invalid_argument" in command.misused("replay", "a", "b", "--from", where)
 
 
 # ---- replay
@@ -343,11 +343,11 @@ def test_a_rate_is_kept(command: Commands, service: PulsarService) -> None:
 
 def test_wrong_replays_are_refused(command: Commands, service: PulsarService) -> None:
     topic = service.topic()
-    assert "are the same topic" in command.refused("replay", topic, topic)
-    assert "are the same topic" in command.refused("replay", topic, topic.rpartition("/")[2])
-    assert "-n is 1 or more" in command.refused("replay", topic, "other", "-n", "0")
-    assert "--rate is a number" in command.refused("replay", topic, "other", "--rate", "-1")
-    assert "is not a message id" in command.refused("replay", topic, "other", "--after", "1:2,x")
+    assert "are the same topic" in command.misused("replay", topic, topic)
+    assert "are the same topic" in command.misused("replay", topic, topic.rpartition("/")[2])
+    assert "-n is 1 or more" in command.misused("replay", topic, "other", "-n", "0")
+    assert "--rate is a number" in command.misused("replay", topic, "other", "--rate", "-1")
+    assert "is not a message id" in command.misused("replay", topic, "other", "--after", "1:2,x")
     assert "MQTT keeps no" in Commands("mqtt://127.0.0.1").refused("replay", "a", "b")
 
 

@@ -1,5 +1,6 @@
 """The command line without a broker: arguments, formats, exit status, the check of a store."""
 
+import argparse
 import contextlib
 import importlib
 import json
@@ -13,9 +14,7 @@ import types
 import pytest
 
 from penstock import blocking, cli, errors, protocols
-from penstock.commands import parsers
 from penstock.commands._shared.options import pairs
-from penstock.commands.pulsar import admin_arguments
 from penstock.commands.pulsar.format import compile_format, to_json
 from penstock.pulsar.positions import full_name
 
@@ -52,14 +51,14 @@ def test_wrong_usage_ends_with_2_and_errors_with_1():
     assert run("nonsense").returncode == 2
     assert run("pub", "-m", "x").returncode == 2
     done = run("pub", "-t", "t", "-m", "x", "-u", "pulsr://h")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "did you mean 'pulsar'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_an_unknown_option_is_an_error_that_names_the_nearest():
     done = run("sub", "-t", "t", "-X", "receiver_qeue=3")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "receiver_queue" in done.stderr
 
 
@@ -70,7 +69,22 @@ def test_version():
 
 
 COMMANDS = [
-    *("broker", "passwd", "users", "token", "pub", "sub", "rr", "bench", "admin", "topic"),
+    *(
+        "broker",
+        "backup",
+        "restore",
+        "check",
+        "compact",
+        "passwd",
+        "users",
+        "token",
+        "pub",
+        "sub",
+        "rr",
+        "bench",
+        "admin",
+        "topic",
+    ),
     *("top", "subscriptions", "peek", "sql", "replay", "doctor", "completion"),
 ]
 
@@ -85,26 +99,54 @@ def test_each_command_has_help_with_examples_and_the_exit_status(command, capsys
     assert "Exit status: 1 after an error" in said
 
 
-def examples():
-    for row in protocols.PROTOCOLS.values():
-        arguments = row.module("arguments")
-        for name in ("PUB_EXAMPLES", "SUB_EXAMPLES", "RR_EXAMPLES"):
-            yield from ((row.key, line) for line in getattr(arguments, name, ()))
-    for table in (parsers.EXAMPLES, admin_arguments.EXAMPLES):
-        yield from ((None, line) for lines in table.values() for line in lines)
+def leaves(parser, *words):
+    """The commands that have none of their own, with the words that call them."""
+    inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not inner:
+        yield words, parser
+    for action in inner:
+        # Aliases are the same parsers again.
+        found = {id(command): (name, command) for name, command in reversed(action.choices.items())}
+        for name, command in found.values():
+            yield from leaves(command, *words, name)
 
 
-@pytest.mark.parametrize(("protocol", "line"), [pytest.param(*one, id=one[1]) for one in examples()])
-def test_an_example_is_a_command_of_its_protocol(protocol, line):
-    words = shlex.split(line.rpartition("| ")[2])
-    assert words.pop(0) == "penstock"
-    words = words[: next((at for at, word in enumerate(words) if word in "<>"), None)]
-    if protocol:
-        assert cli._protocol(list(words)) == protocol
-    _, given, rest = cli._parse(words, protocol or "pulsar")
-    assert not rest
-    if protocol:
-        assert protocols.PROTOCOLS[protocol].module("arguments").problem(given) is None
+def every_leaf():
+    for protocol in protocols.PROTOCOLS:
+        for words, parser in leaves(cli.parser(protocol)):
+            if protocol == "pulsar" or words[0] in ("pub", "sub"):
+                yield pytest.param(protocol, words, parser, id=" ".join([protocol, *words]))
+
+
+def examples_of(parser):
+    """The lines of the examples at the end of a command's help."""
+    (block,) = [part for part in parser.epilog.split("\n\n") if part.startswith("examples:\n")]
+    return [line.strip() for line in block.splitlines()[1:]]
+
+
+def test_the_tree_of_commands_is_walked_to_its_ends():
+    found = {" ".join(words) for words, _ in leaves(cli.parser())}
+    assert {"backup", "check", "topic ls", "admin topic create", "admin cluster ls", "token show"} <= found
+    assert not {"topic", "admin", "admin topic", "token", "admin topic delete"} & found
+
+
+@pytest.mark.parametrize(("protocol", "words", "parser"), list(every_leaf()))
+def test_every_command_has_examples_that_parse(protocol, words, parser, monkeypatch):
+    monkeypatch.delenv("PENSTOCK_URL", raising=False)
+    lines = examples_of(parser)
+    assert lines
+    for line in lines:
+        typed = shlex.split(line.rpartition("| ")[2])
+        assert typed[: len(words) + 1] == ["penstock", *words]
+        typed = typed[1 : next((at for at, word in enumerate(typed) if word in "<>"), None)]
+        with_topics = typed[:1] in cli._WITH_TOPICS
+        spoken = cli._protocol(list(typed)) if with_topics else protocol
+        if with_topics:
+            assert spoken == ("mqtt" if words == ("rr",) else protocol), line
+        _, given, rest = cli._parse(typed, spoken)
+        assert not rest
+        if with_topics:
+            assert protocols.PROTOCOLS[spoken].module("arguments").problem(given) is None
 
 
 def test_arguments_follow_mosquitto_and_kcat():
@@ -150,18 +192,18 @@ def test_pairs_and_names():
 
 def test_check_lists_what_is_damaged_in_a_store(tmp_path, capsys):
     folder = str(tmp_path)
-    assert cli.main(["broker", "--check"]) == 1
+    assert cli.main(["check"]) == 2
     assert "--data" in capsys.readouterr().err
-    assert cli.main(["broker", "--check", "--data", folder]) == 1
+    assert cli.main(["check", "--data", folder]) == 1
     assert "no broker.db" in capsys.readouterr().err
     with blocking.connect(f"embedded:{folder}") as client, client.producer("orders") as producer:
         for number in range(5):
             producer.send(str(number).encode())
-    assert cli.main(["broker", "--check", "--data", folder]) == 0
+    assert cli.main(["check", "--data", folder]) == 0
     assert capsys.readouterr().out.startswith("5 messages")
     with contextlib.closing(sqlite3.connect(tmp_path / "broker.db")) as database, database:
         database.execute("UPDATE entry SET body = x'00' WHERE id % (1 << 30) = 3")
-    assert cli.main(["broker", "--check", "--data", folder, "--json"]) == 1
+    assert cli.main(["check", "--data", folder, "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["entries"] == 4
     assert (
@@ -317,7 +359,7 @@ def test_another_protocol_needs_its_row_in_the_registry_only(amqp, capsys):
 def test_a_refusal_names_the_flag_that_was_typed(words, said):
     # In a process of its own: `penstock broker` blocks signals, and what this one starts would inherit that.
     done = run(*words)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert said in done.stderr
 
 
@@ -327,16 +369,18 @@ def test_a_url_after_the_first_flag_decides_what_the_flags_mean():
         ["-t", "t", "mqtt://127.0.0.1:1", "-X", "receive_maximun=1"],
     ):
         done = run("sub", *words)
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert "receive_maximum" in done.stderr
 
 
 def test_the_administration_of_this_machine_does_not_stand_for_that_of_another_broker(monkeypatch, capsys):
     monkeypatch.setenv("PENSTOCK_URL", "pulsar://broker.example:6650")
     monkeypatch.delenv("PENSTOCK_ADMIN_URL", raising=False)
-    for words in (["admin", "topic", "ls"], ["top", "--once"], ["subscriptions"]):
-        assert cli.main(words) == 1
+    for words in (["admin", "topic", "ls"], ["top", "--once"]):
+        assert cli.main(words) == 2
         assert "-u http://HOST:8080" in capsys.readouterr().err
+    assert cli.main(["subscriptions"]) == 1
+    assert "-u http://HOST:8080" in capsys.readouterr().err
     monkeypatch.setenv("PENSTOCK_ADMIN_URL", "http://127.0.0.1:1")
     for words in (["admin", "topic", "ls"], ["top", "--once"], ["subscriptions"]):
         assert cli.main(words) == 1

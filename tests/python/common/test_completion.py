@@ -10,7 +10,22 @@ from pathlib import Path
 import pytest
 
 COMMANDS = {
-    *("broker", "passwd", "users", "token", "pub", "sub", "rr", "bench", "admin", "topic"),
+    *(
+        "broker",
+        "backup",
+        "restore",
+        "check",
+        "compact",
+        "passwd",
+        "users",
+        "token",
+        "pub",
+        "sub",
+        "rr",
+        "bench",
+        "admin",
+        "topic",
+    ),
     *("top", "subscriptions", "peek", "sql", "replay", "doctor", "completion"),
 }
 
@@ -50,6 +65,9 @@ def test_bash_offers_commands_actions_and_choices(bash: Path) -> None:
     assert offered(bash, "to") == {"token", "top", "topic"}
     assert offered(bash, "token", "") >= {"create-key", "create", "show"}
     assert offered(bash, "admin", "subscription", "re") == {"reset"}
+    assert offered(bash, "comp") == {"compact", "completion"}
+    assert offered(bash, "check", "--") >= {"--data", "--config", "--json"}
+    assert "--compact" not in offered(bash, "broker", "--")
     assert offered(bash, "completion", "") == {"bash", "zsh", "fish"}
 
 

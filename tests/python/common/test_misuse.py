@@ -125,8 +125,8 @@ def test_a_pattern_that_is_given_as_a_name(broker: penstock.Broker, text: str) -
 def test_names_of_pulsar_client_as_text(broker: penstock.Broker, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(errors.InvalidArgument, match="'send_timeout_millis': use send_timeout=, in seconds"):
         blocking.connect(f"{broker.url}?send_timeout_millis=30000")
-    assert cli.main(["pub", broker.url, "t", "-m", "x", "-X", "tls_validate_hostname=false"]) == 1
-    assert "use tls_skip_hostname_check=, which is the opposite" in capsys.readouterr().err
+    assert cli.main(["pub", broker.url, "t", "-m", "x", "-X", "tls_validate_hostname=false"]) == 2
+    assert "use -X tls_skip_hostname_check=true, which is the opposite" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------ commands

@@ -223,5 +223,5 @@ def test_the_command_reads_the_file_again(rules: Path) -> None:
         process.send_signal(signal.SIGTERM)
     assert process.returncode == 0
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "--acl-file, line 1: the topic is missing" in done.stderr

@@ -141,10 +141,10 @@ def test_the_screen_fits(width: int, height: int) -> None:
 
 
 def test_a_service_without_figures_is_refused(broker: penstock.Broker) -> None:
-    assert "over HTTP" in Commands(broker.url).refused("top", "--once")
+    assert "over HTTP" in Commands(broker.url).misused("top", "--once")
     assert "connect_failed" in Commands("http://127.0.0.1:1").refused("top", "--once")
-    assert "--interval" in Commands(str(broker.http_url)).refused("top", "-i", "soon")
-    assert "at least 100ms" in Commands(str(broker.http_url)).refused("top", "-i", "1ms")
+    assert "--interval" in Commands(str(broker.http_url)).misused("top", "-i", "soon")
+    assert "at least 100ms" in Commands(str(broker.http_url)).misused("top", "-i", "1ms")
 
 
 class Terminal:

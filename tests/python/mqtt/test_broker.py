@@ -51,6 +51,20 @@ def passwd(*arguments: str, stdin: str = "") -> int:
     return subprocess.run(command, input=stdin, text=True, timeout=300, check=False).returncode
 
 
+def test_passwd_tells_what_it_did_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    users = str(tmp_path / "users")
+
+    def said(*words: str) -> dict[str, str]:
+        assert cli.main(["passwd", users, *words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert said("till", "-b", "x") == {"file": users, "user": "till", "done": "added", "hash": "argon2id"}
+    assert said("till", "-b", "y", "-H", "sha512-pbkdf2")["done"] == "changed"
+    assert said("-D", "till") == {"file": users, "user": "till", "done": "deleted"}
+    assert cli.main(["passwd", "-D", users, "till"]) == 1
+    assert "has no user 'till'" in capsys.readouterr().err
+
+
 def test_penstock_users_lists_them_and_names_the_line_of_a_mistake(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

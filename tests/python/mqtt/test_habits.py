@@ -163,8 +163,8 @@ def test_h_without_a_host_is_help(words: list[str], capsys: pytest.CaptureFixtur
 def test_nothing_is_published_that_was_not_given(url: str, topic: str) -> None:
     """A cron job without standard input once deleted a retained message."""
     run("pub", url, topic, "-r", "-q", "1", "-m", "on")
-    assert "nothing to publish" in run("pub", url, topic, "-r", stdin=b"", status=1)
-    assert "nothing to publish" in run("pub", url, topic, "-r", stdin=b"off", status=1)
+    assert "nothing to publish" in run("pub", url, topic, "-r", stdin=b"", status=2)
+    assert "nothing to publish" in run("pub", url, topic, "-r", stdin=b"off", status=2)
     assert "standard input is empty" in run("pub", url, topic, "-r", "-s", stdin=b"", status=1)
     assert "/dev/null is empty" in run("pub", url, topic, "-r", "-f", "/dev/null", status=1)
     assert run("pub", url, topic, "-r", "-l", stdin=b"") == ""
@@ -251,10 +251,10 @@ def test_a_request_without_a_response_ends_in_time(place: list[str], topic: str)
 @pytest.mark.parametrize(
     ("words", "said", "status"),
     [
-        (["-m", "a", "-m", "b"], "one request, not 2", 1),
-        ([], "nothing to publish", 1),
+        (["-m", "a", "-m", "b"], "one request, not 2", 2),
+        ([], "nothing to publish", 2),
         (["-m", "a", "-V", "311"], "use -V 5", 1),
-        (["-m", "a", "-e", "x", "-D", "publish", "response-topic", "y"], "give one of them", 1),
+        (["-m", "a", "-e", "x", "-D", "publish", "response-topic", "y"], "give one of them", 2),
         (["-m", "a", "-u", "pulsar://127.0.0.1:1"], "by -h or -p and by a URL", 2),
         (["-l"], "unrecognized arguments: -l", 2),
         (["-m", "a", "-e", "x/#"], "x/#", 1),
@@ -267,7 +267,7 @@ def test_requests_that_are_refused(
 
 
 def test_requests_are_mqtts_alone(topic: str) -> None:
-    assert "not a URL of MQTT" in run("rr", "pulsar://127.0.0.1:1", topic, "-m", "x", status=1)
+    assert "not a URL of MQTT" in run("rr", "pulsar://127.0.0.1:1", topic, "-m", "x", status=2)
 
 
 def silent_after_subscribe(server: socket.socket) -> None:

@@ -1,11 +1,16 @@
 """``penstock`` with Pulsar URLs: each command as a user runs it, on the embedded broker."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
 
 import pytest
+
+from penstock import errors, protocols
+from penstock.commands._shared.options import scopes
+from penstock.pulsar.renamed import RENAMED
 
 
 def start(*arguments, **rest):
@@ -116,18 +121,113 @@ def test_doctor_finds_nothing_wrong(url):
     ]
 
 
-def topics_of(url):
-    return json.loads(run("topic", "ls", "-u", url, "--json"))
+def stored_topics_of(url):
+    names = json.loads(run("topic", "ls", "-u", url, "--json"))
+    return [name for name in names if name.startswith("persistent://")]
 
 
-def test_doctor_leaves_one_topic_where_it_cannot_delete(url):
-    def said():
-        return json.loads(run("doctor", url, "--json"))
+def test_doctor_stores_nothing_where_it_cannot_delete(url):
+    before = stored_topics_of(url)
+    said = json.loads(run("doctor", url, "--json"))
+    assert said["ok"]
+    assert stored_topics_of(url) == before
+    cleaned = said["findings"][-1]["detail"]
+    assert "non-persistent://public/default/penstock-doctor could not be removed" in cleaned
 
-    assert said()["findings"][-1]["detail"].startswith("penstock-doctor stays")
-    before = topics_of(url)
-    assert said()["ok"]
-    assert topics_of(url) == before
+
+def test_the_url_may_stand_before_the_topics(url):
+    run("pub", url, "places", "-m", "one")
+    assert "one" in run("peek", url, "places")
+    assert "one" in run("peek", "-n", "1", url, "places")
+    assert "one" in run("peek", "places", "-u", url)
+    run("replay", url, "places", "places-again", "-q")
+    assert json.loads(run("peek", url, "places-again", "--json"))["payload"] == "one"
+
+
+@pytest.mark.parametrize(
+    "words", [("peek",), ("peek", "a", "b"), ("replay", "a"), ("replay", "a", "b", "c"), ("replay",)]
+)
+def test_each_topic_is_needed_once(url, words):
+    command, *topics = words
+    process = start(command, url, *topics)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 2
+    assert b"needed, with a URL before, or -u URL" in err
+
+
+def test_topics_are_read_by_a_pattern(url):
+    for name in ("pattern-1", "pattern-2", "other-1"):
+        run("pub", url, name, "-m", name)
+    for words in ((), ("-s", "by-pattern")):
+        out = run("sub", url, "--pattern", "pattern-.*", *words, "-o", "earliest", "-C", "2", "-W", "50")
+        assert sorted(out.split()) == ["pattern-1", "pattern-2"]
+
+
+def refused(*words, status=2):
+    process = start(*words, stdin=subprocess.DEVNULL)
+    out, err = process.communicate(timeout=300)
+    assert (process.returncode, out) == (status, b""), err
+    return err.decode()
+
+
+def test_a_pattern_that_is_given_as_a_name_is_refused_with_the_flag():
+    said = refused("sub", "pulsar://127.0.0.1:1", "shop/.*")
+    assert "--pattern 'shop/.*' reads all topics" in said
+    assert "re.compile" not in said
+    assert "give one of them" in refused("sub", "pulsar://127.0.0.1:1", "t", "--pattern", "t.*")
+    assert "unterminated" in refused("sub", "pulsar://127.0.0.1:1", "--pattern", "[")
+
+
+@pytest.mark.parametrize("position", ["nonsense", "12", "12:x", "2h"])
+def test_a_position_is_checked_before_connecting(position):
+    said = refused("sub", "pulsar://127.0.0.1:1", "t", "-o", position)
+    assert f"{position!r} is not a message id" in said
+
+
+def test_a_subscription_begins_at_a_message_id(url):
+    run("pub", url, "from-an-id", "-l", "-q", stdin=b"1\n2\n3\n")
+    second = [json.loads(line)["id"] for line in run("peek", url, "from-an-id", "--json").splitlines()][1]
+    assert run("sub", url, "from-an-id", "-o", second, "-C", "1", "-W", "50") == "3\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("send_timeout_millis=30000", "use -X send_timeout=30, in seconds"),
+        ("tls_validate_hostname=1", "use -X tls_skip_hostname_check=false, which is the opposite"),
+        ("producer_name=till", "use -X producer.name=till"),
+        ("compression_type=LZ4", "use -X compression=LZ4"),
+        ("subscription_name=a", "use -s NAME of `penstock sub`"),
+        ("message_router=f", "it is for programs"),
+    ],
+)
+def test_options_of_another_client_are_answered_with_what_to_type(option, said):
+    assert said in refused("pub", "pulsar://127.0.0.1:1", "t", "-m", "x", "-X", option)
+
+
+SAMPLES = ("1", "true", "30000", "RoundRobinDistribution", "LZ4", "soon")
+
+
+@pytest.mark.parametrize(
+    ("scope", "name"), [(scope, name) for scope, names in RENAMED.items() for name in names]
+)
+def test_what_the_hints_say_can_be_typed(scope, name):
+    for value in SAMPLES:
+        with pytest.raises(errors.InvalidArgument) as caught:
+            scopes([f"{name}={value}"], "pulsar")
+        said = str(caught.value)
+        assert not re.search(r"\w=[\s,]|\w=$|\(\)|re\.compile|penstock\.pulsar", said), said
+        for typed in re.findall(r"-X ([\w.]+=\S+?)(?=[\s,]|$)", said):
+            shown = typed.partition("=")[2]
+            found = scopes([typed], "pulsar")
+            ((where, chosen),) = [(where, values) for where, values in found.items() if values]
+            if shown not in ("VALUE", "NAME", "FILE", "file:PATH", "env:NAME"):
+                protocols.resolve(f"pulsar.{where}", chosen)
+
+
+def test_credentials_in_a_url_are_answered_with_flags():
+    said = refused("sub", "pulsar://ann:canary-93@127.0.0.1", "t")
+    assert "-X token=VALUE" in said and "token=," not in said and "canary-93" not in said
 
 
 def test_doctor_names_the_step_that_fails():

@@ -137,12 +137,19 @@ def token_of(claims: Any, header: Any = None, key: bytes = b"0123456789abcdef") 
         ("Zm9v.Zm9v.Zm9v", "not JSON"),
         (base64.urlsafe_b64encode(b"[" * 30_000).decode().rstrip("=") + ".e30.", "not JSON"),
         ("a" * 70_000, "at most 65536 bytes"),
-        ("env:NO_SUCH_TOKEN", "NO_SUCH_TOKEN is not set"),
         ("file:/no/such/token", "cannot read"),
     ],
 )
 def test_what_is_wrong_with_a_token(token: str, said: str, run: Run) -> None:
     assert said in run("show", token, status=1)
+
+
+def test_a_file_is_not_taken_for_a_token(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "till.token"
+    path.write_text(token_of({"sub": "till"}))
+    assert f"file:{path} reads it" in run("show", str(path), status=2)
+    assert "subject:    till" in run("show", f"file:{path}")
+    assert "NO_SUCH_TOKEN is not set" in run("show", "env:NO_SUCH_TOKEN", status=2)
 
 
 def test_what_a_token_says_cannot_drive_the_terminal(run: Run) -> None:
@@ -166,7 +173,7 @@ def test_tokens_that_are_not_made(
 ) -> None:
     (tmp_path / "short").write_bytes(b"x" * 15)
     names = {"KEY": key, "SHORT": f"file:{tmp_path / 'short'}"}
-    assert said in run("create", *(names.get(word, word) for word in words), status=1)
+    assert said in run("create", *(names.get(word, word) for word in words), status=2)
 
 
 def test_nothing_secret_is_said(key: str, tmp_path: Path) -> None:
@@ -262,4 +269,4 @@ def test_keys_of_an_issuer_are_changed_by_their_names(tmp_path: Path, run: Run) 
         broker.reload_keys()
         assert not takes(signed(old, "1"))
         assert takes(signed(new, "2"))
-        assert "public keys" in run("create", "--key", f"file:{path}", "--subject", "x", status=1)
+        assert "public keys" in run("create", "--key", f"file:{path}", "--subject", "x", status=2)

@@ -169,14 +169,14 @@ def test_what_the_protocol_has_not_is_refused_by_name(url: str, words: list[str]
 def test_wrong_values_are_named(url: str, single: str) -> None:
     assert "a topic is needed" in refused("pub", url, "-m", "x")
     one = ("pub", url, "-t", single)
-    assert "one topic" in refused(*one, "-t", "b", "-m", "x", status=1)
+    assert "one topic" in refused(*one, "-t", "b", "-m", "x", status=2)
     assert "empty" in refused(*one, "-m", "", status=1)
     assert "must not contain , or =" in refused(*one, "-m", "x", "-p", "a=b,c", status=1)
-    assert "NAME=VALUE" in refused(*one, "-m", "x", "-p", "a", status=1)
-    assert "-E" in refused(*one, "-m", "x", "-E", "soon", status=1)
-    assert "max_pending" in refused(*one, "-m", "x", "-X", "max_pendign=1", status=1)
+    assert "NAME=VALUE" in refused(*one, "-m", "x", "-p", "a", status=2)
+    assert "-E" in refused(*one, "-m", "x", "-E", "soon", status=2)
+    assert "max_pending" in refused(*one, "-m", "x", "-X", "max_pendign=1", status=2)
     assert "connect_failed" in refused("pub", "tubemq://127.0.0.1:1", "-t", "t", "-m", "x", status=1)
-    said = refused("pub", "tubemq+ssl://127.0.0.1:1", "-t", "t", "-m", "x", status=1)
+    said = refused("pub", "tubemq+ssl://127.0.0.1:1", "-t", "t", "-m", "x", status=2)
     assert "mutual" in said
 
 
@@ -212,11 +212,11 @@ def test_what_subscriptions_have_not_is_refused_by_name(url: str, words: list[st
 
 def test_wrong_positions_formats_and_combinations_are_named(url: str, single: str) -> None:
     one = ("sub", url, "-t", single, "-s", "g")
-    assert "position" in refused(*one, "-o", "middle", status=1)
-    assert "position" in refused(*one, "-o", "1:2", status=1)
-    assert "'%q'" in refused(*one, "-F", "%q", status=1)
-    assert "--no-ack" in refused(*one, "-e", "--no-ack", status=1)
-    assert "message type" in refused(*one, "-T", "a=b", status=1)
+    assert "position" in refused(*one, "-o", "middle", status=2)
+    assert "position" in refused(*one, "-o", "1:2", status=2)
+    assert "'%q'" in refused(*one, "-F", "%q", status=2)
+    assert "--no-ack" in refused(*one, "-e", "--no-ack", status=2)
+    assert "message type" in refused(*one, "-T", "a=b", status=2)
     run("pub", url, "-t", single, "-m", "x")
     assert "%e is its event time" in refused(*one, "-o", "first", "-C", "1", "-F", "%T", status=1)
 
@@ -356,7 +356,7 @@ def test_a_timeout_has_its_own_status(url: str, single: str) -> None:
     # The time includes connecting.
     assert run(*ask, "b", "-W", "10") == b"x\n"
     assert run(*ask, "c", "-W", "10", "-C", "2", status=27) == b"x\n"
-    assert "-W" in refused(*ask, "a", "-W", "soon", status=1)
+    assert "-W" in refused(*ask, "a", "-W", "soon", status=2)
 
 
 def test_messages_that_nobody_acknowledged_come_again(url: str, single: str) -> None:
@@ -444,11 +444,9 @@ def test_partitions_over_the_wire(url: str, broker: penstock.Broker) -> None:
     ("words", "said"),
     [
         (["ls"], ["list topics", "topic ls tubemq: --data DIR"]),
-        (
-            ["create", "x", "-p", "4"],
-            ["create topics", "penstock broker --topic tubemq:x=4", "x -p 4 --data DIR"],
-        ),
-        (["rm", "x"], ["delete topics", "topic rm tubemq:x --data DIR"]),
+        (["create", "x", "-p", "4"], ["create topics", "topic create tubemq:x -p 4 --data DIR"]),
+        (["rm", "tubemq:x"], ["delete topics", "topic rm tubemq:x --data DIR"]),
+        (["grow", "x", "-p", "4"], ["add partitions", "topic grow tubemq:x -p 4 -u http://HOST:8080"]),
     ],
 )
 def test_what_the_protocol_cannot_is_refused_with_what_can(
@@ -456,7 +454,7 @@ def test_what_the_protocol_cannot_is_refused_with_what_can(
 ) -> None:
     answer = refused("topic", *words, "-u", url, status=1)
     assert answer.startswith("penstock: unsupported")
-    for text in (*said, "webapi.htm"):
+    for text in (*said, "-u http://HOST:8080"):
         assert text in answer
 
 
@@ -478,7 +476,7 @@ def test_topics_of_a_store(tmp_path: Path) -> None:
 
 
 def test_a_topic_of_tubemq_needs_its_port() -> None:
-    assert "--tubemq-port" in refused("broker", "--port", "0", "--topic", "tubemq:t=2", status=1)
+    assert "--tubemq-port" in refused("broker", "--port", "0", "--topic", "tubemq:t=2", status=2)
     with penstock.Broker() as broker:
         with pytest.raises(errors.InvalidArgument, match="tubemq_port"):
             broker.create_topic("tubemq:t", 2)

@@ -50,9 +50,9 @@ def test_messages_are_looked_at_and_no_group_is_left(broker: penstock.Broker, to
 
 def test_wrong_looks_are_refused(broker: penstock.Broker, topic: str) -> None:
     command = Commands(str(broker.tubemq_url))
-    assert "BROKER:PARTITION:OFFSET" in command.refused("peek", topic, "-o", "1h")
+    assert "BROKER:PARTITION:OFFSET" in command.misused("peek", topic, "-o", "1h")
     assert "without moving it" in command.refused("peek", topic, "-s", "g")
-    assert "-n is 1 or more" in command.refused("peek", topic, "-n", "0")
+    assert "-n is 1 or more" in command.misused("peek", topic, "-n", "0")
     assert "does not list groups" in command.refused("subscriptions")
     assert "MQTT keeps no messages" in Commands("mqtt://127.0.0.1").refused("peek", "t")
     assert "MQTT does not tell" in Commands("mqtt://127.0.0.1").refused("subscriptions")
@@ -120,7 +120,7 @@ def test_a_topic_becomes_a_file_and_a_topic_again(
 
     before, after = command.lines("peek", topic), command.lines("peek", other)
     assert [parts(line) for line in after] == [parts(line) for line in before]
-    assert "without a group" in command.refused("sub", "-t", topic, "-s", "g", "--parquet", file)
+    assert "without a group" in command.misused("sub", "-t", topic, "-s", "g", "--parquet", file)
     found = command.lines("sql", f'select key, "offset" from "{topic}" order by 2 desc limit 1')
     assert found == [{"key": "k", "offset": 112}]
 
@@ -135,4 +135,4 @@ def test_rows_of_a_file_over_mqtt(tmp_path: Path) -> None:
             found = [consumer.receive(timeout=PATIENCE).data for _ in range(2)]
         assert found == [b'{"a":1,"b":"x"}', b'{"a":2,"b":"y"}']
         words = ("-t", "rows", "--frame", str(file), "-D", "publish", "content-type", "a")
-        assert "-D and --frame exclude" in command.refused("pub", *words)
+        assert "-D and --frame exclude" in command.misused("pub", *words)

@@ -536,32 +536,35 @@ def test_wrong_replays_are_refused(command: Commands, broker: penstock.Broker) -
     def refused(*words: str) -> str:
         return command.refused("replay", source, "other", *words)
 
-    assert "are the same topic" in command.refused("replay", source, source)
-    assert "are the same topic" in command.refused(
+    def misused(*words: str) -> str:
+        return command.misused("replay", source, "other", *words)
+
+    assert "are the same topic" in command.misused("replay", source, source)
+    assert "are the same topic" in command.misused(
         "replay", source, source, "--to", f"{command.url}?max_pending=9"
     )
-    assert "-n is 1 or more" in refused("-n", "0")
+    assert "-n is 1 or more" in misused("-n", "0")
     for rate in ("0", "-1", "nan", "inf"):
-        assert "--rate is a number" in refused("--rate", rate)
+        assert "--rate is a number" in misused("--rate", rate)
     for flag in ("--from", "--until"):
         for time in ("2h", "2026-11-21T12:00:00Z", "2026-11-21T12:00:00", "1700000000000"):
             told = refused(flag, time)
             assert told.startswith(f"penstock: unsupported: {flag} takes no time with TubeMQ"), told
     for flag in ("--from", "--until", "--after"):
         for wrong in ("1:2", "x", "1:0:5x", "1:0:0,", "1:0:99999999999999999999"):
-            told = refused(flag, wrong)
+            told = misused(flag, wrong)
             assert told.startswith(f"penstock: invalid_argument: {flag} takes ") and wrong in told, told
-        assert "offsets are multiples of 28" in refused(flag, "1:0:5")
-        assert f"{flag} names a partition twice" in refused(flag, "1:0:0,1:0:28")
+        assert "offsets are multiples of 28" in misused(flag, "1:0:5")
+        assert f"{flag} names a partition twice" in misused(flag, "1:0:0,1:0:28")
         assert f"{flag}: '{source}' has no partition 1:7" in refused(flag, "1:7:0")
-    assert "latest" not in refused("--until", "x")
+    assert "latest" not in misused("--until", "x")
     told = refused("--from", f"1:0:{99 * UNIT}")
     assert "data_lost" in told and f"ends at offset {2 * UNIT}, before {99 * UNIT}" in told
     assert "TubeMQ has no schemas" in refused("--no-schema")
-    assert "use --from" in refused("-X", "position=first")
-    assert "acknowledges nothing" in refused("-X", "auto_ack=true")
-    assert "is not the name of a topic" in command.refused("replay", "a,b", "c")
-    assert "is not a URL of TubeMQ" in refused("--to", "pulsar://127.0.0.1:6650")
+    assert "use --from" in misused("-X", "position=first")
+    assert "acknowledges nothing" in misused("-X", "auto_ack=true")
+    assert "is not the name of a topic" in command.misused("replay", "a,b", "c")
+    assert "is not a URL of TubeMQ" in misused("--to", "pulsar://127.0.0.1:6650")
     assert "Pulsar and of TubeMQ" in Commands("mqtt://127.0.0.1").refused("replay", "a", "b")
     # None of these has made the target, which the broker does with the first client that asks for it.
     with pytest.raises(errors.TopicNotFound):

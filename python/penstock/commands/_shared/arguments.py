@@ -182,9 +182,17 @@ def connection(command: argparse.ArgumentParser, default: str | None = None) -> 
     debug(command)
 
 
-def places(command: argparse.ArgumentParser, text: str) -> None:
-    """URL and topic as positional arguments."""
-    command.add_argument("places", nargs="*", metavar="[URL] [TOPIC]", help=text)
+def places(command: argparse.ArgumentParser, text: str, *names: str) -> None:
+    """URL and topics as positional arguments.
+
+    Args:
+        command: the parser of the command.
+        text: their help.
+        names: of the topics, each of which is needed; none for topics that ``-t`` gives as well.
+    """
+    metavar = " ".join(["[URL]", *(name.upper() for name in names)]) if names else "[URL] [TOPIC]"
+    command.add_argument("places", nargs="*", metavar=metavar, help=text)
+    command.set_defaults(named_places=names)
 
 
 def topics(command: argparse.ArgumentParser, text: str) -> None:
@@ -292,5 +300,18 @@ def output(command: argparse.ArgumentParser, format_help: str, verbose: str) -> 
 
 
 def topic_problem(given: argparse.Namespace) -> str | None:
-    """Why ``pub`` or ``sub`` cannot start with these arguments; ``None`` if it can."""
-    return None if given.topic else "a topic is needed: -t TOPIC"
+    """Why ``pub``, ``sub`` or ``rr`` cannot start with these arguments; ``None`` if it can."""
+    if not given.topic:
+        return "a topic is needed: -t TOPIC"
+    return None if given.command == "sub" else _source_problem(given)
+
+
+def _source_problem(given: argparse.Namespace) -> str | None:
+    """Why nothing can be published."""
+    actions: list[argparse.Action] = given.parser._mutually_exclusive_groups[0]._group_actions
+    if all(getattr(given, action.dest) in (None, False) for action in actions):
+        *flags, last = (action.option_strings[0] for action in actions)
+        return f"nothing to publish: use {', '.join(flags)} or {last}"
+    if getattr(given, "key_separator", None) and not given.lines:
+        return "-K needs -l"
+    return None

@@ -22,3 +22,5 @@ class CommandOptions(BrokerOptions, total=False):
 
 
 OPTIONS = Table(CommandOptions, "penstock broker")
+ENVIRONMENT = "PENSTOCK_BROKER_"
+"""The beginning of the environment variables that set them."""

@@ -19,6 +19,8 @@ from penstock import frames
 from penstock.errors import Error, InvalidArgument, IoError, Unsupported
 from penstock.progress import Progress
 
+from .failed import Failed
+
 
 def _library(name: str) -> Any:
     try:
@@ -47,7 +49,7 @@ def save(given: argparse.Namespace, start: Any, options: dict[str, Any]) -> int:
     """
     _refuse(given, "--parquet", format="-F", verbose="-v", no_newline="-N", timeout="-W")
     parquet = _library("pyarrow.parquet")
-    topics: list[str] = given.topic
+    topics: Any = given.topic
     if given.count is not None and given.count < 1:
         raise InvalidArgument(f"-C is 1 or more, not {given.count}")
     target = Path(given.parquet)
@@ -135,7 +137,7 @@ def send(given: argparse.Namespace, topic: str, options: dict[str, Any], roles: 
     try:
         report = frames.write(reader, given.url, topic, progress=not quiet, **arguments, **options)
     except _library("pyarrow").ArrowException as error:
-        raise InvalidArgument(f"cannot read {given.frame}: {error}") from None
+        raise Failed(f"cannot read {given.frame}: {error}") from None
     if given.json:
         print(json.dumps({"topic": topic, "messages": report.rows}))
     elif not given.quiet:
@@ -157,7 +159,7 @@ def _opened(path: Path) -> tuple[Any, Iterator[Any]]:
             read = _library("pyarrow.csv").open_csv(path)
             return read.schema, iter(read)
     except (OSError, pa.ArrowException) as error:
-        raise InvalidArgument(f"cannot read {path}: {error}") from None
+        raise Failed(f"cannot read {path}: {error}") from None
     raise InvalidArgument(
         f"{path} is no file that --frame reads: these end in .parquet, .arrow, .feather or .csv"
     )

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from penstock.errors import InvalidArgument
 
+from .failed import Failed
+
 
 def one_topic(given: argparse.Namespace) -> str:
     """The topic to publish to.
@@ -26,10 +28,8 @@ def keyed(given: argparse.Namespace) -> Iterator[tuple[bytes, str | None]]:
     """Payloads with their keys, which come from ``-k`` or from the text before ``-K``.
 
     Raises:
-        InvalidArgument: ``-K`` without ``-l``, or nothing to publish.
+        Failed: as :func:`payloads`.
     """
-    if given.key_separator and not given.lines:
-        raise InvalidArgument("-K needs -l")
     separator = given.key_separator and given.key_separator.encode()
     for payload in payloads(given):
         before, found, after = payload.partition(separator) if separator else (b"", b"", b"")
@@ -40,8 +40,8 @@ def payloads(given: argparse.Namespace) -> Iterator[bytes]:
     """The payloads from ``-m``, ``-f``, ``-l``, ``-s`` and ``-n``.
 
     Raises:
-        InvalidArgument: none of them was given, or a file or standard input is empty. An empty message
-            deletes a retained one, so only ``-n``, ``-m ""`` and an empty line of ``-l`` make one.
+        Failed: a file or standard input is empty. An empty message deletes a retained one, so only ``-n``,
+            ``-m ""`` and an empty line of ``-l`` make one.
     """
     if given.lines:
         for line in sys.stdin.buffer:
@@ -53,15 +53,13 @@ def payloads(given: argparse.Namespace) -> Iterator[bytes]:
         lot = [_not_empty(name, Path(name).read_bytes()) for name in given.file]
     elif given.null:
         lot = [b""]
-    elif given.stdin:
-        lot = [_not_empty("standard input", sys.stdin.buffer.read())]
     else:
-        raise InvalidArgument("nothing to publish: use -m, -f, -l, -s or -n")
+        lot = [_not_empty("standard input", sys.stdin.buffer.read())]
     for _ in range(given.repeat):
         yield from lot
 
 
 def _not_empty(name: str, content: bytes) -> bytes:
     if not content:
-        raise InvalidArgument(f"{name} is empty: a message without a payload is published by -n only")
+        raise Failed(f"{name} is empty: a message without a payload is published by -n only")
     return content

@@ -38,7 +38,10 @@ def scopes(options: list[str], protocol: str) -> dict[str, dict[str, Any]]:
     """
     from penstock import protocols
 
-    return protocols.PROTOCOLS[protocol].split(pairs(options, "options"))
+    row, given = protocols.PROTOCOLS[protocol], pairs(options, "options")
+    if row.renamed:
+        row.module("renamed").refuse(given)
+    return row.split(given)
 
 
 def protocol_of_topic(name: str) -> str | None:

@@ -13,6 +13,8 @@ from penstock import blocking
 from penstock.errors import MemoryLimit, QueueFull
 from penstock.progress import Progress
 
+from .failed import refusals
+
 
 def publish(
     given: argparse.Namespace,
@@ -38,6 +40,8 @@ def publish(
         blocking.connect(url, **options["client"]) as client,
         client.producer(topic, **options["producer"]) as opened,
         Progress("publishing", quiet=given.quiet or given.json) as progress,
+        # A line of standard input may be what no message can be.
+        refusals(),
     ):
         producer: Any = opened
         for message in messages:

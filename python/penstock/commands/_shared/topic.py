@@ -12,6 +12,7 @@ from penstock import protocols
 from penstock.broker import Broker
 
 from .display import figures, printable
+from .failed import refusals
 from .options import protocol_of_topic
 
 
@@ -81,7 +82,7 @@ def _open_store(given: argparse.Namespace) -> Generator[Place, None, None]:
     if protocol := protocol_of_topic(name):
         # A broker loads the topics of a protocol only when it listens for it.
         wanted[f"{protocol}_port"] = 0
-    with Broker(**wanted) as broker:
+    with Broker(**wanted) as broker, refusals():
         yield _Store(broker)
 
 

@@ -45,6 +45,7 @@ MAX_REDIRECTS = 20
 _PORTS = {"http": 8080, "https": 8443}
 _PART = 64 << 10
 _REDIRECTS = (301, 302, 307, 308)
+_FORM = "application/x-www-form-urlencoded"
 _WORDS = 512
 """Characters of an answer that an error shows."""
 _ERRORS: dict[int, type[Error]] = {
@@ -85,6 +86,13 @@ class Answer(NamedTuple):
             ) from None
 
 
+class _Content(NamedTuple):
+    """The body of a request."""
+
+    type: str
+    data: bytes
+
+
 class Web:
     """A web service. Each request has a connection of its own, and has to be answered within
     ``operation_timeout``.
@@ -122,6 +130,7 @@ class Web:
         body: Any = None,
         query: Mapping[str, Any] | None = None,
         *,
+        form: Mapping[str, Any] | None = None,
         errors: Mapping[int, type[Error]] | None = None,
         topic: str | None = None,
     ) -> Answer:
@@ -132,6 +141,7 @@ class Web:
             path: the parts of the path, not encoded.
             body: sent as JSON, if it is not ``None``.
             query: names and values behind the path; those that are ``None`` are left out.
+            form: sent as a form, in place of a body.
             errors: the classes of errors by status, where they are not the usual ones.
             topic: that the request is about, for errors.
 
@@ -142,34 +152,39 @@ class Web:
         pairs = {name: _plain(value) for name, value in (query or {}).items() if value is not None}
         if pairs:
             target += "?" + urllib.parse.urlencode(pairs)
-        data = None if body is None else json.dumps(body).encode()
+        content = None if body is None else _Content("application/json", json.dumps(body).encode())
+        if form is not None:
+            content = _Content(_FORM, urllib.parse.urlencode(form).encode())
         failure: Error | None = None
         for host in self._hosts:
             try:
-                status, answer = self._followed(method, host + target, data)
+                status, answer = self._followed(method, host + target, content)
             except ConnectFailed as error:
                 failure = failure or error
                 continue
             if 200 <= status < 300:
                 return answer
             kind = {**_ERRORS, **(errors or {})}.get(status, UnknownError)
-            words = _words(answer.body) or None
+            # A refusal of the service is no wrong usage, whether it says why or not.
+            words = _words(answer.body) or http.client.responses.get(status)
             raise kind(f"{method} {answer.url}: HTTP {status}", topic=topic, broker_text=words)
         raise failure or InvalidArgument("the URL names no host")
 
-    def _followed(self, method: str, url: str, data: bytes | None) -> tuple[int, Answer]:
+    def _followed(self, method: str, url: str, content: _Content | None) -> tuple[int, Answer]:
         for _ in range(MAX_REDIRECTS + 1):
-            status, headers, content = self._once(method, url, data)
+            status, headers, body = self._once(method, url, content)
             if status not in _REDIRECTS:
-                return status, Answer(url, headers, content)
+                return status, Answer(url, headers, body)
             url = _redirected(url, headers.get("Location"))
         raise ProtocolError(f"{method} {url}: the request was redirected {MAX_REDIRECTS} times")
 
-    def _once(self, method: str, url: str, data: bytes | None) -> tuple[int, http.client.HTTPMessage, bytes]:
+    def _once(
+        self, method: str, url: str, content: _Content | None
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
         """Status, headers and body of one answer, whatever the status."""
         headers = {"Accept": "application/json, */*;q=0.1", **self._credentials()}
-        if data is not None:
-            headers["Content-Type"] = "application/json"
+        if content is not None:
+            headers["Content-Type"] = content.type
         limit = float(self._options["operation_timeout"])
         late = Timeout(f"{method} {url}: no complete answer within {limit:g} seconds (operation_timeout)")
         started = time.monotonic()
@@ -177,9 +192,9 @@ class Web:
             with self._connected(url, limit) as connection:
                 split = urllib.parse.urlsplit(url)
                 target = split.path + (f"?{split.query}" if split.query else "")
-                connection.request(method, target, data, headers)
+                connection.request(method, target, content.data if content else None, headers)
                 answer = connection.getresponse()
-                content = _read(answer)
+                body = _read(answer)
         except http.client.HTTPException as error:
             if time.monotonic() - started >= limit:
                 raise late from None
@@ -199,12 +214,12 @@ class Web:
         took = time.monotonic() - started
         if took >= limit:
             raise late
-        if len(content) > ANSWER_LIMIT:
+        if len(body) > ANSWER_LIMIT:
             raise ProtocolError(
                 f"{method} {url}: the answer has more than {ANSWER_LIMIT >> 20} MiB and is not read"
             )
-        log.debug("%s %s: %d, %d bytes, %.1f ms", method, url, answer.status, len(content), took * 1000)
-        return answer.status, answer.headers, content
+        log.debug("%s %s: %d, %d bytes, %.1f ms", method, url, answer.status, len(body), took * 1000)
+        return answer.status, answer.headers, body
 
     @contextlib.contextmanager
     def _connected(self, url: str, limit: float) -> Generator[http.client.HTTPConnection, None, None]:

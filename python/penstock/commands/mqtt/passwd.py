@@ -6,11 +6,13 @@ import argparse
 import base64
 import getpass
 import hashlib
+import json
 import os
 import sys
 from pathlib import Path
 
 from penstock._native import hash_password
+from penstock.commands._shared.failed import Failed
 from penstock.errors import InvalidArgument
 
 ITERATIONS = 210_000
@@ -41,14 +43,20 @@ def run(given: argparse.Namespace) -> int:
     try:
         lines = path.read_text().splitlines() if path.exists() else []
     except OSError as error:
-        raise InvalidArgument(f"cannot read {path}: {error.strerror}") from None
+        raise Failed(f"cannot read {path}: {error.strerror}") from None
     kept = [one for one in lines if one.rpartition(":")[0] != user]
+    is_known = len(kept) < len(lines)
     if given.delete:
-        if len(kept) == len(lines):
-            raise InvalidArgument(f"{path} has no user {user!r}")
+        if not is_known:
+            raise Failed(f"{path} has no user {user!r}")
+        done = "deleted"
     else:
         kept.append(line(user, _password(given.password), given.hash))
+        done = "changed" if is_known else "added"
     _write(path, kept)
+    if given.json:
+        hashed = {} if given.delete else {"hash": given.hash}
+        print(json.dumps({"file": str(path), "user": user, "done": done, **hashed}))
     return 0
 
 
@@ -59,7 +67,7 @@ def _password(given: str | None) -> str:
         return sys.stdin.readline().rstrip("\n")
     password = getpass.getpass("Password: ")
     if getpass.getpass("Repeat password: ") != password:
-        raise InvalidArgument("the two passwords differ")
+        raise Failed("the two passwords differ")
     return password
 
 
@@ -72,4 +80,4 @@ def _write(path: Path, lines: list[str]) -> None:
             file.write("".join(f"{one}\n" for one in lines))
         new.replace(path)
     except OSError as error:
-        raise InvalidArgument(f"cannot write {path}: {error.strerror}") from None
+        raise Failed(f"cannot write {path}: {error.strerror}") from None

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from penstock._native import check_users
+from penstock.commands._shared.failed import Failed
 from penstock.errors import InvalidArgument
 
 
@@ -14,14 +15,17 @@ def run(given: argparse.Namespace) -> int:
     """Checks the file as the broker does and lists its users; returns the exit status.
 
     Raises:
-        InvalidArgument: the file cannot be read, or the broker would refuse it; the text names the line.
+        Failed: the file cannot be read, or the broker would refuse it; the text names the line.
     """
     path = Path(given.file)
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"cannot read {path}: {getattr(error, 'strerror', error)}") from None
-    check_users("mqtt", text)
+        raise Failed(f"cannot read {path}: {getattr(error, 'strerror', error)}") from None
+    try:
+        check_users("mqtt", text)
+    except InvalidArgument as error:
+        raise Failed(error.message) from None
     users = [_user(line) for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")]
     if given.json:
         print(json.dumps(users))

@@ -10,9 +10,10 @@ from typing import Any, cast
 
 from penstock import parse
 from penstock.commands._shared import display
-from penstock.commands._shared.options import moment, pairs, scopes
+from penstock.commands._shared.failed import Failed
+from penstock.commands._shared.options import moment, pairs, protocol_of_topic, scopes
 from penstock.commands._shared.web import Web
-from penstock.errors import InvalidArgument
+from penstock.errors import InvalidArgument, Unsupported
 
 from . import peeked
 from .administration import Administration, unacknowledged
@@ -24,6 +25,7 @@ Verb = Callable[[Administration, argparse.Namespace], Any]
 
 def run(given: argparse.Namespace) -> int:
     """Runs a verb; returns the exit status."""
+    _refuse_others(given)
     asked = Administration(Web(given.url, scopes(given.options, "pulsar")["client"]))
     result = _VERBS[given.noun, given.verb](asked, given)
     if given.verb == "peek":
@@ -39,6 +41,17 @@ def run(given: argparse.Namespace) -> int:
     else:
         display.figures(result)
     return 0
+
+
+def _refuse_others(given: argparse.Namespace) -> None:
+    """Refuses topics of other protocols: Pulsar would make topics of such names."""
+    for name in (getattr(given, "topic", None), getattr(given, "namespace", None)):
+        if name and protocol_of_topic(name):
+            raise Unsupported(
+                f"{name!r} names a topic of TubeMQ, and this is the administration of Pulsar: use `penstock"
+                f" topic`, which lists, creates, deletes, grows and inspects it; `penstock subscriptions"
+                f" {name}` lists its groups"
+            )
 
 
 def _done(given: argparse.Namespace) -> dict[str, Any]:
@@ -99,7 +112,7 @@ def _put_schema(asked: Administration, given: argparse.Namespace) -> Any:
         try:
             definition = Path(given.definition).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"cannot read {given.definition}: {error}") from None
+            raise Failed(f"cannot read {given.definition}: {error}") from None
     schema = {
         "type": given.type.upper(),
         "schema": definition,

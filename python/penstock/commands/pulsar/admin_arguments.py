@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.commands._shared.arguments import debug, described, setting
 from penstock.commands._shared.options import FORMS
@@ -33,7 +33,55 @@ EXAMPLES = {
     "tenant": ("penstock admin tenant ls",),
     "cluster": ("penstock admin cluster ls -u http://broker.example:8080 --json",),
 }
+_VERB_EXAMPLES = {
+    "topic ls": ("ls public/default", "ls my-tenant/shop --non-persistent --json"),
+    "topic create": ("create orders -p 4", "create persistent://my-tenant/shop/orders"),
+    "topic grow": ("grow orders -p 8",),
+    "topic rm": ("rm orders", "rm orders --force -u https://broker.example:8443 -X token=file:till.token"),
+    "topic stats": ("stats orders --json",),
+    "topic internal-stats": ("internal-stats orders",),
+    "topic terminate": ("terminate orders",),
+    "subscription ls": ("ls orders",),
+    "subscription create": ("create orders billing --position earliest", "create orders audit"),
+    "subscription rm": ("rm orders billing", "rm orders billing --force"),
+    "subscription skip": ("skip orders-partition-0 billing -n 10",),
+    "subscription clear": ("clear orders billing",),
+    "subscription reset": (
+        "reset orders billing --time 2h",
+        "reset orders billing --position earliest",
+        "reset orders billing --after 12:34:0:-1",
+    ),
+    "subscription expire": ("expire orders billing --older-than 30m", "expire orders --older-than 2d"),
+    "subscription peek": ("peek orders billing -n 3 --as json", "peek orders-partition-0 billing --json"),
+    "schema ls": ("ls orders --json",),
+    "schema show": ("show orders", "show orders --version 0 --json"),
+    "schema put": ("put orders --type AVRO --definition order.avsc", "put names --type STRING"),
+    "schema rm": ("rm orders",),
+    "namespace ls": ("ls public", "ls my-tenant --json"),
+    "tenant ls": ("ls", "ls -u http://broker.example:8080 --json"),
+    "cluster ls": ("ls", "ls -u http://broker.example:8080 --json"),
+}
+"""Examples of each verb, from its name on."""
 Add = Callable[..., object]
+
+
+class _Noun(NamedTuple):
+    """A noun, whose verbs are added."""
+
+    name: str
+    verbs: Commands
+    epilog: str
+
+    def verb(self, name: str, text: str, *aliases: str) -> Add:
+        """Adds a verb; gives the function that adds its arguments."""
+        examples = [
+            f"penstock admin {self.name} {example}" for example in _VERB_EXAMPLES[f"{self.name} {name}"]
+        ]
+        verb = described(self.verbs, name, text, examples, self.epilog, aliases=aliases)
+        verb.set_defaults(verb=name)
+        connection(verb)
+        verb.add_argument("--json", action="store_true", help="print JSON")
+        return verb.add_argument
 
 
 def admin(command: argparse.ArgumentParser, epilog: str) -> None:
@@ -50,16 +98,7 @@ def admin(command: argparse.ArgumentParser, epilog: str) -> None:
         under = described(nouns, noun, text, EXAMPLES[noun], epilog)
         under.set_defaults(noun=noun)
         verbs = under.add_subparsers(dest="verb", metavar="VERB", required=True)
-        verbs_of(verbs, epilog)
-
-
-def _verb(verbs: Commands, epilog: str, name: str, text: str, *aliases: str) -> Add:
-    """Adds a verb; gives the function that adds its arguments."""
-    verb = described(verbs, name, text, (), epilog, aliases=aliases)
-    verb.set_defaults(verb=name)
-    connection(verb)
-    verb.add_argument("--json", action="store_true", help="print JSON")
-    return verb.add_argument
+        verbs_of(_Noun(noun, verbs, epilog))
 
 
 def connection(command: argparse.ArgumentParser) -> None:
@@ -79,17 +118,17 @@ def connection(command: argparse.ArgumentParser) -> None:
     debug(command)
 
 
-def _topic(verbs: Commands, epilog: str) -> None:
-    add = _verb(verbs, epilog, "ls", "list the topics of a namespace", "list")
+def _topic(noun: _Noun) -> None:
+    add = noun.verb("ls", "list the topics of a namespace", "list")
     add("namespace", nargs="?", default="public/default", help="namespace (default: public/default)")
     add("--non-persistent", action="store_true", help="list those that keep no messages")
-    add = _verb(verbs, epilog, "create", "create a topic")
+    add = noun.verb("create", "create a topic")
     add("topic", help="name of the topic")
     add("-p", "--partitions", type=int, default=0, help="partitions; 0 makes a plain topic (default)")
-    add = _verb(verbs, epilog, "grow", "add partitions to a partitioned topic")
+    add = noun.verb("grow", "add partitions to a partitioned topic")
     add("topic", help="name of the topic")
     add("-p", "--partitions", type=int, required=True, help="partitions that it has then")
-    add = _verb(verbs, epilog, "rm", "delete a topic and its messages", "delete")
+    add = noun.verb("rm", "delete a topic and its messages", "delete")
     add("topic", help="name of the topic")
     _force(add, "disconnect its producers and consumers; without it, a topic in use is not deleted")
     for name, text in (
@@ -97,18 +136,18 @@ def _topic(verbs: Commands, epilog: str) -> None:
         ("internal-stats", "show how a topic is stored"),
         ("terminate", "end a topic for good: it takes no more messages"),
     ):
-        _verb(verbs, epilog, name, text)("topic", help="name of the topic")
+        noun.verb(name, text)("topic", help="name of the topic")
 
 
 def _force(add: Add, text: str) -> None:
     add("--force", action="store_true", help=text)
 
 
-def _subscription(verbs: Commands, epilog: str) -> None:
-    _verb(verbs, epilog, "ls", "list the subscriptions of a topic", "list")("topic", help="name of the topic")
+def _subscription(noun: _Noun) -> None:
+    noun.verb("ls", "list the subscriptions of a topic", "list")("topic", help="name of the topic")
 
     def verb(name: str, text: str, *aliases: str) -> Add:
-        add = _verb(verbs, epilog, name, text, *aliases)
+        add = noun.verb(name, text, *aliases)
         add("topic", help="name of the topic")
         add("subscription", help="name of the subscription")
         return add
@@ -134,7 +173,7 @@ def _subscription(verbs: Commands, epilog: str) -> None:
         metavar="WHEN",
         help="a time: ISO 8601 with a zone, milliseconds since 1970, or a duration back such as 2h",
     )
-    add = _verb(verbs, epilog, "expire", "skip the messages of a subscription that are older")
+    add = noun.verb("expire", "skip the messages of a subscription that are older")
     add("topic", help="name of the topic")
     add("subscription", nargs="?", help="name of the subscription (default: all)")
     add("--older-than", required=True, metavar="DURATION", help="age, such as 30m or 2d")
@@ -143,9 +182,9 @@ def _subscription(verbs: Commands, epilog: str) -> None:
     add("--as", dest="form", choices=FORMS, default="text", help="how to show payloads")
 
 
-def _schema(verbs: Commands, epilog: str) -> None:
+def _schema(noun: _Noun) -> None:
     def verb(name: str, text: str, *aliases: str) -> Add:
-        add = _verb(verbs, epilog, name, text, *aliases)
+        add = noun.verb(name, text, *aliases)
         add("topic", help="name of the topic")
         return add
 
@@ -166,14 +205,14 @@ def _schema(verbs: Commands, epilog: str) -> None:
     verb("rm", "delete all versions of the schema of a topic", "delete")
 
 
-def _namespace(verbs: Commands, epilog: str) -> None:
-    add = _verb(verbs, epilog, "ls", "list the namespaces of a tenant", "list")
+def _namespace(noun: _Noun) -> None:
+    add = noun.verb("ls", "list the namespaces of a tenant", "list")
     add("tenant", nargs="?", default="public", help="tenant (default: public)")
 
 
-def _tenant(verbs: Commands, epilog: str) -> None:
-    _verb(verbs, epilog, "ls", "list the tenants", "list")
+def _tenant(noun: _Noun) -> None:
+    noun.verb("ls", "list the tenants", "list")
 
 
-def _cluster(verbs: Commands, epilog: str) -> None:
-    _verb(verbs, epilog, "ls", "list the clusters", "list")
+def _cluster(noun: _Noun) -> None:
+    noun.verb("ls", "list the clusters", "list")

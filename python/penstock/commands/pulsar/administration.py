@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, cast
 
+from penstock.commands._shared.failed import Failed
 from penstock.commands._shared.web import Answer, Web
 from penstock.errors import (
     Error,
@@ -123,7 +124,7 @@ class Administration:
         """Moves a subscription to ``earliest``, ``latest`` or a message id, or behind that.
 
         Raises:
-            InvalidArgument: an id, but the topic has partitions and the id does not say which.
+            Failed: an id, but the topic has partitions and the id does not say which.
         """
         # An id is one of a partition.
         if position in ("earliest", "latest"):
@@ -151,7 +152,7 @@ class Administration:
         if not count:
             return topic
         if not 0 <= partition < count:
-            raise InvalidArgument(
+            raise Failed(
                 f"{topic} has {count} partitions, and the id {position} does not say which: name the"
                 f" partition, {topic}-partition-N"
             )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
 
 from penstock.commands._shared import arguments
-from penstock.commands._shared.arguments import topic_problem as problem
+from penstock.errors import InvalidArgument
 
-__all__ = ["PUB_EXAMPLES", "SUB_EXAMPLES", "broker", "problem", "pub", "sub"]
+__all__ = ["POSITIONS", "PUB_EXAMPLES", "SUB_EXAMPLES", "broker", "problem", "pub", "sub"]
 
 FORMAT_HELP = (
     "how to print a message: %%s payload, %%S payload size, %%k key, %%t topic, %%p partition, "
@@ -23,10 +25,13 @@ PUB_EXAMPLES = (
 SUB_EXAMPLES = (
     "penstock sub pulsar://127.0.0.1:6650 orders -o earliest -e",
     "penstock sub -t orders -s billing -T shared --json",
+    "penstock sub --pattern 'orders-.*' -o earliest",
     "penstock sub -t orders --parquet orders.parquet -o 2h",
     "penstock sub -t orders -C 1 -W 5s -F '%i %k %s\\n'",
 )
 _PLACES = "URL and topic, in place of -u and -t"
+POSITIONS = {"earliest": "earliest", "beginning": "earliest", "latest": "latest", "end": "latest"}
+"""Words of ``-o``, with what they mean."""
 
 
 def broker(command: argparse.ArgumentParser) -> None:
@@ -59,6 +64,12 @@ def sub(command: argparse.ArgumentParser) -> None:
     arguments.topics(command, "topic to read; repeatable")
     add = command.add_argument
     add(
+        "--pattern",
+        metavar="REGEX",
+        help="read all topics of a namespace whose names match, now and later: NAME, TENANT/NAMESPACE/NAME or"
+        " persistent://TENANT/NAMESPACE/NAME, in which NAME is a regular expression",
+    )
+    add(
         "-s",
         "--subscription",
         metavar="NAME",
@@ -77,3 +88,43 @@ def sub(command: argparse.ArgumentParser) -> None:
     add("--no-ack", action="store_true", help="do not acknowledge the messages")
     arguments.parquet(command)
     arguments.refuse_mosquitto(command, "Pulsar", sub=True)
+
+
+def problem(given: argparse.Namespace) -> str | None:
+    """Why the command cannot start with these arguments; ``None`` if it can."""
+    if given.command == "sub":
+        if given.position and (wrong := _position_problem(given)):
+            return wrong
+        if given.pattern is not None:
+            return _pattern_problem(given)
+        for topic in given.topic:
+            if ".*" in topic or ".+" in topic:
+                return (
+                    f"{topic!r} looks like a pattern and was given as a name: --pattern {shlex.quote(topic)}"
+                    " reads all topics that match it"
+                )
+    return arguments.topic_problem(given)
+
+
+def _position_problem(given: argparse.Namespace) -> str | None:
+    from .ids import message_ids, start
+
+    try:
+        if given.parquet is not None:
+            start("-o", given.position)
+        elif given.position not in POSITIONS:
+            message_ids(given.position)
+    except InvalidArgument as error:
+        words = "" if given.parquet is not None else f"-o is {', '.join(POSITIONS)} or a message id: "
+        return f"{words}{error}"
+    return None
+
+
+def _pattern_problem(given: argparse.Namespace) -> str | None:
+    if given.topic:
+        return "--pattern takes the place of a topic: give one of them"
+    try:
+        re.compile(given.pattern)
+    except re.error as error:
+        return f"--pattern {shlex.quote(given.pattern)}: {error}"
+    return None

@@ -15,8 +15,8 @@ from penstock.pulsar import blocking
 
 from .administration import Administration
 
-KEPT = "penstock-doctor"
-"""The topic that is used where none can be deleted."""
+PASSING = "non-persistent://public/default/penstock-doctor"
+"""The topic that is used where none can be deleted. Brokers store nothing of it."""
 _PORTS = {"pulsar": 6650, "pulsar+ssl": 6651, "http": 8080, "https": 8443}
 
 
@@ -34,8 +34,7 @@ def _examine(examination: doctor.Examination) -> None:
         return
     with client:
         delete = _deletion(examination, client)
-        # One that stays is always the same.
-        topic = doctor.new_topic() if delete else KEPT
+        topic = doctor.new_topic() if delete else PASSING
         if examination.step("topic", lambda: _create(client, topic)):
             examination.step("round trip", lambda: _round_trip(client, topic))
             examination.step("clean up", lambda: _clean_up(topic, delete))
@@ -54,14 +53,15 @@ def _deletion(examination: doctor.Examination, client: blocking.PulsarClient) ->
 def _clean_up(topic: str, delete: Callable[[str], None] | None) -> str:
     if delete is None:
         return (
-            f"{topic} stays, unless the broker deletes unused topics: Pulsar's protocol cannot delete it."
-            " With an http:// URL, or one in PENSTOCK_ADMIN_URL, it is deleted"
+            f"nothing is stored. {topic} could not be removed, and is listed until the broker drops unused"
+            " topics or starts again: Pulsar's protocol cannot delete topics. With an http:// URL, or one in"
+            " PENSTOCK_ADMIN_URL, storing is tested as well, by a topic that is deleted"
         )
     try:
         delete(topic)
     except Error as error:
         # A client that may publish and read need not be allowed to delete.
-        return f"{topic} stays: {error.code}: {error}"
+        return f"{topic} could not be removed: {error.code}: {error}"
     return f"{topic} has been deleted"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 from penstock.commands._shared import files
@@ -11,12 +12,13 @@ from penstock.commands._shared.options import scopes
 from penstock.commands._shared.subscribe import Limits, printer
 from penstock.errors import InvalidArgument
 from penstock.pulsar import blocking
+from penstock.pulsar.positions import reader_name
 
+from .arguments import POSITIONS
 from .end import End
 from .format import compile_format, to_json
-from .ids import start
+from .ids import message_ids, start
 
-_POSITIONS = {"beginning": "earliest", "end": "latest"}
 _IDLE_AT_END = 2.0
 """Seconds without a message after which ``-e`` takes the end for reached."""
 
@@ -30,12 +32,16 @@ def run(given: argparse.Namespace) -> int:
     if given.type:
         wanted["type"] = given.type
     if given.position:
-        wanted["position"] = _POSITIONS.get(given.position, given.position)
+        wanted["position"] = _position(given)
     show = printer(given, to_json, lambda: compile_format(formats.text_of(given)))
     limits = Limits(given)
     limits.start()
     with blocking.connect(given.url, **options["client"]) as client:
-        if given.subscription:
+        if given.pattern is not None:
+            wanted["durable"] = bool(given.subscription) and wanted.get("durable", True)
+            pattern = re.compile(given.pattern)
+            consumer = client.consumer(pattern, given.subscription or reader_name(), **wanted)
+        elif given.subscription:
             consumer = client.consumer(given.topic, given.subscription, **wanted)
         else:
             consumer = client.reader(given.topic, **wanted)
@@ -54,8 +60,17 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
+def _position(given: argparse.Namespace) -> Any:
+    if given.position in POSITIONS:
+        return POSITIONS[given.position]
+    ids = message_ids(given.position)
+    return ids[0] if len(ids) == 1 else ids
+
+
 def _save(given: argparse.Namespace, options: dict[str, dict[str, Any]]) -> int:
     if given.subscription or given.type:
         raise InvalidArgument("--parquet reads the topics without a subscription: leave -s and -T out")
     begin = start("-o", given.position or "earliest")
+    if given.pattern is not None:
+        given.topic = re.compile(given.pattern)
     return files.save(given, begin, {**options["client"], **options["consumer"]})

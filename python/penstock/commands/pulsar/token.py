@@ -17,6 +17,7 @@ from typing import Any
 
 from penstock import parse
 from penstock._native import is_signed_with
+from penstock.commands._shared.failed import Failed
 from penstock.errors import InvalidArgument
 
 from . import jwt
@@ -71,7 +72,10 @@ def _create(given: argparse.Namespace) -> int:
 
 def _show(given: argparse.Namespace) -> int:
     text = _text(given.token)
-    token = jwt.parse(text)
+    try:
+        token = jwt.parse(text)
+    except InvalidArgument as error:
+        raise Failed(error.message) from None
     key = _key(given.key) if given.key is not None else None
     problems = _problems(token, time.time(), given.audience)
     signature = None if key is None else is_signed_with(key, text.strip().encode())
@@ -178,7 +182,7 @@ def _text(given: str) -> str:
             with Path(given.removeprefix("file:")).open("rb") as file:
                 content = file.read(jwt.LONGEST_TOKEN + 1)
         except OSError as error:
-            raise InvalidArgument(f"cannot read {error.filename}: {error.strerror}") from None
+            raise Failed(f"cannot read {error.filename}: {error.strerror}") from None
     elif given.startswith("env:"):
         name = given.removeprefix("env:")
         content = os.environ.get(name, "").encode(errors="surrogateescape")
@@ -186,12 +190,22 @@ def _text(given: str) -> str:
             raise InvalidArgument(f"the environment variable {name} is not set")
     else:
         content = given.encode(errors="surrogateescape")
+        if _is_file(given):
+            raise InvalidArgument(f"{given!r} is a file, and not a token: file:{given} reads it")
     if len(content) > jwt.LONGEST_TOKEN:
-        raise InvalidArgument(f"a token has at most {jwt.LONGEST_TOKEN} bytes, and this is longer")
+        raise Failed(f"a token has at most {jwt.LONGEST_TOKEN} bytes, and this is longer")
     try:
         return content.decode("ascii")
     except UnicodeDecodeError:
-        raise InvalidArgument("a token is ASCII text, and this is not") from None
+        raise Failed("a token is ASCII text, and this is not") from None
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):
+        # A token may be longer than a file name.
+        return False
 
 
 def _from_now(flag: str, text: str, now: float) -> int:
@@ -215,8 +229,6 @@ def _write_new(path: Path, content: bytes) -> None:
             path.unlink(missing_ok=True)
             raise
     except FileExistsError:
-        raise InvalidArgument(
-            f"{path} exists and is not overwritten: name another file, or remove it"
-        ) from None
+        raise Failed(f"{path} exists and is not overwritten: name another file, or remove it") from None
     except OSError as error:
-        raise InvalidArgument(f"cannot write {path}: {error.strerror}") from None
+        raise Failed(f"cannot write {path}: {error.strerror}") from None

@@ -1,5 +1,5 @@
 """``penstock topic`` with a Pulsar URL: by the protocol, which lists and inspects, or, with the URL of a web
-service, by the administration over HTTP."""
+service, by the administration over HTTP, which that of TubeMQ is as well."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import contextlib
 from collections.abc import Generator
 from typing import Any
 
+from penstock import protocols
 from penstock.commands._shared import topic as shared
-from penstock.commands._shared.options import is_web, scopes
+from penstock.commands._shared.options import is_web, protocol_of_topic, scopes
 from penstock.commands._shared.web import Web
 from penstock.errors import Unsupported
 from penstock.pulsar import blocking
@@ -27,7 +28,12 @@ def run(given: argparse.Namespace) -> int:
 def _broker(given: argparse.Namespace) -> Generator[shared.Place, None, None]:
     options = scopes(given.options, "pulsar")["client"]
     if is_web(given.url):
-        yield Administration(Web(given.url, options))
+        web = Web(given.url, options)
+        name = given.namespace if given.action == "ls" else given.topic
+        if protocol := protocol_of_topic(name):
+            yield protocols.PROTOCOLS[protocol].module("administration").Administration(web, given)
+        else:
+            yield Administration(web)
     else:
         with blocking.connect(given.url, **options) as client:
             yield _Wire(client)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from penstock import protocols
 from penstock.commands._shared import arguments
+from penstock.errors import InvalidArgument
 
 FORMAT_HELP = (
     "how to print a message: %%s payload, %%S payload size, %%k key, %%m message type, %%t topic, "
@@ -116,4 +118,21 @@ def problem(given: argparse.Namespace) -> str | None:
         return (
             "a consumer group is needed: -s GROUP; brokers keep its offsets, and its members share the topic"
         )
+    if given.command == "sub" and given.position and (wrong := _position_problem(given)):
+        return wrong
     return arguments.topic_problem(given)
+
+
+def _position_problem(given: argparse.Namespace) -> str | None:
+    from .peek import start
+    from .sub import position
+
+    try:
+        if given.parquet is not None:
+            start(given.topic, given.position)
+        else:
+            protocols.table("tubemq.consumer")["position"].parse(position(given.position))
+    except (InvalidArgument, ValueError) as error:
+        text = str(error)
+        return text if text.startswith("-o ") else f"-o, the position: {text}"
+    return None

@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock import protocols
 from penstock.commands._shared import replay as shared
+from penstock.commands._shared.failed import Failed
 from penstock.commands._shared.options import moment, scopes
 from penstock.errors import DataLost, Error, InvalidArgument, MessageTooLarge, Unsupported
 from penstock.frames.tubemq import GROUPS
@@ -156,7 +157,7 @@ def _ranges(plan: Plan, topic: str, wanted: _Wanted) -> list[Range]:
     begin: Mapping[str, int] = {} if isinstance(wanted.begin, str) else wanted.begin
     for flag, places in (("--from", begin), ("--after", wanted.after), ("--until", wanted.until)):
         if wrong := [key for key in places if key not in known]:
-            raise InvalidArgument(f"{flag}: {topic!r} has no partition {', '.join(wrong)}")
+            raise Failed(f"{flag}: {topic!r} has no partition {', '.join(wrong)}")
     with plan.tail(parts) as tail:
         bounds = tail.bounds()
     ranges: list[Range] = []
@@ -318,7 +319,8 @@ class _Replay(shared.Replay[_Row, Position]):
             )
         except (InvalidArgument, MessageTooLarge) as error:
             # A client of others may have sent what ours does not.
-            raise type(error)(f"{message.name} cannot be sent: {error}") from None
+            kind = MessageTooLarge if isinstance(error, MessageTooLarge) else Failed
+            raise kind(f"{message.name} cannot be sent: {error}") from None
         if message.offset is not None:
             self._note(message.part, message.offset + UNIT)
 

@@ -32,7 +32,7 @@ def run(given: argparse.Namespace) -> int:
     if given.message_type:
         wanted["filters"] = given.message_type
     if given.position:
-        wanted["position"] = _position(given.position)
+        wanted["position"] = position(given.position)
     if given.exit and given.no_ack:
         raise InvalidArgument(
             "-e and --no-ack exclude each other: a broker delivers the next pack of a partition only after "
@@ -74,7 +74,12 @@ def _save(given: argparse.Namespace, options: dict[str, dict[str, Any]]) -> int:
     return files.save(given, begin, {**options["client"], **options["consumer"]})
 
 
-def _position(text: str) -> Any:
+def position(text: str) -> Any:
+    """The option ``position`` that ``-o`` sets.
+
+    Raises:
+        InvalidArgument: a place that is not BROKER:PARTITION:OFFSET.
+    """
     if ":" not in text:
         return _POSITIONS.get(text, text)
     return [Position.parse(one) for one in text.split(",")]

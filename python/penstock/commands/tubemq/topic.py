@@ -12,9 +12,10 @@ from penstock.commands._shared.options import scopes
 from penstock.errors import Unsupported
 from penstock.tubemq import blocking
 
-_PREFIX = "tubemq:"
-"""The beginning of TubeMQ topic names in the store of the embedded broker."""
-_WEB_API = "the master's web API (port 8080, /webapi.htm) lists, adds and deletes topics"
+PREFIX = "tubemq:"
+"""The beginning of TubeMQ topic names at the embedded broker and on the command line."""
+NO_END = "{!r} is a TubeMQ topic: only topics of Pulsar can be terminated"
+"""The refusal of ``terminate``."""
 
 
 def run(given: argparse.Namespace) -> int:
@@ -33,18 +34,20 @@ def _broker(given: argparse.Namespace) -> Generator[shared.Place, None, None]:
 
 
 def _refuse(given: argparse.Namespace) -> NoReturn:
-    if given.action == "ls":
-        verb, embedded = "list", "`penstock topic ls tubemq: --data DIR`"
-    else:
-        verb = "create" if given.action == "create" else "delete"
-        name = given.topic.removeprefix(_PREFIX)
-        more = f" -p {given.partitions or 1}" if given.action == "create" else ""
-        embedded = f"`penstock topic {given.action} {_PREFIX}{name}{more} --data DIR`"
-        if given.action == "create":
-            embedded = f"`penstock broker --topic {_PREFIX}{name}={given.partitions or 1}` or {embedded}"
+    if given.action == "terminate":
+        raise Unsupported(NO_END.format(given.topic))
+    verb = {"ls": "list topics", "create": "create topics", "rm": "delete topics", "grow": "add partitions"}
+    name = PREFIX if given.action == "ls" else f"{PREFIX}{given.topic.removeprefix(PREFIX)}"
+    command = f"penstock topic {given.action} {name}"
+    if given.action in ("create", "grow") and given.partitions:
+        command += f" -p {given.partitions}"
+    # The topics of a store do not grow.
+    store = (
+        "" if given.action == "grow" else f", or `{command} --data DIR` (embedded broker that is not running)"
+    )
     raise Unsupported(
-        f"TubeMQ's protocol cannot {verb} topics. Embedded broker: {embedded} while it is stopped. "
-        f"Real server: {_WEB_API}"
+        f"TubeMQ's protocol cannot {verb[given.action]}: use the web service of the master, or of the"
+        f" embedded broker with --http-port, `{command} -u http://HOST:8080`{store}"
     )
 
 
@@ -63,10 +66,11 @@ class _Wire:
         _refuse(self._given)
 
     def grow(self, topic: str, partitions: int) -> None:
-        raise Unsupported(f"{topic!r} is a TubeMQ topic: only topics of Pulsar can grow")
+        _refuse(self._given)
 
     def terminate(self, topic: str) -> None:
-        raise Unsupported(f"{topic!r} is a TubeMQ topic: only topics of Pulsar can be terminated")
+        _refuse(self._given)
 
     def stats(self, topic: str) -> dict[str, Any]:
-        return {"topic": topic, "partitions": self._client.partitions(topic)}
+        name = topic.removeprefix(PREFIX)
+        return {"topic": name, "partitions": self._client.partitions(name)}
