@@ -3,7 +3,7 @@
 //! * [`message`]: requests and answers, without sockets
 //! * `guard`: rules by which requests are refused; `health`, `metrics`: texts about the whole broker
 //! * `page`: the page for operators; [`publication`]: a message that it publishes
-//! * `server`: sockets, limits and time limits
+//! * `server`: sockets, limits and time limits; `spelling`: the capital letters of a header
 //!
 //! A request is read whole, then handed to the broker like a command of any protocol, and its answer is written by a
 //! task of its own: a slow client holds nothing but its own connection.
@@ -15,3 +15,6 @@ mod metrics;
 mod page;
 pub mod publication;
 pub(super) mod server;
+mod spelling;
+
+pub(super) use spelling::PROPERTY;

@@ -36,6 +36,7 @@ use super::health::{self, State};
 use super::message::{Answer, Request};
 use super::metrics::{self, HttpStats, Topics};
 use super::page;
+use super::spelling::{PROPERTY, Spelled, stand_in};
 use crate::broker::admission::Admission;
 use crate::broker::disk::{Disk, Room};
 use crate::broker::listener::{FULL, Port, Transport};
@@ -375,7 +376,8 @@ fn response(answer: Answer, permit: Option<OwnedSemaphorePermit>) -> Response<Fu
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     for (name, value) in answer.headers.into_iter().filter(|(_, value)| value.len() <= HEADER) {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+        let name = if name == PROPERTY { Ok(stand_in().clone()) } else { HeaderName::try_from(name) };
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value)) {
             headers.append(name, value);
         }
     }
@@ -417,7 +419,7 @@ impl Connection {
             let address = self.address;
             async move { Ok::<_, Infallible>(http.respond(received, &entry, address).await) }
         });
-        let io = TokioIo::new(Impatient { stream, stalled: None });
+        let io = TokioIo::new(Impatient { stream: Spelled::new(stream), stalled: None });
         let served = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD)

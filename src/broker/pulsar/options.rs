@@ -45,6 +45,20 @@ impl SchemaCompatibility {
         Self::FullTransitive,
     ];
 
+    /// Pulsar's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AlwaysCompatible => "ALWAYS_COMPATIBLE",
+            Self::AlwaysIncompatible => "ALWAYS_INCOMPATIBLE",
+            Self::Backward => "BACKWARD",
+            Self::Forward => "FORWARD",
+            Self::Full => "FULL",
+            Self::BackwardTransitive => "BACKWARD_TRANSITIVE",
+            Self::ForwardTransitive => "FORWARD_TRANSITIVE",
+            Self::FullTransitive => "FULL_TRANSITIVE",
+        }
+    }
+
     /// Whether the new schema has to read what is there.
     pub(super) fn is_backward(self) -> bool {
         matches!(self, Self::Backward | Self::Full | Self::BackwardTransitive | Self::FullTransitive)

@@ -187,13 +187,23 @@ impl Broker {
             return Ok(Bytes::new());
         }
         check_properties(schema)?;
-        let parent = name.parent();
-        let none = Vec::new();
-        let all = self.schemas.get(&parent).unwrap_or(&none);
-        let versions = living(all);
-        if let Some(version) = version_of(versions, schema) {
-            return Ok(version_bytes(all.len() - versions.len() + version));
+        if let Some(version) = self.schema_version(name, schema) {
+            return Ok(version_bytes(version));
         }
+        self.check_compatibility(name, schema)?;
+        self.store_schema(name.parent(), schema)
+    }
+
+    /// The version of a topic's schema that is this one.
+    pub(super) fn schema_version(&self, name: &Name, schema: &pb::Schema) -> Option<usize> {
+        let all = self.schemas.get(&name.parent())?;
+        let versions = living(all);
+        Some(all.len() - versions.len() + version_of(versions, schema)?)
+    }
+
+    /// Whether a schema may follow those of a topic.
+    pub(super) fn check_compatibility(&self, name: &Name, schema: &pb::Schema) -> Result<()> {
+        let versions = self.schemas.get(&name.parent()).map_or(&[][..], |all| living(all));
         let definition = Definition::of(schema)?;
         let strategy = self.settings.schema_compatibility;
         let earlier = if strategy.is_transitive() {
@@ -201,10 +211,8 @@ impl Broker {
         } else {
             versions.last_chunk::<1>().map_or(&[][..], |last| last)
         };
-        for data in earlier.iter().rev() {
-            check(&decoded(data).unwrap_or_default(), schema, &definition, strategy)?;
-        }
-        self.store_schema(parent, schema)
+        let mut earlier = earlier.iter().rev();
+        earlier.try_for_each(|data| check(&decoded(data).unwrap_or_default(), schema, &definition, strategy))
     }
 
     /// Checks the schema of a consumer. An idle topic without one gets it, as on the real broker.

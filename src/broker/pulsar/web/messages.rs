@@ -4,11 +4,12 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::subscriptions::{missing, nth_unacked};
 use super::{Refusal, Reply};
-use crate::broker::http::message::Answer;
+use crate::broker::http::PROPERTY;
+use crate::broker::http::message::{Answer, Request};
 use crate::broker::log::Entry;
 use crate::broker::pulsar::Broker;
 use crate::broker::pulsar::names::Name;
@@ -40,6 +41,34 @@ impl Broker {
         }
     }
 
+    /// The id of the first message that was published at a time, in milliseconds since 1970, or later.
+    pub(super) fn id_by_time(&mut self, name: &Name, time: &str) -> Reply {
+        let bad = |_| Refusal::new(StatusCode::BAD_REQUEST, format!("{time:?} is not a time"));
+        let since: u64 = time.parse().map_err(bad)?;
+        let id = self.log_of(name, "Get message id by timestamp")?;
+        let Some(topic) = self.topics.get(&id) else { return Ok(Answer::not_found()) };
+        let at = topic.log.search(&mut self.source, |entry| entry.publish_ms >= since)?;
+        let partition = topic.partition.map_or(-1, i64::from);
+        Ok(Answer::json(&json!({"ledgerId": id, "entryId": at, "partitionIndex": partition})))
+    }
+
+    /// The n-th message from the beginning or from the end, counted from 1.
+    pub(super) fn examine(&mut self, name: &Name, request: &Request) -> Reply {
+        let id = self.log_of(name, "Examine messages")?;
+        let nth = request.query("messagePosition").and_then(|text| text.parse::<u64>().ok()).unwrap_or(1);
+        let Some(topic) = self.topics.get(&id) else { return Ok(Answer::not_found()) };
+        let (first, end) = (topic.log.first(), topic.log.committed());
+        if first >= end {
+            let text = "Could not examine messages due to the total message is zero";
+            return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, text));
+        }
+        let behind = nth.clamp(1, end - first);
+        match request.query("initialPosition") {
+            Some("earliest") => self.message(id, first + behind - 1),
+            _ => self.message(id, end - behind),
+        }
+    }
+
     fn message(&mut self, topic: u64, entry: u64) -> Reply {
         let limit = self.settings.session.max_message_size;
         let Some(topic) = self.topics.get(&topic) else { return Ok(Answer::not_found()) };
@@ -56,6 +85,8 @@ fn described(ledger: u64, entry: &Entry, limit: usize) -> Reply {
     let body = payload.body()?;
     let unknown =
         || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the message has an unknown compression");
+    // The real broker counts two bytes that begin an entry, its checksum, and the length of the metadata.
+    let batch_size = 2 + 4 + 4 + body.len();
     let kind = Compression::from_number(metadata.compression.unwrap_or(0)).ok_or_else(unknown)?;
     // What is encrypted, only its consumers can read.
     let body = match metadata.encryption_keys.is_empty() {
@@ -72,6 +103,7 @@ fn described(ledger: u64, entry: &Entry, limit: usize) -> Reply {
         ("X-Pulsar-deliver-at-time", metadata.deliver_at_time.map(|at| time(at.max(0) as u64))),
         ("X-Pulsar-partition-key", metadata.partition_key),
         ("X-Pulsar-uncompressed-size", metadata.uncompressed_size.map(|size| size.to_string())),
+        ("X-Pulsar-batch-size", metadata.num_messages_in_batch.map(|_| batch_size.to_string())),
         ("X-Pulsar-num-batch-message", metadata.num_messages_in_batch.map(|count| count.to_string())),
         (
             "X-Pulsar-Base64-schema-version-b64encoded",
@@ -84,7 +116,7 @@ fn described(ledger: u64, entry: &Entry, limit: usize) -> Reply {
     }
     let properties: Map<String, Value> =
         metadata.properties.into_iter().map(|pair| (pair.key, pair.value.into())).collect();
-    Ok(answer.with_header("X-Pulsar-PROPERTY", ascii(&Value::from(properties).to_string())))
+    Ok(answer.with_header(PROPERTY, ascii(&Value::from(properties).to_string())))
 }
 
 /// JSON without characters that a header cannot have.

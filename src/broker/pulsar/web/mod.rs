@@ -203,6 +203,8 @@ impl Broker {
             ("GET", ["internalStats"]) => self.internal_stats_of(name),
             ("GET", ["partitioned-internalStats"]) => self.partitioned_internal_stats_of(name),
             ("GET", ["lastMessageId"]) => self.last_id(name),
+            ("GET", ["messageid", time]) => self.id_by_time(name, time),
+            ("GET", ["examinemessage"]) => self.examine(name, request),
             ("GET", ["ledger", ledger, "entry", entry]) => self.message_by_id(name, ledger, entry),
             ("POST", ["terminate"]) => self.end_topic(name, false),
             ("POST", ["terminate", "partitions"]) => self.end_topic(name, true),
@@ -216,7 +218,7 @@ impl Broker {
                 []
                 | [
                     "partitions" | "stats" | "partitioned-stats" | "internalStats" | "subscriptions"
-                    | "terminate",
+                    | "terminate" | "examinemessage",
                 ],
             ) => Ok(Answer::wrong_method()),
             _ => Ok(Answer::not_found()),

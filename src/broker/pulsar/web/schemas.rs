@@ -57,7 +57,19 @@ impl Broker {
             ("GET", ["schemas"]) => self.schemas_of(name),
             ("POST", ["schema"]) => self.post_schema(name, request),
             ("DELETE", ["schema"]) => Ok(Answer::json(&json!({"version": self.delete_schema(name)?}))),
-            (_, ["schema" | "schemas"] | ["schema", _]) => Ok(Answer::wrong_method()),
+            ("POST", ["version"]) => {
+                let version =
+                    self.schema_version(name, &posted(request)?).map_or(-1, |version| version as i64);
+                Ok(Answer::json(&json!({"version": version})))
+            }
+            ("POST", ["compatibility"]) => {
+                let fits = self.check_compatibility(name, &posted(request)?).is_ok();
+                let strategy = self.settings.schema_compatibility.name();
+                Ok(Answer::json(&json!({"compatibility": fits, "schemaCompatibilityStrategy": strategy})))
+            }
+            (_, ["schema" | "schemas" | "version" | "compatibility"] | ["schema", _]) => {
+                Ok(Answer::wrong_method())
+            }
             _ => Ok(Answer::not_found()),
         }
     }

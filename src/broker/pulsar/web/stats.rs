@@ -17,7 +17,7 @@ impl Broker {
     }
 
     /// The topic. As on the real broker, figures of the whole of a partitioned one have paths of their own.
-    fn plain(&self, name: &Name) -> Result<u64, Refusal> {
+    pub(super) fn plain(&self, name: &Name) -> Result<u64, Refusal> {
         if self.is_partitioned(name) { Err(no_topic(name)) } else { Ok(self.logs_of(name)?[0]) }
     }
 
@@ -41,9 +41,14 @@ impl Broker {
                     subscriptions.insert(name, one);
                     continue;
                 };
-                for counter in
-                    ["msgBacklog", "msgDelayed", "unackedMessages", "msgOutCounter", "msgDropCount"]
-                {
+                for counter in [
+                    "msgBacklog",
+                    "msgBacklogNoDelayed",
+                    "msgDelayed",
+                    "unackedMessages",
+                    "msgOutCounter",
+                    "msgDropCount",
+                ] {
                     add(to, &one, counter);
                 }
                 if let (Some(all), Value::Array(more)) =
@@ -110,6 +115,7 @@ impl Broker {
                 one.active().and_then(|key| one.consumers().iter().find(|consumer| consumer.key == key));
             let mut figures = json!({
                 "msgBacklog": one.backlog(&topic.log),
+                "msgBacklogNoDelayed": one.backlog(&topic.log).saturating_sub(one.delayed() as u64),
                 "msgDelayed": one.delayed(),
                 "unackedMessages": one.consumers().iter().map(|consumer| consumer.unacked()).sum::<i64>(),
                 "msgOutCounter": one.consumers().iter().map(|consumer| consumer.delivered).sum::<u64>(),

@@ -19,6 +19,9 @@ use crate::broker::pulsar::subscription::Subscription;
 use crate::broker::pulsar::topic::is_stored;
 use crate::pulsar::pb;
 
+/// Backlog below which the real broker expires nothing for consumers that are connected, unless the oldest message is old enough.
+const NEARLY_READ: u64 = 1_000;
+
 /// Limit on the messages that one request skips one by one, when others behind them are acknowledged.
 const MAX_SKIPPED: u64 = 100_000;
 
@@ -57,6 +60,8 @@ enum Move {
     Skip(u64),
     /// Past what was published before, in milliseconds since 1970.
     Expire(u64),
+    /// Past a message id.
+    ExpireId(Position),
     /// To what was published then.
     Time(u64),
     /// To a message id.
@@ -101,12 +106,13 @@ impl Broker {
             ("POST", ["skip_all"]) => Move::End,
             ("POST", ["skip", count]) => Move::Skip(number(count, "number of messages")?),
             ("POST", ["expireMessages", seconds]) => Move::Expire(before(seconds)?),
+            ("POST", ["expireMessages"]) => Move::ExpireId(Position::read(request)?),
             ("POST", ["resetcursor", time]) => Move::Time(number(time, "time")?),
             ("POST", ["resetcursor"]) => Move::Id(Position::read(request)?),
             (
                 _,
                 []
-                | ["skip_all" | "resetcursor"]
+                | ["skip_all" | "resetcursor" | "expireMessages"]
                 | ["skip" | "expireMessages" | "resetcursor" | "position", _],
             ) => {
                 return Ok(Answer::wrong_method());
@@ -116,6 +122,7 @@ impl Broker {
         match to {
             Move::Skip(_) => drop(self.log_of(name, "Skip messages")?),
             Move::Id(_) => drop(self.log_of(name, "Reset-cursor at position")?),
+            Move::ExpireId(_) => drop(self.log_of(name, "Expire message at position")?),
             _ => {}
         }
         let (ids, subscription) = (self.logs_of(name)?, Arc::<str>::from(subscription));
@@ -124,14 +131,16 @@ impl Broker {
         if ids.is_empty() {
             return Err(missing(&subscription, name));
         }
-        self.move_subscriptions(
-            ids.into_iter().map(|id| Reader { topic: id, subscription: subscription.clone() }),
-            name,
-            &to,
-        )
+        let readers = ids.into_iter().map(|id| Reader { topic: id, subscription: subscription.clone() });
+        if self.move_subscriptions(readers, &to)?.contains(&true) {
+            Ok(Answer::done())
+        } else {
+            Err(none_expired(name))
+        }
     }
 
-    /// Expires messages of all subscriptions.
+    /// Expires messages of all subscriptions. As on the real broker, one for which there is nothing to do makes it a conflict, and
+    /// the others are done all the same.
     pub(super) fn expire_all(&mut self, name: &Name, seconds: &str) -> Reply {
         let seconds = number(seconds, "number of seconds")?;
         let to = Move::Expire(self.wall_ms().saturating_sub(seconds.saturating_mul(1000)));
@@ -140,25 +149,22 @@ impl Broker {
             let reader = |name: &Arc<str>| Reader { topic: topic.id, subscription: name.clone() };
             readers.extend(topic.subscriptions.keys().map(reader));
         }
-        self.move_subscriptions(readers.into_iter(), name, &to)
+        if self.move_subscriptions(readers.into_iter(), &to)?.contains(&false) {
+            Err(none_expired(name))
+        } else {
+            Ok(Answer::done())
+        }
     }
 
     fn move_subscriptions(
         &mut self,
-        mut readers: impl Iterator<Item = Reader>,
-        name: &Name,
+        readers: impl Iterator<Item = Reader>,
         to: &Move,
-    ) -> Reply {
-        let moved = readers
-            .try_fold(false, |moved, reader| self.move_subscription(&reader, to).map(|now| moved | now))?;
-        if !moved {
-            let text = format!("no message on topic {} is as old as that: nothing was expired", name.full);
-            return Err(Refusal::new(StatusCode::CONFLICT, text));
-        }
-        Ok(Answer::done())
+    ) -> Result<Vec<bool>, Refusal> {
+        readers.map(|reader| self.move_subscription(&reader, to)).collect()
     }
 
-    /// Moves a subscription; `false` if there was nothing to expire.
+    /// Moves a subscription; `false` if nothing is expired for it.
     fn move_subscription(&mut self, reader: &Reader, to: &Move) -> Result<bool, Refusal> {
         if !is_stored(reader.topic) {
             let text = "a non-persistent topic keeps no messages";
@@ -177,9 +183,17 @@ impl Broker {
             }
             Move::Expire(before) => {
                 let at = log.search(&mut self.source, |entry| entry.publish_ms >= *before)?;
-                if at <= subscription.cursor.below() {
-                    return Ok(false);
+                let backlog = subscription.backlog(log);
+                let nearly_read = backlog < NEARLY_READ && !subscription.consumers().is_empty();
+                let some = at > subscription.cursor.below();
+                if !some {
+                    return Ok(backlog > 0 && !nearly_read);
                 }
+                subscription.skip_to(at);
+            }
+            Move::ExpireId(id) => {
+                let behind = u64::from(!id.is_excluded);
+                let at = (position(topic.id, log, &id.id) + behind).min(log.committed());
                 subscription.skip_to(at);
             }
             Move::Time(since) => {
@@ -251,6 +265,11 @@ impl Broker {
         }
         Ok(Answer::done())
     }
+}
+
+fn none_expired(name: &Name) -> Refusal {
+    let text = format!("no message on topic {} is as old as that: nothing was expired", name.full);
+    Refusal::new(StatusCode::CONFLICT, text)
 }
 
 /// The n-th entry that is not acknowledged, counted from 1; `None` if there are fewer.

@@ -1,0 +1,128 @@
+//! The spelling of a header. hyper writes the names of headers in small letters, since case means nothing in HTTP; but Pulsar's
+//! Java client looks for `X-Pulsar-PROPERTY` in exactly these letters, and shows no properties without it.
+//!
+//! An answer has the header by another name of the same length, which is drawn when the process begins and which no peer learns, and
+//! [`Spelled`] writes the right one in its place. So nothing in a body can be mistaken for it.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::task::{Context, Poll, ready};
+
+use hyper::header::HeaderName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::random;
+
+/// The name as it is written.
+pub(in crate::broker) const PROPERTY: &str = "X-Pulsar-PROPERTY";
+/// Bytes in which the name is looked for at once.
+const WINDOW: usize = 64 << 10;
+
+/// The name that stands for [`PROPERTY`] in an answer.
+pub(super) fn stand_in() -> &'static HeaderName {
+    static NAME: OnceLock<HeaderName> = OnceLock::new();
+    NAME.get_or_init(|| {
+        let letter = |_| (b'a' + (random::bits() % 26) as u8) as char;
+        let name: String = (0..PROPERTY.len()).map(letter).collect();
+        HeaderName::try_from(name).expect("letters are a name")
+    })
+}
+
+/// A stream that writes [`PROPERTY`] where it is given [`stand_in`].
+pub(super) struct Spelled<S> {
+    stream: S,
+    /// Bytes that were written of a name that did not fit.
+    written: usize,
+}
+
+impl<S> Spelled<S> {
+    pub(super) fn new(stream: S) -> Self {
+        Self { stream, written: 0 }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Spelled<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let name = stand_in().as_str().as_bytes();
+        let window = &buf[..buf.len().min(WINDOW)];
+        let found = window.windows(name.len()).position(|part| part == name);
+        if self.written > 0 || found == Some(0) {
+            let rest = &PROPERTY.as_bytes()[self.written..];
+            let count = ready!(Pin::new(&mut self.stream).poll_write(cx, rest))?;
+            self.written = (self.written + count) % name.len();
+            return Poll::Ready(Ok(count));
+        }
+        let before = match found {
+            Some(place) => place,
+            // It may begin in the window and end behind it.
+            None if window.len() < buf.len() => WINDOW - name.len(),
+            None => buf.len(),
+        };
+        Pin::new(&mut self.stream).poll_write(cx, &buf[..before])
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Spelled<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    /// Takes a few bytes at a time.
+    struct Slow(Vec<u8>, usize);
+
+    impl AsyncWrite for Slow {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            let count = buf.len().min(self.1);
+            self.0.extend_from_slice(&buf[..count]);
+            Poll::Ready(Ok(count))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn the_name_is_spelled_right_however_few_bytes_the_peer_takes_at_a_time() {
+        let given = stand_in().as_str();
+        let texts = |name: &str| {
+            let long = "x".repeat(WINDOW - 9);
+            [
+                format!("{name}: a\r\n{name}{name}: b"),
+                format!("{long}{name}: a\r\n{long}{name}"),
+                "X-Pulsar".into(),
+            ]
+        };
+        for most in [1, 7, 17, 18, 100, 1 << 20] {
+            for (text, expected) in texts(given).iter().zip(texts(PROPERTY)) {
+                let mut stream = Spelled::new(Slow(Vec::new(), most));
+                stream.write_all(text.as_bytes()).await.unwrap();
+                assert!(stream.stream.0 == expected.as_bytes(), "{most} bytes at a time");
+            }
+        }
+    }
+}
