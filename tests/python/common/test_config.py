@@ -123,7 +123,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
 
 def test_a_mistake_in_the_environment_is_named() -> None:
     code, error = ended(start(PENSTOCK_BROKER_MAX_STORE="big"))
-    assert code == 1
+    assert code == 2
     assert "environment variable PENSTOCK_BROKER_MAX_STORE: expected a size" in error
 
 

@@ -312,6 +312,6 @@ def _source_problem(given: argparse.Namespace) -> str | None:
     if all(getattr(given, action.dest) in (None, False) for action in actions):
         *flags, last = (action.option_strings[0] for action in actions)
         return f"nothing to publish: use {', '.join(flags)} or {last}"
-    if getattr(given, "key_separator", None) and not given.lines:
+    if getattr(given, "key_separator", None) and not given.lines and given.frame is None:
         return "-K needs -l"
     return None
