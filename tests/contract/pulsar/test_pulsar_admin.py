@@ -169,7 +169,7 @@ def fill(service: PulsarService, topic: str) -> int:
         blocking.connect(service.url, connect_timeout=PATIENCE) as client,
         client.producer(topic, batching=False) as producer,
     ):
-        ids = [producer.send(payload) for payload in numbered(3)]
+        ids = [producer.send(payload, properties={"a": "ü"}) for payload in numbered(3)]
     return ids[0].ledger
 
 
