@@ -1,4 +1,4 @@
-//! Single messages: the n-th of a subscription, or one by its id. The body is the payload, decompressed; what belongs to it is in
+//! Single messages: the n-th of a subscription or of a topic, or one by its id. The body is the payload, decompressed; what belongs to it is in
 //! headers, by the names that Pulsar's Java client reads.
 
 use base64::Engine as _;
@@ -6,12 +6,13 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
 use serde_json::{Map, Value};
 
-use super::subscriptions::{missing, nth_unacked};
+use super::subscriptions::{missing, nth_unacked, number};
 use super::{Refusal, Reply};
-use crate::broker::http::message::Answer;
+use crate::broker::http::message::{Answer, Request};
 use crate::broker::log::Entry;
 use crate::broker::pulsar::Broker;
 use crate::broker::pulsar::names::Name;
+use crate::broker::pulsar::topic::is_stored;
 use crate::calendar;
 use crate::compression::{Compression, decompress};
 use crate::pulsar::frame::Payload;
@@ -28,6 +29,30 @@ impl Broker {
             Some(entry) => self.message(id, entry),
             None => Err(Refusal::not_found("Message not found")),
         }
+    }
+
+    /// The n-th message or batch of a topic, from its beginning or, unless that is asked for, from its end.
+    pub(super) fn examine(&mut self, name: &Name, request: &Request) -> Reply {
+        let id = self.log_of(name, "Examine messages")?;
+        let Some(topic) = self.topics.get(&id).filter(|_| is_stored(id)) else {
+            let text = "Examine messages on a non-persistent topic is not allowed";
+            return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, text));
+        };
+        let at = request.query("messagePosition").map_or(Ok(1), |at| number(at, "position"))?.max(1);
+        let (first, end) = (topic.log.first(), topic.log.committed());
+        if first == end {
+            let text = "Could not examine messages due to the total message is zero";
+            return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, text));
+        }
+        let entry = match request.query("initialPosition") {
+            Some("earliest") => first.checked_add(at - 1),
+            None | Some("latest") => end.checked_sub(at),
+            Some(_) => {
+                let text = "initialPosition is earliest or latest";
+                return Err(Refusal::new(StatusCode::BAD_REQUEST, text));
+            }
+        };
+        self.message(id, entry.ok_or_else(|| Refusal::not_found("Message not found"))?)
     }
 
     /// A message or batch by its id.

@@ -204,6 +204,7 @@ impl Broker {
             ("GET", ["partitioned-internalStats"]) => self.partitioned_internal_stats_of(name),
             ("GET", ["lastMessageId"]) => self.last_id(name),
             ("GET", ["ledger", ledger, "entry", entry]) => self.message_by_id(name, ledger, entry),
+            ("GET", ["examinemessage"]) => self.examine(name, request),
             ("POST", ["terminate"]) => self.end_topic(name, false),
             ("POST", ["terminate", "partitions"]) => self.end_topic(name, true),
             ("GET", ["subscriptions"]) => self.subscriptions_of(name),
@@ -216,7 +217,7 @@ impl Broker {
                 []
                 | [
                     "partitions" | "stats" | "partitioned-stats" | "internalStats" | "subscriptions"
-                    | "terminate",
+                    | "terminate" | "examinemessage",
                 ],
             ) => Ok(Answer::wrong_method()),
             _ => Ok(Answer::not_found()),
