@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-/// What a body has, by names.
+/// Fields of a body, by their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fields(Value);
 
