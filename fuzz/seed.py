@@ -278,10 +278,18 @@ def scripts() -> None:
             + b"".join(
                 bytes([0x0C, place << 3 | method, 1, part, method, 3, 3]) + b"a:1" + bytes([body])
                 for method in range(4)
-                for part in range(32)
+                for part in range(36)
             )
             for place in range(12)
             for body in (1, 2, 3, 4)
+        ]
+        # Messages are published and looked into, and a group is moved.
+        + [
+            b"\x01\x0c\x51\x01\x1f\0\3\3a:1\x08"
+            b"\x0c\x41\x01\x1f\0\3\3a:1\x04\0"
+            b"\x0c\x51\x02\x21\x22\0\3\3a:1\x07"
+            b"\x04\x50\x01\x20" + bytes([query]) + b"\x04\0\x01\x23\x08"
+            for query in range(9, 13)
         ]
         + [
             b"\x01" + b"".join(bytes([3, method, what, 2, 0]) for method in (*range(10, 16), *range(16)))

@@ -38,7 +38,7 @@ const PLACES: [&str; 12] = [
     "",
 ];
 /// Parts that follow.
-const PARTS: [&str; 32] = [
+const PARTS: [&str; 36] = [
     "partitions",
     "stats",
     "partitioned-stats",
@@ -71,8 +71,12 @@ const PARTS: [&str; 32] = [
     "sessions",
     "retained",
     "publish",
+    "peek",
+    "groups",
+    "reset",
+    "examinemessage",
 ];
-const QUERIES: [&str; 8] = [
+const QUERIES: [&str; 13] = [
     "",
     "?force=true",
     "?client_id=a",
@@ -81,6 +85,11 @@ const QUERIES: [&str; 8] = [
     "?after=0",
     "?messagePosition=3",
     "?metadata=true&checkAllowAutoCreation=true",
+    "?initialPosition=earliest&messagePosition=1",
+    "?topic=demo&limit=100",
+    "?topic=demo&offset=latest",
+    "?topic=tubemq:demo&partition=1&offset=28&limit=3",
+    "?topic=demo&group=g",
 ];
 
 /// Methods of the web service of TubeMQ's master, without `admin_`.
@@ -213,7 +222,7 @@ fn call(script: &mut Script<'_>) -> String {
 fn body(script: &mut Script<'_>) -> Bytes {
     let number = script.number();
     let text = script.text();
-    let body = match script.byte() % 8 {
+    let body = match script.byte() % 9 {
         0 => return Bytes::copy_from_slice(text.as_bytes()),
         1 => json!(number),
         2 => json!({"ledgerId": 7, "entryId": number, "partitionIndex": -1, "batchIndex": number & 3}),
@@ -221,6 +230,7 @@ fn body(script: &mut Script<'_>) -> Bytes {
         4 => json!({"topic": "orders", "payload": text, "key": "k", "properties": {"a": text}}),
         5 => json!({"topic": "split", "payload_base64": text, "qos": number & 3, "retain": number & 4 == 0}),
         6 => json!({"topic": text, "payload": text, "qos": 1, "retain": true}),
+        7 => json!({"topic": "demo", "group": "g", "partition": number & 1, "to": number}),
         _ => json!({"topic": "demo", "payload": text, "message_type": "m"}),
     };
     body.to_string().into()

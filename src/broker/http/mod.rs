@@ -2,12 +2,13 @@
 //!
 //! * [`message`]: requests and answers, without sockets
 //! * `guard`: rules by which requests are refused; `health`, `metrics`: texts about the whole broker
-//! * `page`: the page for operators; [`publication`]: a message that it publishes
+//! * `page`: the page for operators; [`fields`]: the JSON that it sends; [`publication`]: a message that it publishes
 //! * `server`: sockets, limits and time limits; `spelling`: the capital letters of a header
 //!
 //! A request is read whole, then handed to the broker like a command of any protocol, and its answer is written by a
 //! task of its own: a slow client holds nothing but its own connection.
 
+pub mod fields;
 pub(super) mod guard;
 mod health;
 pub mod message;

@@ -5,7 +5,7 @@
 //! | `GET clients?filter=TEXT` | the clients that are connected, at most [`MOST`] of each protocol, the oldest first, and their number |
 //! | `DELETE clients/PROTOCOL/NUMBER` | ends a connection |
 //!
-//! Everything else on the page comes from the metrics, from Pulsar's administration and from `mqtt`.
+//! Everything else on the page comes from the metrics, from Pulsar's administration, and from `mqtt` and `tubemq`.
 
 use serde_json::{Value, json};
 

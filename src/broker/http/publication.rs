@@ -6,6 +6,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use serde_json::Value;
 
+use super::fields::Fields;
 use super::message::Answer;
 
 /// A message in the body of a request.
@@ -15,7 +16,7 @@ pub struct Publication {
     pub topic: String,
     /// Payload; empty if the request has none.
     pub payload: Bytes,
-    given: Value,
+    given: Fields,
 }
 
 impl Publication {
@@ -26,12 +27,12 @@ impl Publication {
 
     /// A text of the message, such as its key.
     pub fn text(&self, name: &str) -> Result<Option<&str>, Answer> {
-        text(&self.given, name).map_err(|reason| Self::refused(&reason))
+        self.given.text(name).map_err(|reason| Self::refused(&reason))
     }
 
     /// Whatever else the message has by that name; null if nothing.
     pub fn value(&self, name: &str) -> &Value {
-        &self.given[name]
+        self.given.value(name)
     }
 
     /// The answer to a message that is not as it should be.
@@ -40,11 +41,9 @@ impl Publication {
     }
 
     fn parse(body: &Bytes) -> Result<Self, String> {
-        let given: Value =
-            serde_json::from_slice(body).map_err(|error| format!("the body is not as expected: {error}"))?;
-        let topic = text(&given, "topic")?.filter(|topic| !topic.is_empty());
-        let topic = topic.ok_or("topic is missing")?.to_owned();
-        let payload = match (text(&given, "payload")?, text(&given, "payload_base64")?) {
+        let given = Fields::read(body)?;
+        let topic = given.required("topic")?.to_owned();
+        let payload = match (given.text("payload")?, given.text("payload_base64")?) {
             (Some(text), None) => Bytes::from(text.to_owned()),
             (None, Some(text)) => {
                 STANDARD.decode(text).map_err(|error| format!("payload_base64 is malformed: {error}"))?.into()
@@ -53,14 +52,6 @@ impl Publication {
             (Some(_), Some(_)) => return Err("payload and payload_base64 exclude each other".to_owned()),
         };
         Ok(Self { topic, payload, given })
-    }
-}
-
-fn text<'v>(given: &'v Value, name: &str) -> Result<Option<&'v str>, String> {
-    match &given[name] {
-        Value::Null => Ok(None),
-        Value::String(text) => Ok(Some(text)),
-        _ => Err(format!("{name} is not a text")),
     }
 }
 

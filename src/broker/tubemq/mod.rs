@@ -5,7 +5,8 @@
 //! * `produce`: messages from producers
 //! * `consume`: registered partitions, and messages to consumers
 //! * `topics`, `partition`: topics and their partitions; `records`: what administrators decide about them; `grants`: changes of that
-//! * `web`: HTTP, with the part of the master's web service that adds, changes and lists topics and groups
+//! * `web`: HTTP, with the requests of the page for operators and the part of the master's web service that adds, changes and lists
+//!   topics and groups
 //! * `users`: passwords; `permitted`: what users may do; `owners`: which user each group belongs to; `visits`: what stands for them at the broker; `status`: figures; [`options`]; `service`: for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.

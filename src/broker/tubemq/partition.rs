@@ -93,6 +93,15 @@ impl Partition {
         self.offsets.entry(group.clone()).or_insert(Position { next, touched_ms: 0 }).next = next;
     }
 
+    /// Moves a group for an operator. What its client has and did not confirm, it cannot confirm any more: its next get is for the
+    /// messages from here. The caller writes the offset.
+    pub(super) fn reset(&mut self, group: &Arc<str>, next: u64) {
+        if let Some(lease) = self.leases.get_mut(group) {
+            lease.pack = None;
+        }
+        self.set_offset(group, next);
+    }
+
     /// Ends the lease of a group.
     pub(super) fn release(&mut self, group: &str) {
         if self.leases.remove(group).is_some_and(|lease| lease.passing) {

@@ -192,6 +192,150 @@ def test_a_subscription_is_skipped_and_reset_and_only_when_confirmed(
         expect(backlog).to_have_text("7")
 
 
+MESSAGE, OFFSET, PARTITION = "Message id, as Peek", "Offset, as Peek", "Partition, empty"
+
+
+def reset(page: Page, of: str, to: str, fields: dict[str, str] | None = None) -> None:
+    """Resets a subscription; ``fields`` are those of the dialog by the beginnings of their labels."""
+    press(page, f"Reset {of}")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Reset to").select_option(to)
+    for label, value in (fields or {}).items():
+        dialog.get_by_label(label).fill(value)
+    confirm(page, "Reset")
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_a_subscription_is_reset_to_its_ends_and_to_a_message(
+    page: Page, broker: penstock.Broker, partitions: int
+) -> None:
+    topic = f"places-{partitions}"
+    broker.create_topic(topic, partitions)
+    with (
+        blocking.connect(broker.url) as client,
+        client.consumer(topic, "s"),
+        client.producer(topic, batching=False) as producer,
+    ):
+        ids = [producer.send(b"x", key="k") for _ in range(4)]
+        backlog = row(page, "topics", topic).locator("td").nth(4)
+        expect(backlog).to_have_text("4")
+        reset(page, f"s of {topic}", "behind the latest message")
+        said(page, "s has been reset.")
+        expect(backlog).to_have_text("0")
+        reset(page, f"s of {topic}", "the earliest message")
+        expect(backlog).to_have_text("4")
+        reset(page, f"s of {topic}", "a message", {MESSAGE: f"{ids[2].ledger}:{ids[2].entry}"})
+        expect(backlog).to_have_text("2")
+        for wrong, reason in [("", "nothing is not a message id"), ("999999:0", "has no message 999999:0")]:
+            reset(page, f"s of {topic}", "a message", {MESSAGE: wrong})
+            said(page, reason)
+        assert backlog.inner_text() == "2"
+
+
+def test_a_topic_without_a_subscription_is_looked_into_from_either_end(
+    page: Page, broker: penstock.Broker
+) -> None:
+    broker.create_topic("unread", 2)
+    broker.create_topic("tubemq:unread_too", 1)
+    with (
+        blocking.connect(broker.url) as pulsar,
+        blocking.connect(broker.tubemq_url) as tubemq,
+        pulsar.producer("unread", batching=False) as orders,
+        tubemq.producer("unread_too") as trades,
+    ):
+        press(page, "Look into unread")
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("The topic has no messages.")
+        confirm(page, "Close")
+        for number in range(12):
+            orders.send(b"%d" % number, key="k")
+            trades.send(b"%d" % number)
+    for topic, most in [("unread", 5), ("tubemq:unread_too", 10)]:
+        press(page, f"Look into {topic}")
+        place = dialog.get_by_role("combobox", name="Show", exact=True)
+        expect(place).to_be_focused()
+        latest = [str(number) for number in range(11, 11 - most, -1)]
+        expect(dialog.locator("pre")).to_have_text(latest)
+        place.select_option("the earliest messages")
+        expect(dialog.locator("pre")).to_have_text([str(number) for number in range(most)])
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+
+
+def test_a_group_is_looked_into_and_reset(page: Page, broker: penstock.Broker) -> None:
+    broker.create_topic("tubemq:ledger", 2)
+    of = "auditors of tubemq:ledger"
+    with (
+        blocking.connect(broker.tubemq_url) as client,
+        client.consumer("ledger", "auditors") as consumer,
+        client.producer("ledger") as producer,
+    ):
+        sent = [f'{{"n": {number}}}' for number in range(6)]
+        green = {"colour": "green"}
+        places = [
+            producer.send(text.encode(), key=text, message_type="entry", properties=green) for text in sent
+        ]
+        first = sum(place.partition == 0 for place in places)
+        for _ in sent:
+            consumer.ack(consumer.receive(timeout=PATIENCE))
+    # The consumer has left: what it had stays acknowledged.
+    backlog = row(page, "topics", "tubemq:ledger").locator("td").nth(4)
+    expect(backlog).to_have_text("0")
+    expect(row(page, "topics", "tubemq:ledger").locator("td").nth(7)).to_have_text("0")
+    dialog = page.get_by_role("dialog")
+    press(page, f"Look into {of}")
+    expect(dialog).to_contain_text("No message waits for the subscription.")
+    confirm(page, "Close")
+    reset(page, of, "the earliest message")
+    said(page, "auditors has been reset.")
+    expect(backlog).to_have_text("6")
+    press(page, f"Look into {of}")
+    expect(dialog.locator("pre")).to_have_count(6)
+    message = dialog.locator("#dialog-body > div").nth(0)
+    for fact in ("Offset", "Partition", "Stored", "Key", "Message type", "entry", "Property colour", "green"):
+        expect(message).to_contain_text(fact)
+    message.get_by_label("Shown as").select_option("Text")
+    assert message.locator("pre").inner_text() in sent
+    message.get_by_label("Shown as").select_option("Hex")
+    expect(message.locator("pre")).to_contain_text("7b 22 6e 22")
+    confirm(page, "Close")
+    # Nothing was consumed.
+    expect(backlog).to_have_text("6")
+    reset(page, of, "behind the latest message", {PARTITION: "1"})
+    expect(backlog).to_have_text(str(first))
+    reset(page, of, "an offset", {OFFSET: "28", PARTITION: "0"})
+    expect(backlog).to_have_text(str(first - 1))
+    for given, reason in [
+        ({OFFSET: "soon", PARTITION: "0"}, "soon is not an offset"),
+        ({OFFSET: "0"}, "nothing is not the number of a partition"),
+        ({OFFSET: "0", PARTITION: "7"}, "partition 7 of topic ledger does not exist"),
+    ]:
+        reset(page, of, "an offset", given)
+        said(page, reason)
+    assert backlog.inner_text() == str(first - 1)
+
+
+def test_the_dialog_of_a_reset_is_accessible_and_used_by_the_keyboard(page: Page) -> None:
+    button = page.get_by_role("button", name="Reset desk of tubemq:trades")
+    button.focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Reset to")).to_be_focused()
+    # The field of a choice is there with it only.
+    expect(dialog.get_by_label(OFFSET)).to_be_hidden()
+    page.keyboard.press("End")
+    expect(dialog.get_by_label(OFFSET)).to_be_visible()
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    page.keyboard.press("Tab")
+    expect(dialog.get_by_label(OFFSET)).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(button).to_be_focused()
+
+
 def publish(page: Page, protocol: str, topic: str, payload: str, **fields: str) -> None:
     press(page, "Publish…")
     dialog = page.get_by_role("dialog")
@@ -397,7 +541,8 @@ def test_with_tokens_and_permissions_it_is_for_operators(browser: Browser, tmp_p
         url = str(broker.http_url)
         assert refused(f"{url}/penstock/v1/clients") == 401
         till = token(key, "till", tmp_path)
-        assert refused(f"{url}/penstock/v1/clients", Authorization=f"Bearer {till}") == 403
+        for path in ("clients", "tubemq/peek?topic=t", "tubemq/groups/reset"):
+            assert refused(f"{url}/penstock/v1/{path}", Authorization=f"Bearer {till}") == 403
         with opened(browser, url) as page:
             field = page.get_by_label("Token, as penstock token create prints it")
             expect(field).to_be_visible()

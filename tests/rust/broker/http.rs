@@ -235,6 +235,8 @@ fn a_web_page_reaches_nothing_by_its_own_name_or_from_another_site() {
         assert_eq!(ask_with(&broker, "PUT", path, header, "").status, 403, "{header}");
         let path = format!("{path}/partitions?checkAllowAutoCreation=true");
         assert_eq!(ask_with(&broker, "GET", &path, header, "").status, 403, "{header}");
+        let path = "/penstock/v1/tubemq/groups/reset";
+        assert_eq!(ask_with(&broker, "POST", path, header, "{}").status, 403, "{header}");
     }
     assert!(broker.topics().unwrap().is_empty());
     let host = address(&broker);
@@ -509,4 +511,43 @@ fn topics_and_subscriptions_are_administered_and_kept() {
     }
     assert_eq!(ask(&broker, "DELETE", &format!("{topic}/partitions")).status, 204);
     assert_eq!(ask(&broker, "GET", &format!("{topic}/partitions")).status, 404);
+}
+
+#[test]
+fn messages_of_a_topic_are_examined_from_either_end() {
+    let broker = Broker::start(options()).unwrap();
+    broker.create_topic("t", 0).unwrap();
+    broker.create_topic("split", 2).unwrap();
+    broker.create_topic("non-persistent://public/default/n", 0).unwrap();
+    let examine =
+        |topic: &str, query: &str| ask(&broker, "GET", &format!("/admin/v2/{topic}/examinemessage{query}"));
+    let topic = "persistent/public/default/t";
+    assert_eq!(examine(topic, "").status, 412, "it is empty");
+    for payload in ["one", "two", "three"] {
+        let body = serde_json::json!({"topic": "t", "payload": payload}).to_string();
+        assert_eq!(ask_with(&broker, "POST", "/penstock/v1/pulsar/publish", "", &body).status, 200);
+    }
+    for (query, payload) in [
+        ("", "three"),
+        ("?messagePosition=0", "three"),
+        ("?initialPosition=latest&messagePosition=2", "two"),
+        ("?initialPosition=earliest", "one"),
+        ("?initialPosition=earliest&messagePosition=3", "three"),
+    ] {
+        let answer = examine(topic, query);
+        assert_eq!((answer.status, &*answer.text()), (200, payload), "{query}");
+        assert!(answer.head.contains("x-pulsar-message-id: "), "{answer:?}");
+    }
+    for (topic, query, status) in [
+        (topic, "?messagePosition=4", 404),
+        (topic, "?initialPosition=earliest&messagePosition=4", 404),
+        (topic, "?messagePosition=x", 400),
+        (topic, "?initialPosition=middle", 400),
+        ("persistent/public/default/split", "", 405),
+        ("non-persistent/public/default/n", "", 405),
+        ("persistent/public/default/none", "", 404),
+    ] {
+        assert_eq!(examine(topic, query).status, status, "{topic} {query}");
+    }
+    assert_eq!(ask(&broker, "POST", &format!("/admin/v2/{topic}/examinemessage")).status, 405);
 }

@@ -283,7 +283,7 @@ function showTopics(now, before) {
         cell(figures ? number(figures.backlog_entries) : "", "number"),
         cell(figures ? number(figures.unacknowledged_messages) : "", "number"),
         cell(at === 0 ? number(topic.producers) : "", "number"), cell(figures ? number(figures.consumers) : "", "number"),
-        element("td", {}, ...(topic.name.startsWith("persistent://") && name !== null ? pulsarActions(topic.name, name) : [])))]);
+        element("td", {}, ...actions(topic, name)))]);
     });
   }
   const omitted = now.single.topics_omitted ?? 0;
@@ -293,7 +293,83 @@ function showTopics(now, before) {
   fill($("topics"), rows, wanted ? "No topic or subscription matches." : "There are no topics yet.");
 }
 
-// ---- Pulsar's subscriptions
+// ---- topics and subscriptions
+
+// What can be done with a topic and one of its subscriptions, or with a topic that has none.
+function actions(topic, name) {
+  const [read, reset] = topic.protocol === "tubemq" ? [peekTubemq, resetTubemq] : [peekPulsar, resetPulsar];
+  if (topic.name.startsWith("non-persistent://")) return [];
+  if (name === null) return [button("Peek", `Look into ${shortName(topic.name)}`, () => peekTopic(topic.name, read))];
+  const of = `${name} of ${shortName(topic.name)}`;
+  const made = [
+    button("Peek", `Look into ${of}`, () => peek(topic.name, name, read)),
+    button("Reset…", `Reset ${of}`, () => reset(topic.name, name)),
+  ];
+  if (topic.protocol === "pulsar") {
+    made.push(button("Skip all…", `Skip all messages of ${of}`, () => change(`Skip the backlog of ${name}?`,
+      `The subscription ${name} of ${topic.name} will not get the messages that wait for it. This cannot be undone, but the subscription can be reset to an earlier time while the messages are kept.`,
+      "Skip all", () => ask("POST", adminPath(topic.name, "subscription", name, "skip_all")), `The backlog of ${name} has been skipped.`)));
+  }
+  return made;
+}
+
+const none = (words) => element("p", {}, words);
+
+// The next messages of a subscription.
+async function peek(topic, name, read) {
+  try {
+    const found = await read(topic, { subscription: name });
+    await dialog(`Next messages of ${name}`, found.length ? found : [none("No message waits for the subscription.")], { ok: "Close", cancel: false });
+  } catch (error) {
+    say(error.message, true);
+  }
+}
+
+// The first or the last messages of a topic without a subscription.
+async function peekTopic(topic, read) {
+  const place = element("select", {}, element("option", { value: "latest" }, "the latest messages"), element("option", { value: "earliest" }, "the earliest messages"));
+  const shown = element("div", { role: "region", "aria-live": "polite", "aria-label": "Messages" });
+  const show = async () => {
+    const from = place.value;
+    let found;
+    try {
+      found = await read(topic, { from });
+    } catch (error) {
+      found = [none(error.message)];
+    }
+    // Another choice may have been made meanwhile.
+    if (from === place.value) shown.replaceChildren(...(found.length ? found : [none("The topic has no messages.")]));
+  };
+  place.addEventListener("change", show);
+  await show();
+  await dialog(`Messages of ${shortName(topic)}`, [element("label", {}, "Show ", place), shown], { ok: "Close", cancel: false });
+}
+
+// Asks where a subscription goes: a choice of [value, words, label, usual], of which a label stands for a field. null if it stays.
+async function askForPlace(topic, name, choices, more = []) {
+  const choice = element("select", {}, ...choices.map(([value, words]) => element("option", { value }, words)));
+  const inputs = new Map(choices.filter(([, , label]) => label).map(([value, , label, usual]) => {
+    const input = element("input", { type: "text", value: usual, autocomplete: "off", spellcheck: "false" });
+    return [value, [input, element("label", {}, `${label} `, input)]];
+  }));
+  const choose = () => { for (const [value, [, label]] of inputs) label.hidden = value !== choice.value; };
+  choice.addEventListener("change", choose);
+  choose();
+  const body = [
+    element("p", {}, `${name} of ${topic} is moved, and its consumers go on from there: they receive again what is behind that place and still stored, and nothing of what is before it.`),
+    element("label", {}, "Reset to ", choice), ...[...inputs.values()].map(([, label]) => label), ...more,
+  ];
+  if (!(await dialog(`Reset ${name}`, body, { ok: "Reset", danger: true }))) return null;
+  return [choice.value, inputs.get(choice.value)?.[0].value.trim() ?? ""];
+}
+
+// A whole number that was typed in.
+function whole(typed, what) {
+  if (!/^\d{1,15}$/.test(typed)) throw new Error(`${typed || "nothing"} is not ${what}`);
+  return Number(typed);
+}
+
+// ---- Pulsar
 
 // persistent://tenant/namespace/topic as a path of the administration.
 function adminPath(topic, ...rest) {
@@ -302,51 +378,46 @@ function adminPath(topic, ...rest) {
   return ["/admin/v2", domain, ...[tenant, namespace, local.join("/"), ...rest].map(encodeURIComponent)].join("/");
 }
 
-function pulsarActions(topic, name) {
-  const of = `${name} of ${shortName(topic)}`;
-  return [
-    button("Peek", `Look into ${of}`, () => peek(topic, name)),
-    button("Reset…", `Reset ${of}`, () => reset(topic, name)),
-    button("Skip all…", `Skip all messages of ${of}`, () => change(`Skip the backlog of ${name}?`,
-      `The subscription ${name} of ${topic} will not get the messages that wait for it. This cannot be undone, but the subscription can be reset to an earlier time while the messages are kept.`,
-      "Skip all", () => ask("POST", adminPath(topic, "subscription", name, "skip_all")), `The backlog of ${name} has been skipped.`)),
-  ];
-}
-
 async function partitionsOf(topic) {
   const { partitions } = await json(adminPath(topic, "partitions"));
   return partitions ? Array.from({ length: partitions }, (_, at) => `${topic}-partition-${at}`) : [topic];
 }
 
-async function peek(topic, name) {
+// The n-th entry of a topic: of a subscription, or from one of its ends.
+const entryPath = (part, { subscription, from }, at) => (subscription === undefined
+  ? `${adminPath(part, "examinemessage")}?initialPosition=${from}&messagePosition=${at}`
+  : adminPath(part, "subscription", subscription, "position", String(at)));
+
+async function peekPulsar(topic, place) {
   const parts = [];
-  try {
-    for (const part of await partitionsOf(topic)) {
-      for (let at = 1; at <= 5 && parts.length < 10; at += 1) {
-        let answer;
-        try {
-          answer = await ask("GET", adminPath(part, "subscription", name, "position", String(at)));
-        } catch (error) {
-          if (error.status === 404) break;
-          throw error;
-        }
-        const header = (key) => answer.headers.get(`X-Pulsar-${key}`);
-        const facts = [["Message", header("Message-ID")], ["Published", header("publish-time")], ["Producer", header("producer-name")]];
-        const data = new Uint8Array(await answer.arrayBuffer());
-        const messages = batch(data, Number(header("num-batch-message")));
-        if (messages === null) {
-          parts.push(message([...facts, ["Key", header("partition-key")], ...named(JSON.parse(header("PROPERTY") ?? "{}"))], data));
-        } else {
-          messages.slice(0, 10 - parts.length).forEach((one, index) => parts.push(message(
-            [...facts, ["In its batch", `${index + 1} of ${messages.length}`], ["Key", one.key], ...named(one.properties)], one.payload)));
-        }
+  for (const part of await partitionsOf(topic)) {
+    for (let at = 1; at <= 5 && parts.length < 10; at += 1) {
+      let answer;
+      try {
+        answer = await ask("GET", entryPath(part, place, at));
+      } catch (error) {
+        // There are no more, or there are none.
+        if (error.status === 404 || error.status === 412) break;
+        throw error;
       }
+      const found = await entryMessages(answer, part === topic ? "" : part.slice(topic.length + "-partition-".length));
+      parts.push(...(place.from === "latest" ? found.reverse() : found).slice(0, 10 - parts.length));
     }
-  } catch (error) {
-    say(error.message, true);
-    return;
   }
-  await dialog(`Next messages of ${name}`, parts.length ? parts : [element("p", {}, "No message waits for the subscription.")], { ok: "Close", cancel: false });
+  return parts;
+}
+
+// The message in an answer, or those of its batch.
+async function entryMessages(answer, partition) {
+  const header = (key) => answer.headers.get(`X-Pulsar-${key}`);
+  const facts = [["Message", header("Message-ID")], ["Partition", partition], ["Published", header("publish-time")], ["Producer", header("producer-name")]];
+  const data = new Uint8Array(await answer.arrayBuffer());
+  const messages = batch(data, Number(header("num-batch-message")));
+  if (messages === null) {
+    return [message([...facts, ["Key", header("partition-key")], ...named(JSON.parse(header("PROPERTY") ?? "{}"))], data)];
+  }
+  return messages.map((one, index) => message(
+    [...facts, ["In its batch", `${index + 1} of ${messages.length}`], ["Key", one.key], ...named(one.properties)], one.payload));
 }
 
 const named = (properties) => Object.entries(properties).map(([key, value]) => [`Property ${key}`, value]);
@@ -404,20 +475,65 @@ function batch(data, expected) {
   return messages;
 }
 
-async function reset(topic, name) {
-  const back = element("input", { type: "text", value: "60", inputmode: "numeric" });
-  const body = [
-    element("p", {}, `The subscription ${name} of ${topic} goes back, and its consumers will receive again what has been published since then and is still stored.`),
-    element("label", {}, "Minutes back ", back),
-  ];
-  if (!(await dialog(`Reset ${name}`, body, { ok: "Reset", danger: true }))) return;
-  const minutes = Number(back.value);
-  if (!(minutes >= 0) || back.value.trim() === "") {
-    say(`${back.value || "nothing"} is not a number of minutes`, true);
+async function resetPulsar(topic, name) {
+  const place = await askForPlace(topic, name, [
+    ["time", "a time", "Minutes back", "60"],
+    ["earliest", "the earliest message"],
+    ["latest", "behind the latest message"],
+    ["id", "a message", "Message id, as Peek shows it", ""],
+  ]);
+  if (place === null) return;
+  const [kind, typed] = place;
+  const path = (...rest) => adminPath(topic, "subscription", name, ...rest);
+  await act(async () => {
+    if (kind === "id") return resetToId(topic, name, typed);
+    if (kind === "latest") return ask("POST", path("skip_all"));
+    const at = kind === "earliest" ? 0 : Math.max(0, Date.now() - whole(typed, "a number of minutes") * 60000);
+    return ask("POST", path("resetcursor", String(at)));
+  }, `${name} has been reset.`);
+}
+
+// Ledgers tell partitions apart: the subscription moves in the one that the message is in.
+async function resetToId(topic, name, typed) {
+  const [ledger, entry] = /^(\d{1,15}):(\d{1,15})$/.exec(typed)?.slice(1).map(Number) ?? [];
+  if (entry === undefined) throw new Error(`${typed || "nothing"} is not a message id, such as 7:0`);
+  for (const part of await partitionsOf(topic)) {
+    if ((await json(adminPath(part, "lastMessageId"))).ledgerId !== ledger) continue;
+    await ask("POST", adminPath(part, "subscription", name, "resetcursor"), { ledgerId: ledger, entryId: entry });
     return;
   }
-  const at = Math.max(0, Math.round(Date.now() - minutes * 60000));
-  await act(() => ask("POST", adminPath(topic, "subscription", name, "resetcursor", String(at))), `${name} has been reset.`);
+  throw new Error(`${topic} has no message ${typed}`);
+}
+
+// ---- TubeMQ
+
+async function peekTubemq(topic, { subscription, from }) {
+  const place = subscription === undefined ? `offset=${from}` : `group=${encodeURIComponent(subscription)}`;
+  const { messages } = await json(`/penstock/v1/tubemq/peek?topic=${encodeURIComponent(topic)}&${place}&limit=10`);
+  if (from === "latest") messages.reverse();
+  return messages.map((one) => {
+    const time = (ms) => (ms === null ? null : new Date(ms).toISOString());
+    const facts = [["Offset", String(one.offset)], ["Partition", String(one.partition)], ["Stored", time(one.stored_ms)],
+      ["Event time", time(one.event_ms)], ["Key", one.key], ["Message type", one.message_type], ...named(one.properties)];
+    return message(facts, fromBase64(one.payload_base64), one.bytes);
+  });
+}
+
+async function resetTubemq(topic, name) {
+  const partition = element("input", { type: "text", autocomplete: "off", spellcheck: "false" });
+  const place = await askForPlace(topic, name, [
+    ["earliest", "the earliest message"],
+    ["latest", "behind the latest message"],
+    ["offset", "an offset", "Offset, as Peek shows it", ""],
+  ], [element("label", {}, "Partition, empty for all of them ", partition)]);
+  if (place === null) return;
+  const [kind, typed] = place;
+  const only = partition.value.trim();
+  await act(async () => {
+    const given = { topic, group: name, to: kind === "offset" ? whole(typed, "an offset") : kind };
+    if (only || kind === "offset") given.partition = whole(only, "the number of a partition");
+    await ask("POST", "/penstock/v1/tubemq/groups/reset", given);
+  }, `${name} has been reset.`);
 }
 
 // ---- messages

@@ -1,4 +1,4 @@
-//! Single messages: the n-th of a subscription, or one by its id. The body is the payload, decompressed; what belongs to it is in
+//! Single messages: the n-th of a subscription or of a topic, or one by its id. The body is the payload, decompressed; what belongs to it is in
 //! headers, by the names that Pulsar's Java client reads.
 
 use base64::Engine as _;
@@ -6,13 +6,14 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::subscriptions::{missing, nth_unacked};
+use super::subscriptions::{missing, nth_unacked, number};
 use super::{Refusal, Reply};
 use crate::broker::http::PROPERTY;
 use crate::broker::http::message::{Answer, Request};
 use crate::broker::log::Entry;
 use crate::broker::pulsar::Broker;
 use crate::broker::pulsar::names::Name;
+use crate::broker::pulsar::topic::is_stored;
 use crate::calendar;
 use crate::compression::{Compression, decompress};
 use crate::pulsar::frame::Payload;
@@ -31,6 +32,30 @@ impl Broker {
         }
     }
 
+    /// The n-th message or batch of a topic, from its beginning or, unless that is asked for, from its end.
+    pub(super) fn examine(&mut self, name: &Name, request: &Request) -> Reply {
+        let id = self.log_of(name, "Examine messages")?;
+        let Some(topic) = self.topics.get(&id).filter(|_| is_stored(id)) else {
+            let text = "Examine messages on a non-persistent topic is not allowed";
+            return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, text));
+        };
+        let at = request.query("messagePosition").map_or(Ok(1), |at| number(at, "position"))?.max(1);
+        let (first, end) = (topic.log.first(), topic.log.committed());
+        if first == end {
+            let text = "Could not examine messages due to the total message is zero";
+            return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, text));
+        }
+        let entry = match request.query("initialPosition") {
+            Some("earliest") => first.checked_add(at - 1),
+            None | Some("latest") => end.checked_sub(at),
+            Some(_) => {
+                let text = "initialPosition is earliest or latest";
+                return Err(Refusal::new(StatusCode::BAD_REQUEST, text));
+            }
+        };
+        self.message(id, entry.ok_or_else(|| Refusal::not_found("Message not found"))?)
+    }
+
     /// A message or batch by its id.
     pub(super) fn message_by_id(&mut self, name: &Name, ledger: &str, entry: &str) -> Reply {
         let id = self.log_of(name, "Get messages")?;
@@ -43,30 +68,12 @@ impl Broker {
 
     /// The id of the first message that was published at a time, in milliseconds since 1970, or later.
     pub(super) fn id_by_time(&mut self, name: &Name, time: &str) -> Reply {
-        let bad = |_| Refusal::new(StatusCode::BAD_REQUEST, format!("{time:?} is not a time"));
-        let since: u64 = time.parse().map_err(bad)?;
+        let since = number(time, "time")?;
         let id = self.log_of(name, "Get message id by timestamp")?;
         let Some(topic) = self.topics.get(&id) else { return Ok(Answer::not_found()) };
         let at = topic.log.search(&mut self.source, |entry| entry.publish_ms >= since)?;
         let partition = topic.partition.map_or(-1, i64::from);
         Ok(Answer::json(&json!({"ledgerId": id, "entryId": at, "partitionIndex": partition})))
-    }
-
-    /// The n-th message from the beginning or from the end, counted from 1.
-    pub(super) fn examine(&mut self, name: &Name, request: &Request) -> Reply {
-        let id = self.log_of(name, "Examine messages")?;
-        let nth = request.query("messagePosition").and_then(|text| text.parse::<u64>().ok()).unwrap_or(1);
-        let Some(topic) = self.topics.get(&id) else { return Ok(Answer::not_found()) };
-        let (first, end) = (topic.log.first(), topic.log.committed());
-        if first >= end {
-            let text = "Could not examine messages due to the total message is zero";
-            return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, text));
-        }
-        let behind = nth.clamp(1, end - first);
-        match request.query("initialPosition") {
-            Some("earliest") => self.message(id, first + behind - 1),
-            _ => self.message(id, end - behind),
-        }
     }
 
     fn message(&mut self, topic: u64, entry: u64) -> Reply {

@@ -68,7 +68,8 @@ enum Move {
     Id(Position),
 }
 
-fn number(text: &str, what: &str) -> Result<u64, Refusal> {
+/// A number in a request.
+pub(super) fn number(text: &str, what: &str) -> Result<u64, Refusal> {
     text.parse().map_err(|_| Refusal::new(StatusCode::BAD_REQUEST, format!("{text:?} is not a {what}")))
 }
 

@@ -1,6 +1,7 @@
-//! TubeMQ's side of HTTP: `POST /penstock/v1/tubemq/publish` of the page for operators, and `/webapi.htm`, the part of the real
+//! TubeMQ's side of HTTP: what is under `/penstock/v1/tubemq` for the page for operators, and `/webapi.htm`, the part of the real
 //! master's web service that adds, changes and lists topics and groups, with its methods, parameters, codes and texts.
 //!
+//! * `operate`: the requests of the page; `peek`: messages that it shows
 //! * `parameters`: what a request states; `object`: answers
 //! * `topics`: topics; `groups`: groups, and which of them may consume a topic; `cluster`: this broker
 //!
@@ -10,21 +11,20 @@
 use std::time::Instant;
 
 use hyper::{Method, StatusCode};
-use serde_json::json;
 
+use super::Broker;
 use super::partition::BROKER;
-use super::{Broker, PREFIX};
 use crate::broker::http::message::{Answer, Request};
-use crate::broker::http::publication::Publication;
 use crate::broker::record;
-use crate::error::{ErrorKind, sanitise};
+use crate::error::sanitise;
 use crate::log::{self, Level, Record};
-use crate::tubemq::message::Outgoing;
 
 mod cluster;
 mod groups;
 mod object;
+mod operate;
 mod parameters;
+mod peek;
 mod topics;
 
 use object::Object;
@@ -86,38 +86,6 @@ impl Broker {
             ["webapi.htm"] => Some(self.web_service(request)),
             _ => None,
         }
-    }
-
-    fn operate(&mut self, path: &[&str], request: &Request) -> Answer {
-        match path {
-            ["publish"] if request.method != Method::POST => Answer::wrong_method(),
-            // Changes would pile up that no connection is charged for.
-            ["publish"] if self.commits.is_stalled() => stalled(),
-            ["publish"] => self.publish_request(request).unwrap_or_else(|answer| answer),
-            _ => Answer::not_found(),
-        }
-    }
-
-    fn publish_request(&mut self, request: &Request) -> Result<Answer, Answer> {
-        let given = Publication::read(&request.body)?;
-        let message = Outgoing {
-            payload: &given.payload,
-            key: given.text("key")?,
-            message_type: given.text("message_type")?,
-            ..Outgoing::default()
-        };
-        let topic = given.topic.strip_prefix(PREFIX).unwrap_or(&given.topic);
-        let (partition, offset) = self.publish_for_operator(topic, &message).map_err(|error| {
-            let status = match error.kind() {
-                ErrorKind::TopicNotFound => StatusCode::NOT_FOUND,
-                ErrorKind::InvalidArgument | ErrorKind::MessageTooLarge => StatusCode::BAD_REQUEST,
-                ErrorKind::NotAllowed => StatusCode::CONFLICT,
-                ErrorKind::QuotaExceeded => StatusCode::TOO_MANY_REQUESTS,
-                _ => StatusCode::SERVICE_UNAVAILABLE,
-            };
-            Answer::error(status, error.message())
-        })?;
-        Ok(Answer::json(&json!({"topic": topic, "partition": partition, "offset": offset})))
     }
 
     /// Answers a request to the master's web service, which takes queries and forms alike.

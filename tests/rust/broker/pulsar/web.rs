@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use crate::support::settings;
 
-const PARTS: [&str; 40] = [
+const PARTS: [&str; 41] = [
     "admin",
     "v2",
     "lookup",
@@ -38,6 +38,7 @@ const PARTS: [&str; 40] = [
     "expireMessages",
     "all_subscription",
     "position",
+    "examinemessage",
     "terminate",
     "schemas",
     "schema",
@@ -68,8 +69,15 @@ const BODIES: [&str; 12] = [
     "{\"type\":\"STRING\"}",
 ];
 const METHODS: [&str; 6] = ["GET", "PUT", "POST", "DELETE", "HEAD", "PATCH"];
-const QUERIES: [&str; 5] =
-    ["", "?force=true", "?checkAllowAutoCreation=true", "?mode=ALL", "?perPartition=false"];
+const QUERIES: [&str; 7] = [
+    "",
+    "?force=true",
+    "?checkAllowAutoCreation=true",
+    "?mode=ALL",
+    "?perPartition=false",
+    "?initialPosition=earliest&messagePosition=18446744073709551615",
+    "?messagePosition=0",
+];
 
 /// Paths: parts of any kind, or a topic and what may stand behind it.
 fn path() -> impl Strategy<Value = String> {

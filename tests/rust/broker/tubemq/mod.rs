@@ -19,6 +19,7 @@ use crate::support::tubemq::*;
 mod admission;
 mod consumers;
 mod groups;
+mod operate;
 mod permissions;
 mod producers;
 mod strangers;
