@@ -95,8 +95,8 @@ impl Range {
     }
 }
 
-/// Shortens ranges, none of which is empty, so that together they have at most `limit` messages and none has more than another
-/// that lost some: from the end, or the latest stay.
+/// Shortens ranges so that together they have at most `limit` messages: in equal parts but for one message, and what a short one
+/// leaves goes to the others. They lose messages at the end, or in front if the `latest` are asked for.
 fn share(mut ranges: Vec<Range>, mut limit: u64, latest: bool) -> Vec<Range> {
     let mut by_length: Vec<usize> = (0..ranges.len()).collect();
     by_length.sort_by_key(|at| ranges.get(*at).map(Range::len));
