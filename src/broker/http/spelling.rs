@@ -109,20 +109,17 @@ mod tests {
     #[tokio::test]
     async fn the_name_is_spelled_right_however_few_bytes_the_peer_takes_at_a_time() {
         let given = stand_in().as_str();
-        let texts = |name: &str| {
-            let long = "x".repeat(WINDOW - 9);
-            [
-                format!("{name}: a\r\n{name}{name}: b"),
-                format!("{long}{name}: a\r\n{long}{name}"),
-                "X-Pulsar".into(),
-            ]
+        let short = |name: &str| format!("{name}: a\r\n{name}{name}: b");
+        let long = |name: &str| {
+            let before = "x".repeat(WINDOW - 9);
+            format!("{before}{name}: a\r\n{before}{name}")
         };
-        for most in [1, 7, 17, 18, 100, 1 << 20] {
-            for (text, expected) in texts(given).iter().zip(texts(PROPERTY)) {
-                let mut stream = Spelled::new(Slow(Vec::new(), most));
-                stream.write_all(text.as_bytes()).await.unwrap();
-                assert!(stream.stream.0 == expected.as_bytes(), "{most} bytes at a time");
-            }
+        let few = [1, 2, 7, 16, 17, 18, 100].map(|most| (most, short(given), short(PROPERTY)));
+        let many = [10_000, 1 << 20].map(|most| (most, long(given), long(PROPERTY)));
+        for (most, text, expected) in few.into_iter().chain(many) {
+            let mut stream = Spelled::new(Slow(Vec::new(), most));
+            stream.write_all(text.as_bytes()).await.unwrap();
+            assert!(stream.stream.0 == expected.as_bytes(), "{most} bytes at a time");
         }
     }
 }
