@@ -145,7 +145,7 @@ def test_a_client_whose_calls_are_not_admitted_is_refused_with_a_reason(tmp_path
 
 
 def test_of_connections_beyond_a_limit_it_is_told_that_they_were_refused() -> None:
-    with started("--log-format", "json", "-X", "max_connections=4") as broker:
+    with started("--log-format", "json", "-X", "max_connections=1") as broker:
         host, port = broker.urls["mqtt_url"].removeprefix("mqtt://").split(":")
         with (
             socket.create_connection((host, int(port)), timeout=PATIENCE),

@@ -4,6 +4,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
+use prost::Message as _;
 use serde_json::{Map, Value, json};
 
 use super::subscriptions::{missing, nth_unacked, number};
@@ -17,6 +18,7 @@ use crate::broker::pulsar::topic::is_stored;
 use crate::calendar;
 use crate::compression::{Compression, decompress};
 use crate::pulsar::frame::Payload;
+use crate::pulsar::pb;
 
 impl Broker {
     /// The n-th message or batch that a subscription has not acknowledged.
@@ -92,8 +94,11 @@ fn described(ledger: u64, entry: &Entry, limit: usize) -> Reply {
     let body = payload.body()?;
     let unknown =
         || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the message has an unknown compression");
-    // The real broker counts two bytes that begin an entry, its checksum, and the length of the metadata.
-    let batch_size = 2 + 4 + 4 + body.len();
+    // The real broker counts the whole entry but for its metadata: with its checksum, with the lengths and numbers that begin its
+    // parts, and with what the broker has added.
+    let of_broker =
+        pb::BrokerEntryMetadata { broker_timestamp: Some(entry.stored_ms), index: Some(entry.last_index) };
+    let batch_size = (2 + 4 + of_broker.encoded_len()) + (2 + 4) + 4 + body.len();
     let kind = Compression::from_number(metadata.compression.unwrap_or(0)).ok_or_else(unknown)?;
     // What is encrypted, only its consumers can read.
     let body = match metadata.encryption_keys.is_empty() {
