@@ -4,6 +4,7 @@
     python -m benches.run mqtt    [OPTION...]    make bench-mqtt   BENCH="OPTION..."
     python -m benches.run tubemq  [OPTION...]    make bench-tubemq BENCH="OPTION..."
     python -m benches.run operating [OPTION...]  make bench-operating BENCH="OPTION..."
+    python -m benches.run quick   [OPTION...]    make bench-quick  BENCH="OPTION..."
 
 Each case runs in a process of its own, and the median of the rounds is shown. Rates of one run compare with
 each other, not with those of another run or machine. A missed target does not fail the run; a case without a
@@ -14,6 +15,7 @@ The brokers of --broker, all of them by default:
     mqtt:   fake, mosquitto, embedded           fake only acknowledges and sends: the client's own cost
     tubemq: tubemq, embedded, embedded-fsync
     operating: embedded                         what its page, permissions and log cost
+    quick:  embedded                            beside bare floors; kept in benches/history
 
 With the jar of StreamNative's pulsar-spark for Spark 3.5, which PULSAR_SPARK_JAR names, Spark's rows are
 measured beside that connector on Apache Pulsar.
@@ -23,15 +25,15 @@ from __future__ import annotations
 
 import argparse
 import re
-from pathlib import Path
 
 from benches import suite
 from benches.mqtt.suite import SUITE as MQTT
 from benches.operating.suite import SUITE as OPERATING
 from benches.pulsar.suite import SUITE as PULSAR
+from benches.quick.suite import SUITE as QUICK
 from benches.tubemq.suite import SUITE as TUBEMQ
 
-SUITES = {one.name: one for one in (PULSAR, MQTT, TUBEMQ, OPERATING)}
+SUITES = {one.name: one for one in (PULSAR, MQTT, TUBEMQ, OPERATING, QUICK)}
 
 
 def main() -> None:
@@ -41,7 +43,9 @@ def main() -> None:
     protocols = parser.add_subparsers(dest="protocol", required=True, metavar=" | ".join(SUITES))
     for one in SUITES.values():
         options = protocols.add_parser(one.name)
-        options.add_argument("--rounds", type=int, default=3, help="rounds of which the median is shown")
+        options.add_argument(
+            "--rounds", type=int, default=one.rounds, help="rounds of which the median is shown, %(default)s"
+        )
         options.add_argument("--scale", type=float, default=1.0, help="factor of the number of messages")
         options.add_argument(
             "--broker",
@@ -56,7 +60,7 @@ def main() -> None:
     given = parser.parse_args()
     chosen = SUITES[given.protocol]
     plan = suite.Plan(given.rounds, given.scale, lambda name: bool(re.search(given.only, name)))
-    failures = suite.run(chosen, given.broker or list(chosen.brokers), plan, Path(given.json))
+    failures = suite.run(chosen, given.broker or list(chosen.brokers), plan, given.json)
     if failures:
         raise SystemExit(f"{failures} measurements failed")
 

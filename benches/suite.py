@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benches.case import Failed
+from benches.origin import origin
 from benches.targets import Row, Target, show, verdicts
 
 #: The embedded broker in memory, and with each commit on disk.
@@ -50,14 +51,23 @@ class Suite:
     targets: list[Target]
     #: The groups of a broker, which it starts and stops.
     groups: Callable[[str, Plan], Iterator[Group]]
-    #: Default of --json.
+    #: Default of --json. ``{day}`` and ``{commit}`` are those of the run.
     file: str
     #: Entered around the whole run.
     preparation: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    #: Default of --rounds.
+    rounds: int = 3
+    #: Whether a run refuses to replace an earlier result.
+    keep: bool = False
 
 
-def run(suite: Suite, brokers: list[str], plan: Plan, file: Path) -> int:
-    """Measures, prints the table and the targets, writes both to ``file``; returns the number of failures."""
+def run(suite: Suite, brokers: list[str], plan: Plan, name: str) -> int:
+    """Measures, prints the table and the targets, writes both to the file of this name; returns the number of
+    failures."""
+    facts = origin()
+    file = Path(name.format(day=facts["date"][:10], commit=facts["commit"]))
+    if suite.keep and file.exists():
+        raise SystemExit(f"{file} exists: this commit has been measured today; delete it to measure again")
     rows: list[Row] = []
     failures = 0
     with suite.preparation():
@@ -68,8 +78,10 @@ def run(suite: Suite, brokers: list[str], plan: Plan, file: Path) -> int:
                     rows += found
                     failures += failed
     lines = verdicts(rows, suite.targets)
-    show(lines)
-    file.write_text(json.dumps({"rows": rows, "targets": lines}, indent=1) + "\n")
+    if lines:
+        show(lines)
+    result = {"suite": suite.name, **facts, "rounds": plan.rounds, "scale": plan.scale}
+    file.write_text(json.dumps(result | {"rows": rows, "targets": lines}, indent=1) + "\n")
     return failures
 
 
@@ -87,9 +99,17 @@ def _measure(broker: str, group: Group, rounds: int) -> tuple[list[Row], int]:
     rows: list[Row] = []
     for name, results in runs.items():
         medians = {key: statistics.median(result[key] for result in results) for key in results[0]}
-        rows.append({"broker": broker, "size": group.size, "case": name} | medians)
-        print(f"{_start(broker, group.size, name)} {_figures(medians)}", flush=True)
+        spreads = {key: _spread([result[key] for result in results]) for key in medians}
+        row: Row = {"broker": broker, "size": group.size, "case": name, **medians, "spread": spreads}
+        rows.append(row)
+        print(f"{_start(broker, group.size, name)} {_figures(row)}", flush=True)
     return rows, failures
+
+
+def _spread(values: list[float]) -> float:
+    """The median distance from the median."""
+    median = statistics.median(values)
+    return statistics.median(abs(value - median) for value in values)
 
 
 def _start(broker: str, size: int, name: str) -> str:
@@ -97,6 +117,11 @@ def _start(broker: str, size: int, name: str) -> str:
 
 
 def _figures(row: Row) -> str:
+    if "ratio" in row:
+        spread = row["spread"]["ratio"]
+        return (
+            f"{row['rate']:12,.0f}/s, floor {row['floor']:12,.0f}/s, ratio {row['ratio']:.3f} ± {spread:.3f}"
+        )
     if "growth" in row:
         return f"resident set grew by {row['growth']:.1f} MiB, limit {row['limit']:.0f} MiB"
     if "milliseconds" in row:

@@ -1,0 +1,134 @@
+"""Compares the newest result of ``make bench-quick`` with the one before, and draws all of them.
+
+    python -m benches.history [--chart FILE]
+
+Results are the files of benches/history, one for each commit that was measured. A row is the ratio of a rate
+to that of a bare floor measured at the same time, so results of different days compare; those of different
+machines do not. A row that is slower than before is named, and the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benches import ROOT
+from benches.compare import LEVEL
+
+FOLDER = ROOT / "benches" / "history"
+Run = dict[str, Any]
+
+
+class Change(NamedTuple):
+    """A row of two results: medians of the ratio to the floor, and the sum of both spreads."""
+
+    row: str
+    before: float
+    now: float
+    spread: float
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether it is below ``LEVEL`` of before by more than the spread of both."""
+        return LEVEL * self.before - self.now > self.spread
+
+
+def load(folder: Path) -> list[Run]:
+    """All results, the oldest first."""
+    return sorted(
+        (json.loads(file.read_text()) for file in folder.glob("*.json")), key=lambda run: run["date"]
+    )
+
+
+def former(runs: list[Run]) -> Run | None:
+    """The result before the newest one, of the same processor, number of cores and Python."""
+
+    def place(run: Run) -> tuple[Any, ...]:
+        return tuple(run["machine"][fact] for fact in ("cpu", "cores", "python"))
+
+    return next((run for run in reversed(runs[:-1]) if place(run) == place(runs[-1])), None)
+
+
+def changes(now: Run, before: Run) -> list[Change]:
+    """The rows that both results have."""
+    old = {row["case"]: row for row in before["rows"]}
+    return [
+        Change(
+            row["case"],
+            old[row["case"]]["ratio"],
+            row["ratio"],
+            row["spread"]["ratio"] + old[row["case"]]["spread"]["ratio"],
+        )
+        for row in now["rows"]
+        if row["case"] in old
+    ]
+
+
+def draw(runs: list[Run], chart: Path) -> None:
+    """Small multiples: a panel for each row of the newest result, a point with its spread for each result."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    mpl.rcParams["svg.fonttype"] = "none"
+    names = [row["case"] for row in runs[-1]["rows"]]
+    columns = 3
+    lines = -(-len(names) // columns)
+    plots: Any = pyplot
+    figure, panels = plots.subplots(lines, columns, figsize=(12, 2.1 * lines), squeeze=False)
+    for panel, name in zip(panels.flat, names, strict=False):
+        points = [
+            (number, row["ratio"], row["spread"]["ratio"])
+            for number, run in enumerate(runs)
+            for row in run["rows"]
+            if row["case"] == name
+        ]
+        panel.errorbar(*zip(*points, strict=True), marker="o", markersize=3, linewidth=1, capsize=2)
+        panel.set_title(name, fontsize=8)
+        panel.set_ylim(bottom=0)
+        panel.set_xticks(range(len(runs)), [run["commit"] for run in runs], rotation=45, fontsize=6)
+        panel.tick_params(axis="y", labelsize=7)
+    for panel in panels.flat[len(names) :]:
+        panel.set_axis_off()
+    figure.suptitle("Rate / bare floor of the same run, for each commit: higher is faster", fontsize=10)
+    figure.tight_layout()
+    figure.savefig(chart)
+    plots.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="benches.history", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--chart",
+        type=Path,
+        default=Path("bench-history.svg"),
+        metavar="FILE",
+        help="SVG or PNG, %(default)s",
+    )
+    options = parser.parse_args()
+    runs = load(FOLDER)
+    if not runs:
+        raise SystemExit("benches/history is empty: run `make bench-quick`")
+    draw(runs, options.chart)
+    before = former(runs)
+    if before is None:
+        print(f"{runs[-1]['commit']} is the first result of this machine. Chart: {options.chart}")
+        return
+    print(f"{runs[-1]['commit']} beside {before['commit']}, rate / floor. Chart: {options.chart}")
+    found = changes(runs[-1], before)
+    for change in found:
+        print(
+            f"{change.row:54} {change.now:8.3f} before {change.before:8.3f}  {change.now / change.before:.2f}"
+            f" ± {change.spread / change.before:.2f}{'  SLOWER' if change.is_slower else ''}"
+        )
+    if slower := [change.row for change in found if change.is_slower]:
+        raise SystemExit(f"slower than {before['commit']}: {'; '.join(slower)}")
+
+
+if __name__ == "__main__":
+    main()
