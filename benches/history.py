@@ -14,8 +14,9 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benches import ROOT
+from benches import ROOT, plots
 from benches.compare import LEVEL
+from benches.plots import Panel
 
 FOLDER = ROOT / "benches" / "history"
 Run = dict[str, Any]
@@ -67,36 +68,21 @@ def changes(now: Run, before: Run) -> list[Change]:
 
 
 def draw(runs: list[Run], chart: Path) -> None:
-    """Small multiples: a panel for each row of the newest result, a point with its spread for each result."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    mpl.rcParams["svg.fonttype"] = "none"
-    names = [row["case"] for row in runs[-1]["rows"]]
-    columns = 3
-    lines = -(-len(names) // columns)
-    plots: Any = pyplot
-    figure, panels = plots.subplots(lines, columns, figsize=(12, 2.1 * lines), squeeze=False)
-    for panel, name in zip(panels.flat, names, strict=False):
-        points = [
-            (number, row["ratio"], row["spread"]["ratio"])
-            for number, run in enumerate(runs)
-            for row in run["rows"]
-            if row["case"] == name
-        ]
-        panel.errorbar(*zip(*points, strict=True), marker="o", markersize=3, linewidth=1, capsize=2)
-        panel.set_title(name, fontsize=8)
-        panel.set_ylim(bottom=0)
-        panel.set_xticks(range(len(runs)), [run["commit"] for run in runs], rotation=45, fontsize=6)
-        panel.tick_params(axis="y", labelsize=7)
-    for panel in panels.flat[len(names) :]:
-        panel.set_axis_off()
-    figure.suptitle("Rate / bare floor of the same run, for each commit: higher is faster", fontsize=10)
-    figure.tight_layout()
-    figure.savefig(chart)
-    plots.close(figure)
+    """A panel for each row of the newest result, a point with its spread for each result."""
+    panels = [
+        Panel(
+            newest["case"],
+            [
+                (number, row["ratio"], row["spread"]["ratio"])
+                for number, run in enumerate(runs)
+                for row in run["rows"]
+                if row["case"] == newest["case"]
+            ],
+            [run["commit"] for run in runs],
+        )
+        for newest in runs[-1]["rows"]
+    ]
+    plots.draw(panels, chart, "Rate / bare floor of the same run, for each commit: higher is faster")
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benches.case import Failed
+from benches.case import Failed, Skipped
 from benches.origin import origin
 from benches.targets import Row, Target, show, verdicts
 
@@ -30,6 +30,8 @@ class Plan:
     scale: float
     #: Whether rows of this name are wanted.
     wanted: Callable[[str], bool]
+    #: Seconds of a point of a curve after which larger ones are skipped.
+    limit: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -88,10 +90,14 @@ def run(suite: Suite, brokers: list[str], plan: Plan, name: str) -> int:
 def _measure(broker: str, group: Group, rounds: int) -> tuple[list[Row], int]:
     """The medians of the rounds. A median over rounds that failed in part is one of the others."""
     runs: dict[str, list[Row]] = {}
+    skipped: dict[str, str] = {}
     failures = 0
     for _ in range(1 if group.once else rounds):
         for name, result in group.run():
-            if isinstance(result, Failed):
+            if isinstance(result, Skipped):
+                skipped[name] = str(result)
+                print(f"{_start(broker, group.size, name)} skipped: {result}", flush=True)
+            elif isinstance(result, Failed):
                 failures += 1
                 print(f"{_start(broker, group.size, name)} failed: {result}", flush=True)
             else:
@@ -103,6 +109,11 @@ def _measure(broker: str, group: Group, rounds: int) -> tuple[list[Row], int]:
         row: Row = {"broker": broker, "size": group.size, "case": name, **medians, "spread": spreads}
         rows.append(row)
         print(f"{_start(broker, group.size, name)} {_figures(row)}", flush=True)
+    rows += (
+        {"broker": broker, "size": group.size, "case": name, "skipped": why}
+        for name, why in skipped.items()
+        if name not in runs
+    )
     return rows, failures
 
 
@@ -131,6 +142,9 @@ def _figures(row: Row) -> str:
     if "topics" in row:
         busy = f"{row['wakes']:.3f} wake-ups and {row['cpu']:.1f} us of CPU in a second"
         return f"{row['kib']:.1f} KiB a topic, {busy}"
+    if "x" in row or "rate" not in row:
+        places = {"broker", "size", "case", "spread", "x"}
+        return ", ".join(f"{key} {value:,.4g}" for key, value in row.items() if key not in places)
     line = f"{row['rate']:12,.0f} msg/s {row['cpu']:8.2f} CPU s/M"
     if "cpu_jvm" in row:
         parts = (f"{part} {row[f'cpu_{part}']:.2f}" for part in ("driver", "jvm", "workers"))

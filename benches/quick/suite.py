@@ -53,7 +53,7 @@ def one_round(plan: Plan) -> Iterator[Result]:
         case, arguments = FLOORS[row.name]
         try:
             ours = build.measure(row, plan.scale)
-            floor = run("quick", case, "", "", *arguments, timeout=120)
+            floor = run("pulsar", case, "", "", *arguments, timeout=120)
         except Failed as failed:
             yield row.name, failed
             continue
@@ -64,7 +64,7 @@ def one_round(plan: Plan) -> Iterator[Result]:
     if plan.wanted(IMPORT):
         try:
             rates: list[Any] = [
-                run("quick", "importing", module, STARTS, timeout=120)["rate"]
+                run("footprint", "importing", module, STARTS, timeout=120)["rate"]
                 for module in ("penstock", "asyncio")
             ]
         except Failed as failed:
