@@ -113,6 +113,13 @@ def rows_of(result: Result) -> Iterator[str]:
         )
 
 
+def targets_of(result: Result) -> Iterator[str]:
+    lines = [line for line in result["targets"] if line["measured"]]
+    if lines:
+        keys = ("target", "wanted", "measured", "verdict")
+        yield table(list(keys), [[line[key] for key in keys] for line in lines])
+
+
 def behind(results: dict[str, Result]) -> Iterator[str]:
     yield "## Where Penstock is not ahead\n"
     lines = [
@@ -188,10 +195,14 @@ def page(plots_folder: Path, results_folder: Path = RESULTS, history_folder: Pat
     parts += behind(results)
     for name, title, text, target in SECTIONS:
         parts.append(f"## {title}\n\n{text}\n")
-        parts += rows_of(results[name]) if name in results else [missing(name, target)]
+        if name in results:
+            parts += [*rows_of(results[name]), *targets_of(results[name])]
+        else:
+            parts.append(missing(name, target))
     parts.append("## Costs that grow\n\nEach on an embedded broker of its own.\n")
     if "curves" in results:
         parts += [part for curve in CURVES for part in curve_of(curve, results["curves"], plots_folder)]
+        parts += targets_of(results["curves"])
     else:
         parts.append(missing("curves", "bench-curves"))
     parts.append(

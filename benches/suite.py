@@ -82,6 +82,7 @@ def run(suite: Suite, brokers: list[str], plan: Plan, name: str) -> int:
     lines = verdicts(rows, suite.targets)
     if lines:
         show(lines)
+    file.parent.mkdir(parents=True, exist_ok=True)
     result = {"suite": suite.name, **facts, "rounds": plan.rounds, "scale": plan.scale}
     file.write_text(json.dumps(result | {"rows": rows, "targets": lines}, indent=1) + "\n")
     return failures

@@ -43,7 +43,8 @@ def test_tables_and_missed_targets(tmp_path: Path) -> None:
     text = page.page(tmp_path / "plots", tmp_path, tmp_path / "none")
     assert "| `paho publish` | 12,345 | 7 |" in text
     assert "| b | mqtt | >= 1x | 0.8x |" in text
-    assert "| a |" not in text
+    assert "| a | mqtt |" not in text
+    assert "| a | >= 1x | 2x | met |" in text
     assert "Not measured in these runs: 1 targets" in text
     assert "a processor, 2 cores, 8 GiB" in text
 
