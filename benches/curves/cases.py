@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any
 
 import penstock
@@ -35,15 +35,21 @@ BULK = 10_000
 
 
 @contextlib.contextmanager
-def embedded(**options: Any) -> Iterator[EmbeddedBroker]:
+def embedded(**options: Any) -> Generator[EmbeddedBroker]:
     """A broker in memory, unless it has a folder."""
     if "data" not in options:
         options["durability"] = "memory"
-    broker = EmbeddedBroker(**{"max_store": "64GiB", "retention": 0, **options})
+    given: dict[str, Any] = {"max_store": "64GiB", "retention": 0, **options}
+    broker = EmbeddedBroker(**given)
     try:
         yield broker
     finally:
         broker.stop()
+
+
+def connected(url: str, **options: Any) -> Any:
+    """A client of any protocol."""
+    return penstock.connect(url, **options)
 
 
 def resident(broker: EmbeddedBroker | None = None) -> float:
@@ -81,7 +87,7 @@ async def topics(count: int) -> Report:
     """A producer on each topic, and a consumer of all; a message to one topic after the other."""
     names = [f"topic-{number}" for number in range(count)]
     with embedded(max_topics=count + 1) as broker:
-        async with penstock.connect(broker.url) as client:
+        async with connected(broker.url) as client:
             began = time.perf_counter()
             producers = await opened([client.producer(name) for name in names])
             open_us = microseconds(began, count)
@@ -95,7 +101,7 @@ async def partitions(count: int) -> Report:
     """A producer and a consumer of one topic."""
     with embedded(max_topics=count + 1) as broker:
         broker.call("create_topic", "divided", count)
-        async with penstock.connect(broker.url) as client:
+        async with connected(broker.url) as client:
             began = time.perf_counter()
             producer = await client.producer("divided")
             open_us = microseconds(began, count)
@@ -118,7 +124,7 @@ async def shared(count: int) -> Report:
     """Consumers of one Shared subscription and a producer of single messages, all in this process."""
     messages = 100_000
     with embedded() as broker:
-        async with penstock.connect(broker.url) as client:
+        async with connected(broker.url) as client:
             consumers = await opened(
                 [client.consumer("jobs", "workers", type="shared", receiver_queue=100) for _ in range(count)]
             )
@@ -148,7 +154,7 @@ async def threads(count: int) -> Report:
     """Four producers and four consumers on topics of their own, with so many engine threads."""
     lanes, messages = 4, 100_000
     with embedded(retention="1h", retention_bytes="4GiB") as broker:
-        async with penstock.connect(broker.url, threads=count) as client:
+        async with connected(broker.url, threads=count) as client:
             producers = await opened([client.producer(f"lane-{lane}") for lane in range(lanes)])
             clock = Clock(lanes * messages)
             for _ in range(messages // BULK):
@@ -221,14 +227,14 @@ async def _sized(
 async def size_pulsar(size: int) -> Report:
     """Above 5 MiB by the broker's option ``max_message_size``."""
     with embedded(max_message_size="32MiB") as broker:
-        return await _sized(lambda: penstock.connect(broker.url, memory_limit="256MiB"), size)
+        return await _sized(lambda: connected(broker.url, memory_limit="256MiB"), size)
 
 
 async def size_chunked(size: int) -> Report:
     """Above 5 MiB by chunks."""
     with embedded() as broker:
         return await _sized(
-            lambda: penstock.connect(broker.url, memory_limit="256MiB"), size, chunking=True, batching=False
+            lambda: connected(broker.url, memory_limit="256MiB"), size, chunking=True, batching=False
         )
 
 
@@ -237,12 +243,9 @@ async def size_mqtt(size: int) -> Report:
     limits = {"mqtt_max_packet_size": "32MiB", "mqtt_max_output": "64MiB", "mqtt_slow_subscriber": "wait"}
     with embedded(mqtt_port=0, **limits) as broker:
         url = broker.call("mqtt_url")
-
-        def connect() -> Any:
-            options: Any = {"max_packet_size": "32MiB", "memory_limit": "256MiB"}
-            return penstock.connect(url, **options)
-
-        return await _sized(connect, size, None)
+        return await _sized(
+            lambda: connected(url, max_packet_size="32MiB", memory_limit="256MiB"), size, None
+        )
 
 
 async def size_tubemq(size: int) -> Report:
@@ -250,7 +253,7 @@ async def size_tubemq(size: int) -> Report:
     with embedded(tubemq_port=0, tubemq_max_message_size="20MiB", tubemq_partitions=1) as broker:
         url = broker.call("tubemq_url")
         broker.call("create_topic", "tubemq:sized", 1)
-        return await _sized(lambda: penstock.connect(url), size)
+        return await _sized(lambda: connected(url), size)
 
 
 # ------------------------------------------------------------------------------------------- the broker
@@ -302,7 +305,7 @@ async def retained(count: int) -> Report:
         before = resident(broker)
         names = [f"site/{number}/state" for number in range(count - 1)]
         names.insert(count // 2, "site/middle/only")
-        async with penstock.connect(url) as client:
+        async with connected(url) as client:
             began = time.perf_counter()
             window: deque[Any] = deque()
             for name in names:
@@ -344,7 +347,7 @@ async def backlog(count: int) -> Report:
         # The store is written with the operating system's durability: filling it is not the point.
         options: dict[str, Any] = {"data": folder, "durability": "os", "max_store": "64GiB"}
         with embedded(**options) as broker:
-            async with penstock.connect(broker.url) as client:
+            async with connected(broker.url) as client:
                 await (await client.consumer("backlog", "sub")).close()
                 producer = await client.producer("backlog", batching=False, max_pending=BULK)
 
@@ -364,7 +367,7 @@ async def backlog(count: int) -> Report:
         began = time.perf_counter()
         with embedded(**options) as broker:
             report = {"entry_us": entry_us, "open_ms": microseconds(began) / 1e3}
-            async with penstock.connect(broker.url, operation_timeout=600) as client:
+            async with connected(broker.url, operation_timeout=600) as client:
                 began = time.perf_counter()
                 consumer = await client.consumer("backlog", "sub", receiver_queue=100)
                 await consumer.receive(timeout=600)

@@ -6,6 +6,7 @@ A point that takes longer than the limit is the last of its curve, and one that 
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 import time
@@ -173,7 +174,7 @@ def groups(label: str, plan: Plan) -> Iterator[Group]:
     # Stores of points that had no end are removed with it.
     with tempfile.TemporaryDirectory() as folder:
         for curve in CURVES:
-            yield Group(SIZE, lambda curve=curve: points(curve, plan, folder))
+            yield Group(SIZE, functools.partial(points, curve, plan, folder))
 
 
 def flatness(curve: Curve, figure: str, most: float) -> Target:
