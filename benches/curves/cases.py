@@ -240,7 +240,7 @@ async def size_chunked(size: int) -> Report:
 
 async def size_mqtt(size: int) -> Report:
     """QoS 1. Above 2 MB by the broker's option ``mqtt_max_packet_size``, above 16 MiB by the client's."""
-    limits = {"mqtt_max_packet_size": "32MiB", "mqtt_max_output": "64MiB", "mqtt_slow_subscriber": "wait"}
+    limits = {"mqtt_max_packet_size": "32MiB", "mqtt_max_output": "64MiB", "mqtt_max_queue": 100_000}
     with embedded(mqtt_port=0, **limits) as broker:
         url = broker.call("mqtt_url")
         return await _sized(
