@@ -135,6 +135,8 @@ def behind(results: dict[str, Result]) -> Iterator[str]:
         yield table(["target", "suite", "wanted", "measured"], lines)
     else:
         yield "These results miss no target.\n"
+    if absent := [name for name in (*(name for name, *_ in SECTIONS), "curves") if name not in results]:
+        yield f"Suites without a result: {', '.join(absent)}.\n"
     unmeasured = sum(line["verdict"] == "-" for one in results.values() for line in one["targets"])
     if unmeasured:
         yield f"Not measured in these runs: {unmeasured} targets.\n"

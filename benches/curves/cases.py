@@ -26,7 +26,7 @@ from support.mqtt.harness import MqttService
 from support.service import EmbeddedBroker
 
 BODY = bytes(100)
-TIMES = 2_000
+TIMES = 5_000
 """Operations of which one after the other is timed."""
 IDLE = 2.0
 TOGETHER = 100
