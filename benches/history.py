@@ -20,6 +20,8 @@ from benches.plots import Panel
 
 FOLDER = ROOT / "benches" / "history"
 Run = dict[str, Any]
+ALIKE = 0.2
+"""Difference between the sizes of two engines of the same profile."""
 
 
 class Change(NamedTuple):
@@ -106,6 +108,8 @@ def main() -> None:
         print(f"{runs[-1]['commit']} is the first result of this machine. Chart: {options.chart}")
         return
     print(f"{runs[-1]['commit']} beside {before['commit']}, rate / floor. Chart: {options.chart}")
+    if abs(runs[-1]["engine_mib"] / before["engine_mib"] - 1) > ALIKE:
+        print("The sizes of the engines differ much: were both built with the same profile?")
     found = changes(runs[-1], before)
     for change in found:
         print(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock
+from penstock import _engine
 
 MEASURED = Path(penstock.__file__).parents[2]
 """The checkout whose package and engine are measured."""
@@ -32,6 +33,8 @@ def origin() -> dict[str, Any]:
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "commit": _git("rev-parse", "--short", "HEAD") or penstock.__version__,
+        # Builds of other profiles differ in size: their figures do not compare.
+        "engine_mib": Path(_engine.__file__).stat().st_size >> 20,
         "modified": bool(_git("status", "--porcelain", "--", "src", "python", "Cargo.toml", "Cargo.lock")),
         "machine": {
             "cpu": _line("/proc/cpuinfo", r"^model name\s*:(.*)"),

@@ -28,6 +28,8 @@ from support.service import EmbeddedBroker
 BODY = bytes(100)
 TIMES = 5_000
 """Operations of which one after the other is timed."""
+LONGEST = 5.0
+"""Seconds after which there are fewer of them."""
 IDLE = 2.0
 TOGETHER = 100
 """Handles that are opened at the same time."""
@@ -113,11 +115,12 @@ async def partitions(count: int) -> Report:
 
 async def _held(producers: list[Any], consumer: Any, report: Report) -> Report:
     report["idle"] = await idle_cpu()
-    began = time.perf_counter()
-    for number in range(TIMES):
-        await producers[number % len(producers)].send(BODY)
+    began, exchanged = time.perf_counter(), 0
+    while exchanged < TIMES and time.perf_counter() - began < LONGEST:
+        await producers[exchanged % len(producers)].send(BODY)
         await consumer.ack(await consumer.receive(timeout=30))
-    return report | {"exchange_us": microseconds(began, TIMES), "rss": resident()}
+        exchanged += 1
+    return report | {"exchange_us": microseconds(began, exchanged), "rss": resident()}
 
 
 async def shared(count: int) -> Report:
@@ -330,7 +333,7 @@ def _answered(port: int, name: str) -> float:
     taken: list[float] = []
     with wire.Raw(port) as session:
         session.connect()
-        over = time.monotonic() + 5
+        over = time.monotonic() + LONGEST
         while len(taken) < 20 and (time.monotonic() < over or not taken):
             began = time.perf_counter()
             session.subscribe(name)

@@ -17,6 +17,7 @@ def run(date: str, *rows: tuple[str, float, float], cpu: str = CPU) -> dict[str,
     return {
         "date": date,
         "commit": f"c{date}",
+        "engine_mib": 50,
         "machine": {"cpu": cpu, "cores": 2, "python": "3.12.1"},
         "rows": [{"case": name, "ratio": ratio, "spread": {"ratio": spread}} for name, ratio, spread in rows],
     }
@@ -80,6 +81,12 @@ def test_the_first_result_has_nothing_to_be_compared_with(
     keep(folder, run("1", ("row", 1, 0)))
     history.main()
     assert "first result of this machine" in capsys.readouterr().out
+
+
+def test_engines_of_other_profiles_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep(folder, run("1", ("row", 1, 0)), run("2", ("row", 1, 0)) | {"engine_mib": 100})
+    history.main()
+    assert "same profile?" in capsys.readouterr().out
 
 
 def test_no_result(folder: Path) -> None:
