@@ -96,7 +96,10 @@ async def topics(count: int) -> Report:
             began = time.perf_counter()
             consumer = await client.consumer(names, "all")
             subscribe_us = microseconds(began, count)
-            return await _held(producers, consumer, {"open_us": open_us, "subscribe_us": subscribe_us})
+            report = await _held(producers, consumer, {"open_us": open_us, "subscribe_us": subscribe_us})
+            began = time.perf_counter()
+            await client.close()
+            return report | {"close_us": microseconds(began, count)}
 
 
 async def partitions(count: int) -> Report:
@@ -110,7 +113,10 @@ async def partitions(count: int) -> Report:
             began = time.perf_counter()
             consumer = await client.consumer("divided", "all")
             subscribe_us = microseconds(began, count)
-            return await _held([producer], consumer, {"open_us": open_us, "subscribe_us": subscribe_us})
+            report = await _held([producer], consumer, {"open_us": open_us, "subscribe_us": subscribe_us})
+            began = time.perf_counter()
+            await client.close()
+            return report | {"close_us": microseconds(began, count)}
 
 
 async def _held(producers: list[Any], consumer: Any, report: Report) -> Report:

@@ -49,6 +49,7 @@ HELD = {
     "open_us": "open a producer, us for each",
     "subscribe_us": "open a consumer of all, us for each",
     "exchange_us": "send and receive a message, us",
+    "close_us": "close the client, us for each",
     "idle": "CPU while idle, ms a second",
 }
 SIZED = {"rate": "messages a second", "megabytes": "MB a second", "cpu": "CPU of the client, us a message"}
