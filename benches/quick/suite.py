@@ -84,6 +84,6 @@ SUITE = Suite(
     groups,
     "benches/history/{day}-{commit}.json",
     preparation,
-    rounds=5,
+    rounds=7,
     keep=True,
 )

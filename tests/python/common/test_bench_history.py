@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benches import history
+from benches import history, suite
 
 CPU = "a processor"
 
@@ -92,3 +93,17 @@ def test_engines_of_other_profiles_are_told(folder: Path, capsys: pytest.Capture
 def test_no_result(folder: Path) -> None:
     with pytest.raises(SystemExit, match="empty"):
         history.main()
+
+
+def test_a_result_that_is_kept_is_not_replaced(tmp_path: Path) -> None:
+    def groups(broker: str, plan: suite.Plan) -> Iterator[suite.Group]:
+        yield suite.Group(100, lambda: iter([("row", {"rate": 2.0, "floor": 1.0, "ratio": 2.0})]))
+
+    kept = suite.Suite("kept", ("embedded",), [], groups, "", keep=True)
+    plan, name = suite.Plan(3, 1.0, lambda _: True), str(tmp_path / "{day}-{commit}.json")
+    assert suite.run(kept, ["embedded"], plan, name) == 0
+    [file] = tmp_path.iterdir()
+    [row] = json.loads(file.read_text())["rows"]
+    assert (row["ratio"], row["spread"]["ratio"]) == (2.0, 0.0)
+    with pytest.raises(SystemExit, match="measured today"):
+        suite.run(kept, ["embedded"], plan, name)
