@@ -7,6 +7,9 @@
 # make bench-mqtt    measures MQTT against other clients, with the same options
 # make bench-tubemq  measures TubeMQ against its Java client, with the same options
 # make bench-operating  measures what page, permissions and log of the embedded broker cost, with the same options
+# make bench-curves  costs that grow, with the same options and --limit SECONDS; --scale is that of the largest points
+# make bench-footprint  imports, sizes, idle clients and brokers beside others, with the same options
+# make bench-quick  a few ratios to bare floors in some minutes; kept in benches/history, fails if one is below that of before
 # make bench-compare BENCH="OTHER --only REGEX"  this build and the one in the checkout OTHER, interleaved
 # make wheel    the abi3 wheel, in dist/; on Linux one for glibc 2.17 and newer
 # make sdist    the source distribution, in dist/; tools/release VERSION checks and builds all of a release, and publishes nothing
@@ -54,7 +57,7 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
 # Only files whose hashes are in tools/locks/, which tools/lock-requirements writes.
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help demo test compiled check test-one bench bench-compare bench-mqtt bench-tubemq bench-operating wheel wheel-test sdist fuzz crashes golden-stores simulate build clean prerequisites test-prerequisites \
+.PHONY: help demo test compiled check test-one bench bench-compare bench-mqtt bench-tubemq bench-operating bench-curves bench-footprint bench-quick wheel wheel-test sdist fuzz crashes golden-stores simulate build clean prerequisites test-prerequisites \
 	fmt clippy rust-test fuzz-test lint types python-test contract-test campaign-test interop-test spark-test docs docs-serve docs-test deny audit rustdoc \
 	soak mutants
 
@@ -249,6 +252,16 @@ bench-tubemq: $(VENV)/.dev $(VENV)/.engine
 
 bench-operating: $(VENV)/.dev $(VENV)/.engine
 	@$(PY) -m benches.run operating $(BENCH)
+
+bench-curves: $(VENV)/.dev $(VENV)/.engine
+	@$(PY) -m benches.run curves $(BENCH)
+
+bench-footprint: $(VENV)/.dev $(VENV)/.engine
+	@$(PY) -m benches.run footprint $(BENCH)
+
+bench-quick: $(VENV)/.dev $(VENV)/.engine
+	@$(PY) -m benches.run quick $(BENCH)
+	@$(PY) -m benches.history
 
 $(VENV)/.wheel: tools/locks/wheel.txt $(VENV)/.dev
 	@$(STEP) "Python packages of the wheel" $(PIP) -r tools/locks/wheel.txt

@@ -26,6 +26,14 @@ class Failed(Exception):
     """A case that ended without a figure."""
 
 
+class TimedOut(Failed):
+    """A case that had not ended in time."""
+
+
+class Skipped(Failed):
+    """A case that was not run, for a reason that is no failure."""
+
+
 def command(protocol: str, case: str, *arguments: Any) -> list[str]:
     return [sys.executable, "-m", "benches.case", protocol, case, json.dumps(arguments)]
 
@@ -50,7 +58,7 @@ def run(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise Failed(f"no end in {timeout:.0f} s") from None
+        raise TimedOut(f"no end in {timeout:.0f} s") from None
     if done.returncode:
         raise Failed(done.stderr.strip().rpartition("\n")[2])
     return json.loads(done.stdout.splitlines()[-1])

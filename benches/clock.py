@@ -37,9 +37,9 @@ class Clock:
         }
 
 
-def high_water() -> int:
-    """Largest resident set of this process so far, in bytes; ``ru_maxrss`` starts with the parent's."""
-    status = Path("/proc/self/status").read_text()
+def high_water(pid: int | str = "self") -> int:
+    """Largest resident set of a process so far, in bytes; ``ru_maxrss`` starts with the parent's."""
+    status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 

@@ -61,7 +61,17 @@ ROWS = [
     Row("pulsar: send_many, 1 KiB, fsync", "pulsar", "penstock_many", 100_000, 1024, fsync=True),
     *(Row(f"mqtt: publish, QoS {qos}", "mqtt", "penstock_publish", 80_000, qos) for qos in (0, 1, 2)),
     *(Row(f"mqtt: receive, QoS {qos}", "mqtt", "penstock_receive", 80_000, qos) for qos in (0, 1, 2)),
+    Row("mqtt: one at a time, QoS 1", "mqtt", "penstock_one", 5_000, 1),
+    Row(
+        "mqtt: publish to a session that is away, QoS 1, fsync",
+        "mqtt",
+        "penstock_keep",
+        40_000,
+        1,
+        fsync=True,
+    ),
     Row("tubemq: window of sends, 100 B", "tubemq", "send_10000", 200_000, 100),
+    Row("tubemq: one at a time, 100 B", "tubemq", "send_1", 5_000, 100),
     Row("tubemq: send_many, 100 B", "tubemq", "send_many", 200_000, 100),
     Row("tubemq: receive_many + ack_many, 100 B", "tubemq", "receive_many", 200_000, 100, fill="send_many"),
     Row("spark: eager write, 100 B", "spark", "eager", 500_000, 100),
@@ -83,7 +93,11 @@ class Build:
             options: dict[str, Any] = {"mqtt_port": 0, "tubemq_port": 0, "max_store": "8GiB"}
             options |= self.lossless
             # Consumers subscribe after the publishers are done: the messages must stay until then.
-            options |= {"data": folder} if row.fsync else {"durability": "memory", "retention_bytes": "4GiB"}
+            if row.fsync:
+                # A session that is away has all messages of a row waiting.
+                options |= {"data": folder, "mqtt_max_queue": 1_000_000, "mqtt_max_queue_bytes": "4GiB"}
+            else:
+                options |= {"durability": "memory", "retention_bytes": "4GiB"}
             broker = EmbeddedBroker(self.environment, **options)
             try:
                 return self._measure(row, scale, broker)

@@ -4,6 +4,9 @@
     python -m benches.run mqtt    [OPTION...]    make bench-mqtt   BENCH="OPTION..."
     python -m benches.run tubemq  [OPTION...]    make bench-tubemq BENCH="OPTION..."
     python -m benches.run operating [OPTION...]  make bench-operating BENCH="OPTION..."
+    python -m benches.run curves  [OPTION...]    make bench-curves BENCH="OPTION..."
+    python -m benches.run footprint [OPTION...]  make bench-footprint BENCH="OPTION..."
+    python -m benches.run quick   [OPTION...]    make bench-quick  BENCH="OPTION..."
 
 Each case runs in a process of its own, and the median of the rounds is shown. Rates of one run compare with
 each other, not with those of another run or machine. A missed target does not fail the run; a case without a
@@ -14,6 +17,9 @@ The brokers of --broker, all of them by default:
     mqtt:   fake, mosquitto, embedded           fake only acknowledges and sends: the client's own cost
     tubemq: tubemq, embedded, embedded-fsync
     operating: embedded                         what its page, permissions and log cost
+    curves: embedded                            what grows with the number of topics, messages, ...
+    footprint: embedded                         imports, sizes, idle clients and brokers
+    quick:  embedded                            beside bare floors; kept in benches/history
 
 With the jar of StreamNative's pulsar-spark for Spark 3.5, which PULSAR_SPARK_JAR names, Spark's rows are
 measured beside that connector on Apache Pulsar.
@@ -23,15 +29,17 @@ from __future__ import annotations
 
 import argparse
 import re
-from pathlib import Path
 
 from benches import suite
+from benches.curves.suite import SUITE as CURVES
+from benches.footprint.suite import SUITE as FOOTPRINT
 from benches.mqtt.suite import SUITE as MQTT
 from benches.operating.suite import SUITE as OPERATING
 from benches.pulsar.suite import SUITE as PULSAR
+from benches.quick.suite import SUITE as QUICK
 from benches.tubemq.suite import SUITE as TUBEMQ
 
-SUITES = {one.name: one for one in (PULSAR, MQTT, TUBEMQ, OPERATING)}
+SUITES = {one.name: one for one in (PULSAR, MQTT, TUBEMQ, OPERATING, CURVES, FOOTPRINT, QUICK)}
 
 
 def main() -> None:
@@ -41,8 +49,11 @@ def main() -> None:
     protocols = parser.add_subparsers(dest="protocol", required=True, metavar=" | ".join(SUITES))
     for one in SUITES.values():
         options = protocols.add_parser(one.name)
-        options.add_argument("--rounds", type=int, default=3, help="rounds of which the median is shown")
-        options.add_argument("--scale", type=float, default=1.0, help="factor of the number of messages")
+        options.add_argument(
+            "--rounds", type=int, default=one.rounds, help="rounds of which the median is shown, %(default)s"
+        )
+        what = "the largest points" if one is CURVES else "the number of messages"
+        options.add_argument("--scale", type=float, default=1.0, help=f"factor of {what}")
         options.add_argument(
             "--broker",
             action="append",
@@ -50,13 +61,26 @@ def main() -> None:
             help="may be given several times; all by default",
         )
         options.add_argument("--only", default="", metavar="REGEX", help="measure the rows whose names match")
+        if one is CURVES:
+            options.add_argument(
+                "--limit",
+                type=float,
+                default=60.0,
+                metavar="SECONDS",
+                help="time of a point after which larger ones are skipped; four times as much ends it",
+            )
         options.add_argument(
             "--json", default=one.file, metavar="FILE", help="results, %(default)s by default"
         )
     given = parser.parse_args()
     chosen = SUITES[given.protocol]
-    plan = suite.Plan(given.rounds, given.scale, lambda name: bool(re.search(given.only, name)))
-    failures = suite.run(chosen, given.broker or list(chosen.brokers), plan, Path(given.json))
+    plan = suite.Plan(
+        given.rounds,
+        given.scale,
+        lambda name: bool(re.search(given.only, name)),
+        getattr(given, "limit", suite.Plan.limit),
+    )
+    failures = suite.run(chosen, given.broker or list(chosen.brokers), plan, given.json)
     if failures:
         raise SystemExit(f"{failures} measurements failed")
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benches.case import Failed
+from benches.case import Failed, Skipped
+from benches.origin import origin
 from benches.targets import Row, Target, show, verdicts
 
 #: The embedded broker in memory, and with each commit on disk.
@@ -29,6 +30,8 @@ class Plan:
     scale: float
     #: Whether rows of this name are wanted.
     wanted: Callable[[str], bool]
+    #: Seconds of a point of a curve after which larger ones are skipped.
+    limit: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -50,14 +53,23 @@ class Suite:
     targets: list[Target]
     #: The groups of a broker, which it starts and stops.
     groups: Callable[[str, Plan], Iterator[Group]]
-    #: Default of --json.
+    #: Default of --json. ``{day}`` and ``{commit}`` are those of the run.
     file: str
     #: Entered around the whole run.
     preparation: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    #: Default of --rounds.
+    rounds: int = 3
+    #: Whether a run refuses to replace an earlier result.
+    keep: bool = False
 
 
-def run(suite: Suite, brokers: list[str], plan: Plan, file: Path) -> int:
-    """Measures, prints the table and the targets, writes both to ``file``; returns the number of failures."""
+def run(suite: Suite, brokers: list[str], plan: Plan, name: str) -> int:
+    """Measures, prints the table and the targets, writes both to the file of this name; returns the number of
+    failures."""
+    facts = origin()
+    file = Path(name.format(day=facts["date"][:10], commit=facts["commit"]))
+    if suite.keep and file.exists():
+        raise SystemExit(f"{file} exists: this commit has been measured today; delete it to measure again")
     rows: list[Row] = []
     failures = 0
     with suite.preparation():
@@ -68,18 +80,25 @@ def run(suite: Suite, brokers: list[str], plan: Plan, file: Path) -> int:
                     rows += found
                     failures += failed
     lines = verdicts(rows, suite.targets)
-    show(lines)
-    file.write_text(json.dumps({"rows": rows, "targets": lines}, indent=1) + "\n")
+    if lines:
+        show(lines)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    result = {"suite": suite.name, **facts, "rounds": plan.rounds, "scale": plan.scale}
+    file.write_text(json.dumps(result | {"rows": rows, "targets": lines}, indent=1) + "\n")
     return failures
 
 
 def _measure(broker: str, group: Group, rounds: int) -> tuple[list[Row], int]:
     """The medians of the rounds. A median over rounds that failed in part is one of the others."""
     runs: dict[str, list[Row]] = {}
+    skipped: dict[str, str] = {}
     failures = 0
     for _ in range(1 if group.once else rounds):
         for name, result in group.run():
-            if isinstance(result, Failed):
+            if isinstance(result, Skipped):
+                skipped[name] = str(result)
+                print(f"{_start(broker, group.size, name)} skipped: {result}", flush=True)
+            elif isinstance(result, Failed):
                 failures += 1
                 print(f"{_start(broker, group.size, name)} failed: {result}", flush=True)
             else:
@@ -87,9 +106,22 @@ def _measure(broker: str, group: Group, rounds: int) -> tuple[list[Row], int]:
     rows: list[Row] = []
     for name, results in runs.items():
         medians = {key: statistics.median(result[key] for result in results) for key in results[0]}
-        rows.append({"broker": broker, "size": group.size, "case": name} | medians)
-        print(f"{_start(broker, group.size, name)} {_figures(medians)}", flush=True)
+        spreads = {key: _spread([result[key] for result in results]) for key in medians}
+        row: Row = {"broker": broker, "size": group.size, "case": name, **medians, "spread": spreads}
+        rows.append(row)
+        print(f"{_start(broker, group.size, name)} {_figures(row)}", flush=True)
+    rows += (
+        {"broker": broker, "size": group.size, "case": name, "skipped": why}
+        for name, why in skipped.items()
+        if name not in runs
+    )
     return rows, failures
+
+
+def _spread(values: list[float]) -> float:
+    """The median distance from the median."""
+    median = statistics.median(values)
+    return statistics.median(abs(value - median) for value in values)
 
 
 def _start(broker: str, size: int, name: str) -> str:
@@ -97,6 +129,11 @@ def _start(broker: str, size: int, name: str) -> str:
 
 
 def _figures(row: Row) -> str:
+    if "ratio" in row:
+        spread = row["spread"]["ratio"]
+        return (
+            f"{row['rate']:12,.0f}/s, floor {row['floor']:12,.0f}/s, ratio {row['ratio']:.3f} ± {spread:.3f}"
+        )
     if "growth" in row:
         return f"resident set grew by {row['growth']:.1f} MiB, limit {row['limit']:.0f} MiB"
     if "milliseconds" in row:
@@ -106,6 +143,9 @@ def _figures(row: Row) -> str:
     if "topics" in row:
         busy = f"{row['wakes']:.3f} wake-ups and {row['cpu']:.1f} us of CPU in a second"
         return f"{row['kib']:.1f} KiB a topic, {busy}"
+    if "x" in row or "rate" not in row:
+        places = {"broker", "size", "case", "spread", "x"}
+        return ", ".join(f"{key} {value:,.4g}" for key, value in row.items() if key not in places)
     line = f"{row['rate']:12,.0f} msg/s {row['cpu']:8.2f} CPU s/M"
     if "cpu_jvm" in row:
         parts = (f"{part} {row[f'cpu_{part}']:.2f}" for part in ("driver", "jvm", "workers"))

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the pages of the docs that are generated from the code: options, limits, errors, verbs and commands.
+"""Writes the pages of the docs that are generated from the code: options, limits, errors, verbs and commands, and
+the page of the benchmarks' results.
 
     tools/docs_pages.py          writes docs/reference/*.md, those that git ignores
 
@@ -13,6 +14,7 @@ import importlib
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 import typing
@@ -474,8 +476,18 @@ def command_line_page() -> str:
     return "\n".join(parts)
 
 
+# ---------------------------------------------------------------------------- results of benchmarks
+
+
+def performance_page() -> str:
+    page = importlib.import_module("benches.page")
+    plots = TARGET / "performance"
+    shutil.rmtree(plots, ignore_errors=True)
+    return f"{NOTE}\n{page.page(plots)}"
+
+
 def main() -> int:
-    sys.path.insert(0, str(ROOT / "python"))
+    sys.path[:0] = [str(ROOT / "python"), str(ROOT)]
     TARGET.mkdir(parents=True, exist_ok=True)
     for name, page in (
         ("options.md", options_page),
@@ -483,6 +495,7 @@ def main() -> int:
         ("errors.md", errors_page),
         ("unsupported.md", lacks_page),
         ("command-line.md", command_line_page),
+        ("performance.md", performance_page),
     ):
         (TARGET / name).write_text(page(), encoding="utf-8")
     return 0

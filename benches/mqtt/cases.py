@@ -61,6 +61,17 @@ async def penstock_one(port: int, topic: str, count: int, qos: int) -> Report:
         )
 
 
+async def penstock_keep(port: int, topic: str, count: int, qos: int) -> Report:
+    """Publishes to a session that is away: the broker has stored a message when it acknowledges it."""
+    import penstock
+
+    options: Any = {"version": 5, "client_id": topic, "clean_start": False, "session_expiry": 600}
+    async with penstock.connect(f"mqtt://127.0.0.1:{port}", **options) as client:
+        # The subscription outlives its connection.
+        await client.consumer(topic, qos=qos)
+    return await penstock_publish(port, topic, count, qos)
+
+
 async def penstock_receive(port: int, topic: str, count: int, qos: int) -> Report:
     async with _connect(port) as client:
 

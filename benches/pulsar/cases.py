@@ -12,8 +12,8 @@ from collections import deque
 from typing import Any
 
 from benches.clock import Clock
+from benches.floor import bare_asyncio, bare_sqlite
 from benches.pulsar.avro import peer_avro_read, peer_avro_send, penstock_avro_read, penstock_avro_send
-from benches.pulsar.floor import bare_asyncio, bare_sqlite
 from benches.pulsar.memory import memory_receive, memory_receive_singly, memory_send
 from benches.pulsar.pattern import pattern_topics
 

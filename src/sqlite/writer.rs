@@ -92,7 +92,7 @@ impl<J: Job> Writer<J> {
         }
     }
 
-    /// What its transactions have taken.
+    /// Number and time of its transactions.
     pub fn times(&self) -> &CommitTimes {
         &self.times
     }

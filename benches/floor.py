@@ -17,13 +17,20 @@ GATHER_BYTES = 1 << 20
 SEND_OVERHEAD, RECEIPT = 58, 24
 
 
-def bare_sqlite(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    """The embedded broker's commits by Python's ``sqlite3``, with the store's pragmas: a batch per row, up to
-    1 MiB per transaction, each on disk before the next."""
-    messages = min(BATCH_MESSAGES, BATCH_BYTES // size)
+def bare_sqlite(
+    url: str, topic: str, count: int, size: int, messages: int = 0, together: int = 0
+) -> dict[str, float]:
+    """The embedded broker's commits by Python's ``sqlite3``, with the store's pragmas, each on disk before
+    the next.
+
+    Args:
+        messages: in a row; by default those of a batch.
+        together: rows in a transaction; by default 1 MiB of them.
+    """
+    messages = messages or min(BATCH_MESSAGES, BATCH_BYTES // size)
     body = bytes(messages * size)
     batches = max(count // messages, 1)
-    together = max(GATHER_BYTES // len(body), 1)
+    together = together or max(GATHER_BYTES // len(body), 1)
     with tempfile.TemporaryDirectory() as folder:
         store = sqlite3.connect(Path(folder) / "bare.db", isolation_level=None)
         for pragma in (
@@ -50,12 +57,13 @@ def bare_sqlite(url: str, topic: str, count: int, size: int) -> dict[str, float]
         return report
 
 
-async def _answer(frame: int, port: Connection) -> None:
+async def _answer(frame: int, window: int, port: Connection) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         receipt = bytes(RECEIPT)
         try:
             while True:
-                await reader.readexactly(frame)
+                for _ in range(window):
+                    await reader.readexactly(frame)
                 writer.write(receipt)
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
@@ -66,27 +74,31 @@ async def _answer(frame: int, port: Connection) -> None:
         await server.serve_forever()
 
 
-def _server(frame: int, port: Connection) -> None:
-    asyncio.run(_answer(frame, port))
+def _server(frame: int, window: int, port: Connection) -> None:
+    asyncio.run(_answer(frame, window, port))
 
 
-async def bare_asyncio(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    """One at a time over asyncio streams: a frame as long as a SEND to another process, and an answer as long
-    as a receipt back."""
+async def bare_asyncio(url: str, topic: str, count: int, size: int, window: int = 1) -> dict[str, float]:
+    """Asyncio streams: frames as long as a SEND to another process, each written and read by itself, and an
+    answer as long as a receipt to each ``window`` of them, before which no more are written."""
     body = bytes(size + SEND_OVERHEAD)
     here, there = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(
-        target=_server, args=(len(body), there), daemon=True
+        target=_server, args=(len(body), window, there), daemon=True
     )
     server.start()
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", here.recv())
-        writer.write(body)
-        await reader.readexactly(RECEIPT)
-        clock = Clock(count)
-        for _ in range(count):
-            writer.write(body)
-            await reader.readexactly(RECEIPT)
+
+        async def exchange(times: int) -> None:
+            for _ in range(times):
+                for _ in range(window):
+                    writer.write(body)
+                await reader.readexactly(RECEIPT)
+
+        await exchange(1)
+        clock = Clock(count // window * window)
+        await exchange(count // window)
         report = clock.stop()
         writer.close()
         return report

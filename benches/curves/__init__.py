@@ -1,0 +1,1 @@
+"""Costs that grow with what a client or the embedded broker holds."""

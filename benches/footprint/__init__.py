@@ -1,0 +1,1 @@
+"""Costs before the first message: import, size, and idle clients and brokers."""

@@ -1,0 +1,1 @@
+"""A guard against regressions, in a few minutes."""
