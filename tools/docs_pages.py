@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the pages of the docs that are generated from the code: options, limits, errors, verbs and commands, and
-the page of the benchmarks' results.
+"""Writes the pages of the docs that are generated: options, limits, errors, verbs and commands from the code,
+and the page Performance from the results of the benchmarks.
 
     tools/docs_pages.py          writes docs/reference/*.md, those that git ignores
 
