@@ -139,7 +139,7 @@ impl<A> Commits<A> {
         self.used() >= self.limit(max_store)
     }
 
-    /// Why nothing is accepted when it is full.
+    /// The refusal when it is full.
     pub(super) fn reason(&self, max_store: u64) -> String {
         self.usage.reason(max_store)
     }

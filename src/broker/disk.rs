@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot;
+
 use crate::broker::store::StoreUsage;
 use crate::clock;
 use crate::log::{self, Level, Record};
@@ -28,8 +30,8 @@ pub(in crate::broker) enum Room {
     Silent,
 }
 
-/// The disk of the store. It is measured again and again by a thread of its own, since one that does not answer would hold
-/// the broker's.
+/// The disk of the store. Each measurement has a thread of its own, because a hung disk would block the broker's, and nothing
+/// waits for it.
 #[derive(Debug)]
 pub(in crate::broker) struct Disk {
     database: PathBuf,
@@ -53,26 +55,34 @@ impl Disk {
     pub(in crate::broker) async fn watch(self: Rc<Self>) {
         loop {
             tokio::time::sleep(INTERVAL).await;
-            let path = self.database.clone();
-            self.note(tokio::task::spawn_blocking(move || measure(&path)).await.ok().flatten());
+            let (path, (sender, measured)) = (self.database.clone(), oneshot::channel());
+            let thread = std::thread::Builder::new().name("penstock-disk".into());
+            let started = thread.spawn(move || sender.send(measure(&path)).is_ok()).is_ok();
+            self.note(if started { measured.await.ok().flatten() } else { None });
         }
     }
 
     fn note(&self, measured: Option<Measurement>) {
         let room = measured.map_or(Room::Unknown, |measured| Room::Free(measured.free));
         self.measured.set((clock::now(), room));
-        if let Some(Measurement { free, file }) = measured {
-            self.usage.set_disk_limit(file.saturating_add(free).saturating_sub(self.min_free));
-        }
+        // Without a figure, writes show whether there is room.
+        let limit = measured.filter(|_| self.min_free > 0).map_or(u64::MAX, |Measurement { free, file }| {
+            file.saturating_add(free).saturating_sub(self.min_free)
+        });
+        self.usage.set_disk_limit(limit);
         let low = self.usage.is_at_disk_limit();
-        if low && !self.low.replace(low) {
-            log::write(Level::Warning, "penstock.broker.store", || {
-                let text =
-                    format!("the disk has less than {} bytes left: messages are refused", self.min_free);
-                Record::new(text).with("event", "disk")
-            });
+        if low == self.low.replace(low) {
+            return;
         }
-        self.low.set(low);
+        let (level, what) = match low {
+            true => {
+                (Level::Warning, format!("has less than {} bytes left: messages are refused", self.min_free))
+            }
+            false => (Level::Info, "has room again".to_owned()),
+        };
+        log::write(level, "penstock.broker.store", || {
+            Record::new(format!("the disk of the store {what}")).with("event", "disk")
+        });
     }
 
     /// The last measurement.
@@ -93,7 +103,8 @@ struct Measurement {
 /// Measures, if the system tells. The file is not opened: closing a descriptor would drop SQLite's locks on it.
 #[cfg(unix)]
 fn measure(database: &Path) -> Option<Measurement> {
-    let disk = rustix::fs::statvfs(database).ok()?;
+    // Some file systems of networks tell nothing.
+    let disk = rustix::fs::statvfs(database).ok().filter(|disk| disk.f_blocks > 0)?;
     let file = std::fs::metadata(database).ok()?.len();
     Some(Measurement { free: disk.f_bavail.saturating_mul(disk.f_frsize), file })
 }
@@ -134,5 +145,15 @@ mod tests {
                 "{free}"
             );
         }
+        disk.note(Some(Measurement { free: 0, file: 500 }));
+        disk.note(None);
+        assert_eq!(
+            (disk.room(), usage.limit(1_000)),
+            (Room::Unknown, 1_000),
+            "the system does not tell any more"
+        );
+        let all = Disk::new("/does not exist".into(), usage.clone(), 0);
+        all.note(Some(Measurement { free: 0, file: 500 }));
+        assert_eq!((usage.limit(1_000), usage.is_at_disk_limit()), (1_000, false), "it is turned off");
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn omitted() -> u64 {
 }
 
 thread_local! {
-    /// One for each logger and level, of which there are a few: a flood of one kind hides no other.
+    /// One for each logger and level, of which there are a few.
     static WINDOWS: RefCell<Vec<(&'static str, Level, Window)>> = const { RefCell::new(Vec::new()) };
 }
 

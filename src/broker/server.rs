@@ -180,10 +180,6 @@ impl Server {
         let run_before = database.as_ref().map_or(Ok(0), Database::run_ms)?;
         let clock = Clock::new(clock::now(), wall_ms()).after_run(run_before);
         let max_store = options.max_store.unwrap_or(if database.is_some() { 10 << 30 } else { 1 << 30 });
-        let disk = database
-            .as_ref()
-            .and(options.data.as_ref())
-            .map(|folder| Rc::new(Disk::new(folder.join(DATABASE), usage.clone(), options.min_disk_free)));
         let common = Common {
             usage: &usage,
             max_store,
@@ -193,6 +189,10 @@ impl Server {
             permissions: permissions.as_ref(),
         };
         let opened = open(bound, database.as_ref(), &common)?;
+        let disk = database
+            .as_ref()
+            .and(options.data.as_ref())
+            .map(|folder| Rc::new(Disk::new(folder.join(DATABASE), usage.clone(), options.min_disk_free)));
 
         let (mut listening, mut reporting) = (JoinSet::new(), JoinSet::new());
         let connections = Rc::<Cell<usize>>::default();

@@ -1,7 +1,6 @@
 //! TLS of a listener: its certificate, and the names in those of its clients.
 
 use std::cell::RefCell;
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use webpki::EndEntityCert;
 use crate::broker::der::{OID, SEQUENCE, SET, element};
 use crate::broker::listeners::ServerTls;
 use crate::error::{Error, ErrorKind, Result};
+use crate::net::socket::is_end;
 use crate::net::tls;
 
 /// Time limit of the TLS handshake and of the WebSocket upgrade.
@@ -105,12 +105,6 @@ impl Current {
         let names_user = options.client_ca.is_some();
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), names_user })
     }
-}
-
-/// Whether an error says that the peer has closed the connection.
-fn is_end(kind: io::ErrorKind) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-    matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
 /// The common name of the subject. `None` if there is none, or several: which of them is meant cannot be told.

@@ -51,6 +51,12 @@ impl Socket {
     }
 }
 
+/// Whether an error says that the peer has closed the connection.
+pub fn is_end(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+}
+
 /// A socket that was accepted.
 #[derive(Debug)]
 pub enum Accepted {

@@ -20,6 +20,7 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::net::socket::is_end;
 
 /// Path of the broker's listener. `/` is accepted, too, because many clients send no other path.
 pub const PATH: &str = "/mqtt";
@@ -80,10 +81,12 @@ where
     let inner = tokio_tungstenite::accept_hdr_async_with_config(stream, check, Some(config(max_message)))
         .await
         .map_err(|error| match error {
-            tungstenite::Error::Io(_)
-            | tungstenite::Error::ConnectionClosed
+            tungstenite::Error::ConnectionClosed
             | tungstenite::Error::Protocol(ProtocolError::HandshakeIncomplete) => {
                 Error::new(ErrorKind::Disconnected, "the peer closed the connection")
+            }
+            tungstenite::Error::Io(error) if is_end(error.kind()) => {
+                Error::new(ErrorKind::Disconnected, format!("the connection broke: {error}"))
             }
             error => Error::protocol(format!("the WebSocket handshake failed: {error}")),
         })?;

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import docs_pages  # noqa: E402
 
-LIMIT = re.compile(r"(^|_)(max|maximum|retention|timeout|keep_alive)(_|$)")
+LIMIT = re.compile(r"(^|_)(max|maximum|min|retention|timeout|keep_alive)(_|$)")
 
 
 def test_every_option_that_is_a_limit_is_in_the_table() -> None:

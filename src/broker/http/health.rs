@@ -26,10 +26,10 @@ pub(super) fn alive() -> Answer {
 /// The state of the broker.
 pub(super) struct State<'a> {
     pub(super) stats: &'a Stats,
-    /// Limit on the bytes of the store.
-    pub(super) max_store: u64,
-    /// That limit, or a lower one if the disk has no room for it.
+    /// Limit on the bytes of the store: `max_store`, or less if the disk has no room for it.
     pub(super) limit: u64,
+    /// Whether the limit is reached and is the disk's.
+    pub(super) disk_is_full: bool,
     /// The disk; without a store `None`.
     pub(super) room: Option<Room>,
     /// Number of the store's transactions, and the time that they have taken.
@@ -50,15 +50,13 @@ impl State<'_> {
         if any(|stats| stats.stalled.is_some()) {
             return Some("the store cannot be written to at the moment");
         }
-        (self.stats.store_bytes >= self.max_store)
+        (self.stats.store_bytes >= self.limit && !self.disk_is_full)
             .then_some("the store is full: consume or delete messages, or raise max_store")
     }
 
     fn disk(&self) -> Option<&'static str> {
         match self.room? {
-            _ if self.limit < self.max_store && self.stats.store_bytes >= self.limit => {
-                Some("the disk has less than min_disk_free left")
-            }
+            _ if self.disk_is_full => Some("the disk has less than min_disk_free left"),
             Room::Silent => Some("the disk does not answer"),
             Room::Free(_) | Room::Unknown => None,
         }
@@ -70,7 +68,7 @@ impl State<'_> {
 
     /// Whether the store takes messages.
     pub(super) fn is_writable(&self) -> bool {
-        self.store().is_none() && self.stats.store_bytes < self.limit
+        self.store().is_none() && !self.disk_is_full
     }
 
     /// The answer to `/readyz`.
@@ -96,21 +94,20 @@ mod tests {
         let stalled = ProtocolStats { stalled: Some("secret path".into()), ..ProtocolStats::default() };
         let good = ProtocolStats::default;
         let free = Some(Room::Free(1));
-        for (stats, bytes, limit, room, wall_ms, wrong) in [
-            (good(), 0, 100, free, EPOCH_MS, None),
-            (good(), 0, 100, None, EPOCH_MS, None),
-            (good(), 0, 100, Some(Room::Unknown), EPOCH_MS, None),
-            (failed, 0, 100, free, EPOCH_MS, Some("store")),
-            (stalled, 0, 100, free, EPOCH_MS, Some("store")),
-            (good(), 100, 100, free, EPOCH_MS, Some("store")),
-            (good(), 49, 50, free, EPOCH_MS, None),
-            (good(), 50, 50, free, EPOCH_MS, Some("disk")),
-            (good(), 0, 100, Some(Room::Silent), EPOCH_MS, Some("disk")),
-            (good(), 0, 100, free, EPOCH_MS - 1, Some("clock")),
+        for (stats, bytes, disk_is_full, room, wall_ms, wrong) in [
+            (good(), 0, false, free, EPOCH_MS, None),
+            (good(), 0, false, None, EPOCH_MS, None),
+            (good(), 0, false, Some(Room::Unknown), EPOCH_MS, None),
+            (failed, 0, false, free, EPOCH_MS, Some("store")),
+            (stalled, 0, false, free, EPOCH_MS, Some("store")),
+            (good(), 100, false, free, EPOCH_MS, Some("store")),
+            (good(), 100, true, free, EPOCH_MS, Some("disk")),
+            (good(), 0, false, Some(Room::Silent), EPOCH_MS, Some("disk")),
+            (good(), 0, false, free, EPOCH_MS - 1, Some("clock")),
         ] {
             let stats = Stats { protocols: vec![("pulsar", good()), ("mqtt", stats)], store_bytes: bytes };
             let answer =
-                State { stats: &stats, max_store: 100, limit, room, commits: Default::default(), wall_ms }
+                State { stats: &stats, limit: 100, disk_is_full, room, commits: Default::default(), wall_ms }
                     .ready();
             assert_eq!(answer.status.as_u16(), if wrong.is_some() { 503 } else { 200 }, "{wrong:?}");
             let report: Value = serde_json::from_slice(&answer.body).unwrap();

@@ -200,7 +200,12 @@ pub(super) fn metrics(
     text.single("penstock_broker_uptime_seconds", GAUGE, "Time since the start.", uptime.as_secs_f64());
     let stats = state.stats;
     text.single("penstock_broker_store_bytes", GAUGE, "Bytes in the store, or in memory.", stats.store_bytes);
-    text.single("penstock_broker_store_limit_bytes", GAUGE, "Limit on these bytes.", state.max_store);
+    text.single(
+        "penstock_broker_store_limit_bytes",
+        GAUGE,
+        "Limit on these bytes: max_store, or less if the disk has no room for it.",
+        state.limit,
+    );
     let writable = u8::from(state.is_writable());
     text.single("penstock_broker_store_writable", GAUGE, "Whether the store takes messages.", writable);
     if let Some(Room::Free(bytes)) = state.room {
@@ -311,8 +316,14 @@ mod tests {
     fn text(topics: &Topics) -> String {
         let stats = Stats { protocols: vec![("pulsar", ProtocolStats::default())], store_bytes: 5 };
         let commits = (3, Duration::from_millis(250));
-        let state =
-            State { stats: &stats, max_store: 9, limit: 9, room: Some(Room::Free(11)), commits, wall_ms: 0 };
+        let state = State {
+            stats: &stats,
+            limit: 9,
+            disk_is_full: false,
+            room: Some(Room::Free(11)),
+            commits,
+            wall_ms: 0,
+        };
         let http = HttpStats { connections: 4, answers: [("2xx", 6)].into(), ..HttpStats::default() };
         let answer = metrics(&state, &http, topics, "fsync", Duration::from_millis(1500));
         assert_eq!(answer.content_type, CONTENT_TYPE);

@@ -287,11 +287,10 @@ impl Http {
         let stats = self.registry.stats();
         let room: Option<Room> = self.disk.as_ref().map(|disk| disk.room());
         let Registry { usage, max_store, .. } = &*self.registry;
-        let max_store = *max_store;
-        let limit = usage.limit(max_store);
+        let (limit, disk_is_full) = (usage.limit(*max_store), usage.is_at_disk_limit());
         let commits = self.registry.protocols.first().map(|running| running.runner.commits());
         let commits = commits.unwrap_or_default();
-        look(&State { stats: &stats, max_store, limit, room, commits, wall_ms: wall_ms() })
+        look(&State { stats: &stats, limit, disk_is_full, room, commits, wall_ms: wall_ms() })
     }
 
     async fn metrics(&self) -> Answer {
@@ -345,8 +344,8 @@ fn note_answer(method: &Method, path: &str, address: IpAddr, user: Option<&str>,
             .with("path", path)
             .with("status", status.as_str())
     };
-    // What has changed something is told without a limit.
-    if level == Level::Info && status.is_success() {
+    // What certainly has changed something is told without a limit.
+    if [Method::PUT, Method::DELETE].contains(method) && status.is_success() {
         log::write(level, LOGGER, make);
     } else {
         record::write_limited(level, LOGGER, make);
@@ -407,7 +406,13 @@ impl Connection {
                     Box::pin(self.serve_requests(stream, entry)).await;
                 }
                 // A health check or a scan of ports.
-                Err(error) if error.kind() == ErrorKind::Disconnected => {}
+                Err(error) if error.kind() == ErrorKind::Disconnected => {
+                    record::write_limited(Level::Debug, LOGGER, || {
+                        let address = self.address.to_string();
+                        let text = format!("http {address} left before it was let in");
+                        record::about("left", "http", "", "", text).with("address", address)
+                    });
+                }
                 Err(error) => record::refused(LOGGER, "http", &self.address.to_string(), error.message()),
             },
         }

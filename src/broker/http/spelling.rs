@@ -1,8 +1,8 @@
 //! The spelling of a header. hyper writes the names of headers in small letters, since case means nothing in HTTP; but Pulsar's
 //! Java client looks for `X-Pulsar-PROPERTY` in exactly these letters, and shows no properties without it.
 //!
-//! An answer has the header by another name of the same length, which is drawn when the process begins and which no peer learns, and
-//! [`Spelled`] writes the right one in its place. So nothing in a body can be mistaken for it.
+//! An answer has the header by a random name of the same length, chosen at the start and never sent, and [`Spelled`] writes the
+//! right one in its place. So nothing in a body can be mistaken for it.
 
 use std::io;
 use std::pin::Pin;
@@ -16,8 +16,8 @@ use crate::random;
 
 /// The name as it is written.
 pub(in crate::broker) const PROPERTY: &str = "X-Pulsar-PROPERTY";
-/// Bytes in which the name is looked for at once.
-const WINDOW: usize = 64 << 10;
+/// Bytes in which the name is looked for. No head of an answer is longer.
+const WINDOW: usize = 256 << 10;
 
 /// The name that stands for [`PROPERTY`] in an answer.
 pub(super) fn stand_in() -> &'static HeaderName {
@@ -42,24 +42,46 @@ impl<S> Spelled<S> {
     }
 }
 
+/// Place of the name.
+fn find(buf: &[u8]) -> Option<usize> {
+    let name = stand_in().as_str().as_bytes();
+    buf.windows(name.len()).position(|part| part == name)
+}
+
 impl<S: AsyncWrite + Unpin> AsyncWrite for Spelled<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let name = stand_in().as_str().as_bytes();
         let window = &buf[..buf.len().min(WINDOW)];
-        let found = window.windows(name.len()).position(|part| part == name);
+        let found = find(window);
         if self.written > 0 || found == Some(0) {
             let rest = &PROPERTY.as_bytes()[self.written..];
             let count = ready!(Pin::new(&mut self.stream).poll_write(cx, rest))?;
-            self.written = (self.written + count) % name.len();
+            self.written = (self.written + count) % PROPERTY.len();
             return Poll::Ready(Ok(count));
         }
         let before = match found {
             Some(place) => place,
             // It may begin in the window and end behind it.
-            None if window.len() < buf.len() => WINDOW - name.len(),
+            None if window.len() < buf.len() => WINDOW - PROPERTY.len(),
             None => buf.len(),
         };
         Pin::new(&mut self.stream).poll_write(cx, &buf[..before])
+    }
+
+    /// The head of an answer is in the first slice. Bodies are passed on as they are: hyper would copy them if it could not.
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let first = bufs.iter().find(|slice| !slice.is_empty()).map_or(&[][..], |slice| slice);
+        if self.written > 0 || first.len() <= WINDOW && find(first).is_some() {
+            return self.poll_write(cx, first);
+        }
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -87,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes a few bytes at a time.
+    /// Takes a few bytes at a time, of a slice or of several.
     struct Slow(Vec<u8>, usize);
 
     impl AsyncWrite for Slow {
@@ -95,6 +117,20 @@ mod tests {
             let count = buf.len().min(self.1);
             self.0.extend_from_slice(&buf[..count]);
             Poll::Ready(Ok(count))
+        }
+
+        fn poll_write_vectored(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bufs: &[io::IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            let all: Vec<u8> = bufs.iter().flat_map(|slice| slice.iter().copied()).take(self.1).collect();
+            self.0.extend_from_slice(&all);
+            Poll::Ready(Ok(all.len()))
+        }
+
+        fn is_write_vectored(&self) -> bool {
+            true
         }
 
         fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -120,6 +156,18 @@ mod tests {
             let mut stream = Spelled::new(Slow(Vec::new(), most));
             stream.write_all(text.as_bytes()).await.unwrap();
             assert!(stream.stream.0 == expected.as_bytes(), "{most} bytes at a time");
+        }
+    }
+
+    #[tokio::test]
+    async fn bodies_are_passed_on_as_slices_behind_their_head() {
+        let (head, body) = (format!("{}: a\r\n\r\n", stand_in()), "y".repeat(300));
+        for most in [1, 16, 20, 1_000] {
+            let mut stream = Spelled::new(Slow(Vec::new(), most));
+            assert!(stream.is_write_vectored());
+            let mut left = bytes::Buf::chain(head.as_bytes(), body.as_bytes());
+            stream.write_all_buf(&mut left).await.unwrap();
+            assert_eq!(String::from_utf8(stream.stream.0).unwrap(), format!("{PROPERTY}: a\r\n\r\n{body}"));
         }
     }
 }

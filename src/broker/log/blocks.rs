@@ -1,4 +1,4 @@
-//! A queue that never moves what is in it.
+//! A queue that moves at most one block of what is in it.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ const BLOCK: usize = 512;
 /// many there are; and it gives memory back when it becomes shorter.
 #[derive(Debug)]
 pub(super) struct Blocks<T> {
-    /// None is empty. All but the first and the last are full; the first has lost items at its front, and the last has room at
+    /// No block is empty. All but the first and the last are full; the first has lost items at its front, and the last has room at
     /// its end.
     blocks: VecDeque<VecDeque<T>>,
 }

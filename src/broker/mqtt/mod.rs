@@ -451,7 +451,7 @@ impl Broker {
             return Some((Reason::Unspecified, text));
         }
         let max_store = self.settings.max_store;
-        let full = self.used_bytes() > self.commits.limit(max_store);
+        let full = self.used_bytes() >= self.commits.limit(max_store);
         full.then(|| (Reason::QuotaExceeded, self.commits.reason(max_store)))
     }
 

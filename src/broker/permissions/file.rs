@@ -31,6 +31,7 @@ use super::{Domain, Grant, Permissions, UserRules};
 use crate::broker::tree;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mqtt::topic::Filter;
+use crate::random::HashMap;
 
 /// Prefixes of Pulsar's and TubeMQ's topics.
 const PULSAR: [&str; 2] = ["persistent://", "non-persistent://"];
@@ -45,7 +46,7 @@ struct Rule<'t> {
     grant: Grant,
 }
 
-/// Those that the lines below are about.
+/// The subject of the lines that follow.
 #[derive(Clone, Copy)]
 enum Section<'t> {
     /// Clients without a user.
@@ -58,22 +59,21 @@ enum Section<'t> {
 /// The roles that were named so far, by their places.
 #[derive(Default)]
 struct Roles<'t> {
-    names: Vec<&'t str>,
-    /// The line of the first member of a role, until its rules have been read.
-    missing: Vec<Option<usize>>,
+    places: HashMap<&'t str, usize>,
+    /// Name of each, and the line of its first member until its own line has been read.
+    missing: Vec<(&'t str, Option<usize>)>,
 }
 
 impl<'t> Roles<'t> {
     /// The place of a role, which the number of a line names: its section, or else a member's.
     fn place(&mut self, name: &'t str, member: Option<usize>, to: &mut Permissions) -> usize {
-        let place = self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
-            self.names.push(name);
-            self.missing.push(member);
+        let place = *self.places.entry(name).or_insert_with(|| {
+            self.missing.push((name, member));
             to.roles.push(UserRules::default());
-            self.names.len() - 1
+            to.roles.len() - 1
         });
         if member.is_none() {
-            self.missing[place] = None;
+            self.missing[place].1 = None;
         }
         place
     }
@@ -93,8 +93,7 @@ pub(super) fn parse(text: &str) -> Result<Permissions> {
         parse_line(line, number, &mut section, &mut roles, &mut permissions)
             .map_err(|why| mistake(number, why))?;
     }
-    let unknown =
-        roles.names.iter().zip(&roles.missing).find_map(|(name, missing)| Some((name, (*missing)?)));
+    let unknown = roles.missing.iter().find_map(|(name, member)| Some((name, (*member)?)));
     match unknown {
         None => Ok(permissions),
         Some((name, number)) => Err(mistake(number, format!("there is no role {name:?}"))),
@@ -148,6 +147,9 @@ fn parse_line<'t>(
             }
             of_section(to, *section).subscriptions.push((domain, name.into()));
             to.len += 1;
+        }
+        "pattern" if matches!(section, Section::Role(_)) => {
+            return Err("a pattern is for everybody: put it before the first line of a user or a role".into());
         }
         "pattern" => {
             let Rule { domain, filter, grant } = parse_rule(rest)?;

@@ -90,6 +90,19 @@ topic read tubemq:menu
 }
 
 #[test]
+fn lines_that_mean_nothing_in_a_role_are_refused_there() {
+    for (line, why) in
+        [("pattern read a", "a pattern is for everybody"), ("member other", "a role has no roles")]
+    {
+        let error = Permissions::parse(&format!("role one\n{line}\n")).unwrap_err();
+        assert!(
+            error.message().starts_with("acl_file, line 2: ") && error.message().contains(why),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn subscriptions_of_other_users_are_named_in_the_rules_of_a_user() {
     let text = "subscription free\nuser ann\nsubscription billing\nsubscription tubemq:till-*\nuser root\nsuperuser\n";
     let permissions = Permissions::parse(text).unwrap();
@@ -217,6 +230,9 @@ fn a_filter_is_refused_if_nothing_below_it_may_be_read() {
 fn a_mistake_is_named_with_its_line() {
     for (line, why) in [
         ("topic reed a", "\"reed\" is not one of read, write, readwrite, deny"),
+        ("role", "a name is missing"),
+        ("member", "the name of a role is missing"),
+        ("member none", "there is no role \"none\""),
         ("topic", "the topic is missing"),
         ("topic read", "the topic is missing"),
         ("user", "a name is missing"),

@@ -660,7 +660,8 @@ impl Protocol for Broker {
         }
         if self.housekeeping_at <= now {
             self.housekeeping_at = now + HOUSEKEEPING;
-            let short = self.commits.used() > (self.settings.max_store / 4 * 3).min(KEPT_ON_DISK);
+            let short =
+                self.commits.used() > (self.commits.limit(self.settings.max_store) / 4 * 3).min(KEPT_ON_DISK);
             self.housekeeping(if short { Duration::ZERO } else { self.settings.retention });
             self.remove_idle();
             if self.run_at <= now {

@@ -35,11 +35,14 @@ impl StoreUsage {
         max_store.min(self.disk_limit())
     }
 
-    /// Why nothing is accepted at the limit.
+    /// The refusal at the limit.
     pub(in crate::broker) fn reason(&self, max_store: u64) -> String {
         if self.disk_limit() < max_store {
-            let text = "the disk of the store has less than min_disk_free left: free some room there, or consume or delete messages";
-            return text.to_owned();
+            let (used, limit) = (self.total(), self.disk_limit());
+            return format!(
+                "the disk of the store has less than min_disk_free left, which is room for {limit} bytes of messages, and {used} \
+                 are used: free some room there, or consume or delete messages"
+            );
         }
         format!(
             "the store is full (max_store is {max_store} bytes): consume or delete messages, or raise max_store"

@@ -466,7 +466,7 @@ impl Broker {
         }
         let before = self.run_ms().saturating_sub(self.settings.retention.as_millis() as u64);
         // When space is short, messages that every group has consumed are removed early.
-        let short = self.commits.used() > self.settings.max_store / 4 * 3;
+        let short = self.commits.used() > self.commits.limit(self.settings.max_store) / 4 * 3;
         let (mut cache, mut trims) = (0, Vec::new());
         for (id, partition) in &mut self.partitions {
             if let Some(first) = partition.cut(&mut self.source, before, short) {
@@ -737,7 +737,7 @@ impl Protocol for Broker {
     fn farewell(&self, id: u64) -> Option<&str> {
         let connection = self.connections.get(&id)?;
         let refused = !connection.introduced && connection.refused_at.is_some();
-        refused.then_some("none of its calls was admitted: clients of users sign them")
+        refused.then_some("no call had a valid signature: set username and password")
     }
 
     fn handle_http(&mut self, now: Instant, request: &http::Request) -> Option<Answer> {

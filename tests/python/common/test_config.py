@@ -144,7 +144,7 @@ def test_a_path_in_place_of_the_key_is_refused_wherever_it_is_given(tmp_path: Pa
     with pytest.raises(InvalidArgument, match="token_key"):
         penstock.Broker(token_key=str(tmp_path / "signing"))
     code, error = ended(start(PENSTOCK_BROKER_TOKEN_KEY=str(tmp_path / "signing")))
-    assert code == 1
+    assert code == 2
     assert "environment variable PENSTOCK_BROKER_TOKEN_KEY: this text looks like the path of a file" in error
     # Paths in the file begin at its folder, and so does the check.
     (tmp_path / "signing").write_bytes(b"k" * 32)

@@ -64,8 +64,3 @@ def test_with_too_little_room_each_protocol_refuses_messages_and_says_why(
             producer.send(b"x")
         assert broker.status()["store_bytes"] > 0
     assert "messages are refused" in caplog.text
-
-
-def test_the_room_may_be_used_up_if_the_operator_wants_it(tmp_path: Path) -> None:
-    with penstock.Broker(data=str(tmp_path / "store"), http_port=0, min_disk_free=0) as broker:
-        assert ready(broker)["ready"]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from support.tokens import KEY, token
 from support.waiting import PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the figures are those of /proc")
@@ -70,7 +71,7 @@ class Process:
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     key = tmp_path_factory.mktemp("http") / "key"
-    key.write_bytes(b"0123456789abcdef0123456789abcdef")
+    key.write_bytes(KEY)
     key.chmod(0o600)
     words = ["--token-key", f"file:{key}", "--log-level", "error"]
     with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, text=True) as process:
@@ -84,9 +85,14 @@ def request(path: str = "/metrics", method: str = "GET", headers: str = "", host
     return f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n".encode()
 
 
+AUTHORIZED = f"Authorization: Bearer {token('ops')}\r\n"
+
+
 def chunked(size: int) -> bytes:
-    head = request("/admin/v2/clusters", "POST", "Transfer-Encoding: chunked\r\n")
-    return head + b"1\r\nx\r\n" * (size // 6)
+    """With a valid token: others are refused before their bodies are read."""
+    path = "/admin/v2/schemas/public/default/t/schema"
+    head = request(path, "POST", f"{AUTHORIZED}Transfer-Encoding: chunked\r\n")
+    return head + b"1\r\nx\r\n" * (size // 6) + b"0\r\n\r\n"
 
 
 FORMS: dict[str, Callable[[int], bytes]] = {
@@ -120,13 +126,14 @@ def test_time_follows_the_bytes(broker: Process, form: str, size: int) -> None:
 
 
 def test_requests_that_are_not_finished_hold_little(broker: Process) -> None:
-    """Two hundred connections, each with a body of 2 MiB but for a byte, for those who need no token."""
+    """Two hundred connections, each with a body of 2 MiB but for a byte: of strangers, and with a token."""
     before = broker.resident()
+    path = "/admin/v2/schemas/public/default/t/schema"
     with contextlib.ExitStack() as streams:
-        for path in ("/healthz", "/metrics") * 100:
+        for who in ("", AUTHORIZED) * 100:
             stream = streams.enter_context(broker.connect())
             with contextlib.suppress(ConnectionError):
-                stream.sendall(request(path, "POST", f"Content-Length: {2 << 20}\r\n"))
+                stream.sendall(request(path, "POST", f"{who}Content-Length: {2 << 20}\r\n"))
                 stream.sendall(b"x" * ((2 << 20) - 1))
         assert broker.resident() - before < MEMORY
     assert broker.talk(request("/healthz", headers="Connection: close\r\n")).startswith(b"HTTP/1.1 200")

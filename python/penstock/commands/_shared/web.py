@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock import protocols
+from penstock.commands._shared.failed import Failed
 from penstock.commands._shared.options import is_web
 from penstock.errors import (
     AuthenticationError,
@@ -165,8 +166,10 @@ class Web:
             if 200 <= status < 300:
                 return answer
             kind = {**_ERRORS, **(errors or {})}.get(status, UnknownError)
-            # A refusal of the service is no wrong usage, whether it says why or not.
-            words = _words(answer.body) or http.client.responses.get(status)
+            if kind is InvalidArgument:
+                # A refusal of the service is no wrong usage.
+                kind = Failed
+            words = _words(answer.body)
             raise kind(f"{method} {answer.url}: HTTP {status}", topic=topic, broker_text=words)
         raise failure or InvalidArgument("the URL names no host")
 

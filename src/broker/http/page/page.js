@@ -512,6 +512,7 @@ async function peekTubemq(topic, { subscription, from }) {
   const { messages } = await json(`/penstock/v1/tubemq/peek?topic=${encodeURIComponent(topic)}&${place}&limit=10`);
   if (from === "latest") messages.reverse();
   return messages.map((one) => {
+    if (one.error !== undefined) return none(`Offset ${one.offset} of partition ${one.partition}: ${one.error}`);
     const time = (ms) => (ms === null ? null : new Date(ms).toISOString());
     const facts = [["Offset", String(one.offset)], ["Partition", String(one.partition)], ["Stored", time(one.stored_ms)],
       ["Event time", time(one.event_ms)], ["Key", one.key], ["Message type", one.message_type], ...named(one.properties)];

@@ -219,7 +219,8 @@ impl Broker {
                 | [
                     "partitions" | "stats" | "partitioned-stats" | "internalStats" | "subscriptions"
                     | "terminate" | "examinemessage",
-                ],
+                ]
+                | ["messageid", _],
             ) => Ok(Answer::wrong_method()),
             _ => Ok(Answer::not_found()),
         }

@@ -195,6 +195,9 @@ impl Broker {
             Move::ExpireId(id) => {
                 let behind = u64::from(!id.is_excluded);
                 let at = (position(topic.id, log, &id.id) + behind).min(log.committed());
+                if at <= subscription.cursor.below() {
+                    return Ok(true);
+                }
                 subscription.skip_to(at);
             }
             Move::Time(since) => {

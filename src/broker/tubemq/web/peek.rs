@@ -1,4 +1,4 @@
-//! Messages for operators, which nothing is consumed by: `GET peek?topic=TOPIC`, and of the query
+//! Looks at messages without consuming them: `GET peek?topic=TOPIC`, and of the query
 //!
 //! | | |
 //! |---|---|
@@ -7,11 +7,11 @@
 //! | `offset` | from an offset of the partition on, from `earliest`, which is the default, or the `latest` messages |
 //! | `limit` | of messages, 10 unless it is stated, and 100 at most |
 //!
-//! The answer has the number of `partitions`, the `messages` in their order, and whether there are `more`.
+//! The answer has the number of `partitions`, the `messages` in their order, each with an `error` in place of its contents if it cannot
+//! be read, and whether there are `more`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::operate::missing;
@@ -130,9 +130,7 @@ impl Broker {
             .collect();
         let there: u64 = whole.iter().map(Range::len).sum();
         let ranges = share(whole, query.limit, matches!(query.place, Place::Latest));
-        let messages = self.read_ranges(&ranges).map_err(|error| {
-            Answer::error(StatusCode::INTERNAL_SERVER_ERROR, &error.with_topic(query.topic).to_string())
-        })?;
+        let messages = self.read_ranges(&ranges);
         let partitions = self.topics.get(query.topic).map_or(0, |topic| topic.partitions.len());
         let more = there > messages.len() as u64;
         Ok(Answer::json(&json!({
@@ -155,20 +153,27 @@ impl Broker {
         Some(Range { index, id, from, to })
     }
 
-    fn read_ranges(&mut self, ranges: &[Range]) -> Result<Vec<Value>, Error> {
+    fn read_ranges(&mut self, ranges: &[Range]) -> Vec<Value> {
         let (mut messages, mut bytes) = (Vec::new(), 0);
         for range in ranges {
             let Some(partition) = self.partitions.get(&range.id) else { continue };
             for number in range.from..range.to {
                 if bytes >= READ_BYTES {
-                    return Ok(messages);
+                    return messages;
                 }
-                let Some(entry) = partition.log.peek(number, &mut self.source)? else { continue };
-                bytes += entry.body.len();
-                messages.push(described(range.index, entry)?);
+                let found = partition.log.peek(number, &mut self.source);
+                bytes += found.as_ref().ok().and_then(Option::as_ref).map_or(0, |entry| entry.body.len());
+                let described =
+                    found.and_then(|entry| entry.map(|entry| described(range.index, entry)).transpose());
+                // One that is damaged does not hide the others.
+                let damaged = |error: Error| {
+                    let error = error.message();
+                    Some(json!({"partition": range.index, "offset": offset_of(number), "error": error}))
+                };
+                messages.extend(described.unwrap_or_else(damaged));
             }
         }
-        Ok(messages)
+        messages
     }
 }
 
