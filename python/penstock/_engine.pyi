@@ -146,7 +146,8 @@ def check_store(path: str | PathLike[str]) -> tuple[int, list[str]]:
         The number of entries that can be read, and a line for everything that is damaged.
 
     Raises:
-        InvalidArgument: the folder has no store, or a broker uses it.
+        InvalidArgument: the folder has no store.
+        IoError: a broker uses it.
     """
 
 def check_users(protocol: str, text: str) -> None:
@@ -191,7 +192,8 @@ def restore_store(source: str | PathLike[str], path: str | PathLike[str]) -> int
         The number of entries.
 
     Raises:
-        InvalidArgument: the folder has a store, or a broker uses it, or the file is no backup.
+        InvalidArgument: the folder has a store, or the file is no backup.
+        IoError: a broker uses it.
         PersistenceError: the backup is damaged; the folder has no store then.
     """
 
@@ -202,7 +204,8 @@ def compact_store(path: str | PathLike[str]) -> tuple[int, int]:
         The bytes of its file before and after.
 
     Raises:
-        InvalidArgument: the folder has no store, or a broker uses it.
+        InvalidArgument: the folder has no store.
+        IoError: a broker uses it.
         PersistenceError: there is not room for a copy, or the store is damaged.
     """
 

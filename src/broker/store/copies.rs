@@ -49,7 +49,7 @@ fn copy(database: &Path, to: &str) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::InvalidArgument`]: the directory has a store, a broker uses it, or `from` is no backup.
+/// [`ErrorKind::InvalidArgument`]: the directory has a store, or `from` is no backup. [`ErrorKind::Io`]: a broker uses it.
 /// [`ErrorKind::Persistence`]: the backup is damaged. Nothing is left in the directory then.
 pub fn restore(from: &Path, path: &Path) -> Result<u64> {
     if !from.is_file() {
@@ -121,7 +121,7 @@ fn sync_folder(_: &Path) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::InvalidArgument`]: the directory has no store, or a broker uses it. [`ErrorKind::Persistence`]: there is
+/// [`ErrorKind::InvalidArgument`]: the directory has no store. [`ErrorKind::Io`]: a broker uses it. [`ErrorKind::Persistence`]: there is
 /// not room for a copy, or the store is damaged; it stays as it is.
 pub fn compact(path: &Path) -> Result<(u64, u64)> {
     let database = require_store(path)?;
@@ -228,7 +228,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(compact(folder.path()).unwrap_err().kind(), ErrorKind::InvalidArgument, "no store");
         let in_use = store(folder.path());
-        assert_eq!(compact(folder.path()).unwrap_err().kind(), ErrorKind::InvalidArgument, "in use");
+        assert_eq!(compact(folder.path()).unwrap_err().kind(), ErrorKind::Io, "in use");
         drop(in_use);
         let (before, after) = compact(folder.path()).unwrap();
         assert!(before > 900_000 && after < 200_000, "{before} {after}");

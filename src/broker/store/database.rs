@@ -51,7 +51,7 @@ impl Directory {
         sqlite::private_directory(path)?;
         let in_use = || {
             Error::new(
-                ErrorKind::InvalidArgument,
+                ErrorKind::Io,
                 format!(
                     "{} is in use by another broker: stop that broker or choose another directory",
                     path.display()

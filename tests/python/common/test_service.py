@@ -289,7 +289,7 @@ def test_it_needs_files_that_its_user_can_read(bare: list[str], tmp_path: Path) 
     """Without the chown of the docs it names the file."""
     os.chown(tmp_path / "config" / "key.pem", 0, 0)
     done = subprocess.run([*bare, *entry_point()], capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "cannot read /etc/penstock/key.pem: Permission denied" in done.stderr
 
 
