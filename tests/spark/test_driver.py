@@ -44,8 +44,9 @@ def test_a_token_in_the_drivers_environment_travels_as_a_reference(spark, embedd
     config = sink_config(embedded.url, topic, value="value", options={})
     assert config.client["token"] == "env:PENSTOCK_TOKEN"
     assert b"canary" not in pickle.dumps(config)
-    # The workers of this session began before; here the variable need not be there.
-    monkeypatch.setenv("PENSTOCK_TOKEN", "env:PATH")
+    # The workers of this session began before, so they have no variable of the test: Spark sets this one.
+    monkeypatch.setenv("PYTHONUNBUFFERED", "YES")
+    monkeypatch.setenv("PENSTOCK_TOKEN", "env:PYTHONUNBUFFERED")
     frame = spark.range(3).selectExpr("cast(id as string) value")
     assert write(frame, embedded.url, topic, value="value").rows == 3
 
