@@ -13,6 +13,27 @@ from penstock import blocking, cli
 from support.pulsar.harness import PulsarService
 from support.waiting import PATIENCE, eventually
 
+COMMANDS = [
+    *(
+        "broker",
+        "backup",
+        "restore",
+        "check",
+        "compact",
+        "passwd",
+        "users",
+        "token",
+        "pub",
+        "sub",
+        "rr",
+        "bench",
+        "admin",
+        "topic",
+    ),
+    *("top", "subscriptions", "peek", "sql", "replay", "doctor", "completion"),
+]
+"""Every command of ``penstock``."""
+
 
 def send(service: PulsarService, topic: str, *payloads: bytes, **options: Any) -> list[str]:
     """Sends messages for commands to find; their ids."""

@@ -18,6 +18,7 @@ from penstock.commands._shared.options import pairs
 from penstock.commands.pulsar.format import compile_format, to_json
 from penstock.pulsar.positions import full_name
 
+from support.commands import COMMANDS
 from support.waiting import line_with
 
 
@@ -66,27 +67,6 @@ def test_version():
     done = run("--version")
     assert done.returncode == 0
     assert done.stdout.startswith("penstock ")
-
-
-COMMANDS = [
-    *(
-        "broker",
-        "backup",
-        "restore",
-        "check",
-        "compact",
-        "passwd",
-        "users",
-        "token",
-        "pub",
-        "sub",
-        "rr",
-        "bench",
-        "admin",
-        "topic",
-    ),
-    *("top", "subscriptions", "peek", "sql", "replay", "doctor", "completion"),
-]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
