@@ -31,7 +31,7 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
 /// The place of a mutex in the lock order of the [module](self).
@@ -111,6 +111,29 @@ impl<T: ?Sized> Mutex<T> {
             held: order::Held::new(self.rank),
             inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner),
         }
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Locks, unless another thread holds it.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::lock`].
+    #[allow(clippy::disallowed_methods, reason = "the mutex below the ranked one")]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        #[cfg(debug_assertions)]
+        let held = order::Held::new(self.rank);
+        let inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(MutexGuard {
+            inner,
+            #[cfg(debug_assertions)]
+            held,
+        })
     }
 }
 

@@ -4,6 +4,8 @@
 //! * [`events`]: callbacks from producers and consumers to their owner
 //! * [`credentials`]: tokens and passwords
 //! * [`journal`]: the connection events of a client
+//! * `agenda`: which users of a connection have something to do
+//! * [`pushed`]: a message on its way to the engine's thread, or to the socket
 //! * `budget`, `outcomes`: the memory of messages without a receipt, and the way of their outcomes
 //! * [`traffic`]: counters of messages
 //! * `registry`: what a client has open
@@ -20,6 +22,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::error::{Error, ErrorKind, Result};
 
+mod agenda;
 mod budget;
 pub mod credentials;
 pub mod events;
@@ -27,6 +30,7 @@ pub mod journal;
 pub mod mqtt;
 mod outcomes;
 pub mod pulsar;
+pub mod pushed;
 mod registry;
 pub mod traffic;
 pub mod tubemq;

@@ -10,12 +10,18 @@
 //! A client's endpoint is a [`Session`]: a [`Host`], which is a machine with its routes, behind a lock that its users
 //! share. The broker's endpoint is a connection of one of its services.
 //!
+//! A user that has just one message to send need not wait until the driver's thread runs: [`Session::write`] takes a
+//! turn and writes on the thread of the caller, as long as the driver has nothing to write itself. Both write under
+//! one rule, so that bytes keep their order: what the host has queued belongs to whoever holds its lock, and once the
+//! driver has taken bytes out of it nobody else writes until those are written.
+//!
 //! The connection to a peer that accepts no bytes for [`WRITE_STALL`] is closed. The read buffer belongs to the thread:
 //! an idle connection holds none.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io::IoSlice;
+use std::ops::{Deref, DerefMut};
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -27,6 +33,7 @@ use tokio::sync::Notify;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
+use crate::net::tcp::Writer;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::transmit::{MAX_SLICES, Transmit};
 use crate::wire::move_to;
@@ -94,35 +101,119 @@ pub trait Host: Send {
 /// A host shared by its driver and its users.
 #[derive(Debug)]
 pub struct Session<H> {
-    host: Mutex<H>,
+    state: Mutex<State<H>>,
     wake: Notify,
+    /// The socket, if users may write to it as well.
+    writer: Option<Writer>,
+}
+
+/// What the lock of a session is for.
+#[derive(Debug)]
+struct State<H> {
+    host: H,
+    /// The driver holds bytes that it has taken out of the host and not written.
+    writing: bool,
+    /// Time of the driver's next turn.
+    deadline: Option<Instant>,
+}
+
+/// A host while it is locked.
+#[derive(Debug)]
+pub struct Locked<'a, H>(MutexGuard<'a, State<H>>);
+
+impl<H> Deref for Locked<'_, H> {
+    type Target = H;
+
+    fn deref(&self) -> &H {
+        &self.0.host
+    }
+}
+
+impl<H> DerefMut for Locked<'_, H> {
+    fn deref_mut(&mut self) -> &mut H {
+        &mut self.0.host
+    }
 }
 
 impl<H: Host> Session<H> {
-    /// A session around `host`.
-    pub fn new(host: H) -> Self {
-        Self { host: Mutex::new(Rank::Host, host), wake: Notify::new() }
+    /// A session around `host`, whose users may write to `writer` as well.
+    pub fn new(host: H, writer: Option<Writer>) -> Self {
+        let state = State { host, writing: false, deadline: None };
+        Self { state: Mutex::new(Rank::Host, state), wake: Notify::new(), writer }
     }
 
     /// Locks the host. Call [`Self::wake`] after a change.
-    pub fn lock(&self) -> MutexGuard<'_, H> {
-        self.host.lock()
+    pub fn lock(&self) -> Locked<'_, H> {
+        Locked(self.state.lock())
     }
 
     /// Makes the driver take a turn.
     pub fn wake(&self) {
         self.wake.notify_one();
     }
+
+    /// Takes a turn and writes what is due on this thread if the driver is not at work, and has the driver do it
+    /// otherwise. That saves a single message the time until the driver's thread runs; for many at a time
+    /// [`Self::wake`] is better, because the driver gathers them. The caller holds no lock.
+    pub fn write(&self) {
+        if !self.writer.as_ref().is_some_and(|writer| self.write_to(writer)) {
+            self.wake();
+        }
+    }
+
+    /// Returns false if the driver has to take a turn.
+    fn write_to(&self, writer: &Writer) -> bool {
+        // The driver is in its turn, or what it writes comes first.
+        let Some(mut state) = self.state.try_lock().filter(|state| !state.writing) else { return false };
+        let State { host, deadline, .. } = &mut *state;
+        if host.finished() {
+            return false;
+        }
+        let Some(socket) = writer.socket.upgrade() else { return false };
+        // Hosts may start tasks.
+        let _runtime = writer.runtime.enter();
+        let now = clock::now();
+        let mut due = host.turn(now, 0);
+        if !host.machine().transmit().is_empty() {
+            while !host.machine().transmit().is_empty() {
+                let output = host.machine().transmit();
+                let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+                let count = output.io_slices(&mut slices);
+                match socket.try_write_vectored(&slices[..count]) {
+                    Ok(written) if written > 0 => output.advance(written),
+                    // The driver waits until there is room, and finds out what is wrong.
+                    _ => return false,
+                }
+            }
+            // As the driver does: some have their outcome when they are written.
+            due = host.turn(now, 0);
+            if !host.machine().transmit().is_empty() {
+                return false;
+            }
+        }
+        let due = earliest(due, host.machine().poll_timeout());
+        due.is_none_or(|due| deadline.is_some_and(|deadline| deadline <= due))
+    }
 }
 
 impl<H: Host> Endpoint for Session<H> {
     fn turn(&self, now: Instant, input: &mut BytesMut, output: &mut Transmit) -> Result<Turn> {
-        let mut host = self.lock();
-        let result = handle(&mut *host, now, input, output.len());
+        let mut state = self.state.lock();
+        let host = &mut state.host;
+        let result = handle(host, now, input, output.len());
         if output.is_empty() {
             std::mem::swap(output, host.machine().transmit());
         }
-        result.map(|deadline| Turn { deadline, reads: host.reads(), finished: host.finished() })
+        let result = result.map(|deadline| Turn { deadline, reads: host.reads(), finished: host.finished() });
+        // One that has ended writes its last bytes without another turn.
+        state.writing = !output.is_empty() || !matches!(&result, Ok(turn) if !turn.finished);
+        result.map(|turn| {
+            // A deadline that has been put off stands: who writes here puts it back, and would have to wake the driver.
+            let stands =
+                state.deadline.filter(|at| *at > now && turn.deadline.is_none_or(|later| *at <= later));
+            state.deadline = stands.or(turn.deadline);
+            Turn { deadline: state.deadline, ..turn }
+        })
     }
 
     fn take_output(&self, _: Instant, output: &mut Transmit) {
@@ -173,7 +264,9 @@ where
             ));
         }
         let deadline = earliest(turn.deadline, stall);
-        if let Some(at) = deadline {
+        if let Some(at) = deadline
+            && timer.deadline() != at.into()
+        {
             timer.as_mut().reset(at.into());
         }
         let mut woken = pin!(endpoint.turn_needed().notified());
@@ -340,11 +433,14 @@ async fn finish<E: Endpoint, S: AsyncWrite + Unpin>(endpoint: &E, stream: &mut S
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::sync::Arc;
 
     use bytes::Bytes;
     use tokio::io::{DuplexStream, duplex};
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::net::tcp::{Pacing, Tcp};
     use crate::wire;
 
     /// Cuts frames of a length and what it counts, and holds them.
@@ -495,5 +591,149 @@ mod tests {
                 assert!(buffer.capacity() < length + READ_CHUNK, "{length} bytes in {}", buffer.capacity());
             }
         }
+    }
+
+    /// A host whose users queue bytes.
+    #[derive(Debug, Default)]
+    struct Queue {
+        transmit: Transmit,
+        /// What users have added since the last turn.
+        added: Vec<u8>,
+        turns: usize,
+        due: Option<Instant>,
+    }
+
+    impl Machine for Queue {
+        type Event = ();
+
+        fn handle_input(&mut self, _: Instant, input: &mut BytesMut) -> Result<()> {
+            input.clear();
+            Ok(())
+        }
+
+        fn handle_timeout(&mut self, _: Instant) -> Result<()> {
+            Ok(())
+        }
+
+        fn poll_timeout(&self) -> Option<Instant> {
+            self.due
+        }
+
+        fn poll_event(&mut self) -> Option<()> {
+            None
+        }
+
+        fn transmit(&mut self) -> &mut Transmit {
+            &mut self.transmit
+        }
+    }
+
+    impl Host for Queue {
+        type Machine = Self;
+
+        fn machine(&mut self) -> &mut Self {
+            self
+        }
+
+        fn handle_event(&mut self, _: Instant, (): ()) {}
+
+        fn turn(&mut self, _: Instant, _: usize) -> Option<Instant> {
+            self.turns += 1;
+            self.transmit.push_slice(&std::mem::take(&mut self.added));
+            None
+        }
+
+        fn finished(&self) -> bool {
+            false
+        }
+    }
+
+    /// A session over TCP with its driver, and the other end.
+    async fn connected() -> (Arc<Session<Queue>>, tokio::task::JoinHandle<Result<()>>, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        // So that it is full soon.
+        socket2::SockRef::from(&near).set_send_buffer_size(4 << 10).unwrap();
+        let (far, _) = listener.accept().await.unwrap();
+        let near = Tcp::new(near, Pacing::Kernel);
+        let session = Arc::new(Session::new(Queue::default(), Some(near.writer())));
+        let driver = tokio::spawn({
+            let session = Arc::clone(&session);
+            async move { drive(&*session, near).await }
+        });
+        // Its first turn.
+        while session.lock().turns == 0 {
+            tokio::task::yield_now().await;
+        }
+        (session, driver, far)
+    }
+
+    #[tokio::test]
+    async fn a_single_message_is_written_by_its_caller() {
+        let (session, _driver, far) = connected().await;
+        let far = far.into_std().unwrap();
+        far.set_nonblocking(false).unwrap();
+        session.lock().added.extend(b"hello");
+        session.write();
+        // The driver has had no chance: this thread is its own.
+        let mut got = [0; 5];
+        std::io::Read::read_exact(&mut &far, &mut got).unwrap();
+        assert_eq!(&got, b"hello");
+    }
+
+    #[tokio::test]
+    async fn a_deadline_that_a_caller_brings_forward_is_kept_by_the_driver() {
+        let (session, _driver, _far) = connected().await;
+        session.lock().due = Some(clock::now() + Duration::from_millis(5));
+        session.write();
+        let turns = session.lock().turns;
+        let turned = async {
+            while session.lock().due.is_some_and(|due| due > clock::now()) || session.lock().turns == turns {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), turned).await.expect("the driver takes a turn");
+    }
+
+    #[tokio::test]
+    async fn the_socket_closes_with_its_driver_although_users_hold_the_session() {
+        let (session, driver, mut far) = connected().await;
+        driver.abort();
+        assert_eq!(far.read(&mut [0; 1]).await.unwrap(), 0);
+        session.lock().added.extend(b"lost");
+        session.write();
+        assert_eq!(session.lock().added, b"lost", "there is nothing to write to");
+    }
+
+    /// Users and the driver write by turns into a socket that is full again and again.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn bytes_keep_their_order_whoever_writes_them() {
+        const NUMBERS: u32 = 60_000;
+        let (session, _driver, mut far) = connected().await;
+        let next = Arc::new(Mutex::leaf(0));
+        let users: Vec<_> = (0..3)
+            .map(|user| {
+                let (session, next) = (Arc::clone(&session), Arc::clone(&next));
+                std::thread::spawn(move || {
+                    loop {
+                        {
+                            let mut host = session.lock();
+                            let mut next = next.lock();
+                            if *next == NUMBERS {
+                                return;
+                            }
+                            host.added.extend(next.to_be_bytes());
+                            *next += 1;
+                        }
+                        if user == 0 { session.wake() } else { session.write() }
+                    }
+                })
+            })
+            .collect();
+        let mut got = vec![0; 4 * NUMBERS as usize];
+        tokio::time::timeout(Duration::from_secs(60), far.read_exact(&mut got)).await.unwrap().unwrap();
+        let numbers = got.chunks(4).map(|bytes| u32::from_be_bytes(bytes.try_into().unwrap()));
+        assert!(numbers.eq(0..NUMBERS), "in order, each once");
+        users.into_iter().for_each(|user| user.join().unwrap());
     }
 }

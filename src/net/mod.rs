@@ -38,7 +38,7 @@ pub mod url;
 pub mod ws;
 
 use socket::Socket;
-use tcp::{Pacing, Tcp};
+use tcp::{Pacing, Tcp, Writer};
 
 /// A connected socket, with or without TLS.
 #[derive(Debug)]
@@ -55,6 +55,16 @@ pub enum Stream {
     /// A socket of a simulated network.
     #[cfg(feature = "simulation")]
     Simulated(Box<dyn simulation::Socket>),
+}
+
+impl Stream {
+    /// For writes by others than the owner of this, if they may write just what they have to send: plain TCP.
+    pub(crate) fn writer(&self) -> Option<Writer> {
+        match self {
+            Self::Plain(tcp) => Some(tcp.writer()),
+            _ => None,
+        }
+    }
 }
 
 /// Connects to a Unix domain socket.

@@ -10,22 +10,29 @@
 //! sides. Then the kernel collects `GATHER` of them before it reports the socket as readable:
 //!
 //! ```text
-//!          STREAM small reads in quick succession, nothing written between, no answer awaited
-//! Prompt ─────────────────────────────────────────────────────────────────────────────────────► Gathering
-//!        ◄─────────────────────────────────────────────────────────────────────────────────────
-//!          something written, an answer awaited, or nothing received for PATIENCE: reads what there is
+//!          STREAM small reads in quick succession, no answer awaited
+//! Prompt ────────────────────────────────────────────────────────────► Gathering
+//!        ◄────────────────────────────────────────────────────────────
+//!          an answer awaited, or too little received for PATIENCE: reads what there is
 //! ```
+//!
+//! A peer that waits for our acknowledgements sends no more than its window: when too little has come,
+//! what has is taken for that window, and from then on at most half of it is collected, so that the other half is on its
+//! way. After `TRIAL` reads twice as much is tried.
 
 use std::future::Future;
-use std::io::{self, IoSlice};
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::Shutdown;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
 use crate::clock;
@@ -36,8 +43,11 @@ const STREAM: u32 = 64;
 const SOON: Duration = Duration::from_micros(100);
 /// Largest average size of a read of a stream.
 const SMALL: u32 = 1 << 10;
-/// Number of reads whose bytes are collected.
-const GATHER: u32 = 16;
+/// Time of a stream whose bytes are collected, and the most of them.
+const GATHER: Duration = Duration::from_micros(200);
+const MOST: usize = 16 << 10;
+/// Number of reads after which more is tried.
+const TRIAL: u32 = 1 << 10;
 /// Longest time for which the kernel collects; also the resolution of the timer.
 const PATIENCE: Duration = Duration::from_millis(1);
 
@@ -48,21 +58,38 @@ pub enum Pacing {
     Kernel,
     /// Acknowledges immediately.
     Prompt,
-    /// Acknowledges immediately; while the flag is clear, because the user waits for no answer, it also collects streams
-    /// of small packets.
+    /// Acknowledges immediately; while the flag is clear, because the user waits for no answer and what is written
+    /// only acknowledges, it also collects streams of small packets.
     PromptWhile(Arc<AtomicBool>),
 }
 
 /// A TCP socket.
 #[derive(Debug)]
 pub struct Tcp {
-    stream: TcpStream,
+    read: OwnedReadHalf,
+    write: Arc<OwnedWriteHalf>,
     pacing: Pacing,
     /// Whether something has been read and nothing written since.
     unacknowledged: bool,
     /// Whether the last read found nothing.
     drained: bool,
+    /// Whether something has been read since the timer was set.
+    fresh: bool,
     pace: Pace,
+    /// Whether something has been written in this state, which was an acknowledgement.
+    acknowledges: bool,
+    /// Most bytes that are collected of a peer that may wait for acknowledgements.
+    most: usize,
+    /// Number of reads since that was found.
+    trial: u32,
+}
+
+/// Writes to a TCP socket beside its owner, as long as that has it. Whoever uses both sees to the order of the bytes.
+#[derive(Debug)]
+pub struct Writer {
+    pub(super) socket: Weak<OwnedWriteHalf>,
+    /// The runtime of the owner.
+    pub(super) runtime: Handle,
 }
 
 /// When the socket counts as readable.
@@ -82,7 +109,47 @@ impl Tcp {
     /// Wraps a connected socket.
     pub fn new(stream: TcpStream, pacing: Pacing) -> Self {
         let pacing = if cfg!(target_os = "linux") { pacing } else { Pacing::Kernel };
-        Self { stream, pacing, unacknowledged: false, drained: false, pace: Pace::PROMPT }
+        let (read, write) = stream.into_split();
+        Self {
+            read,
+            write: Arc::new(write),
+            pacing,
+            unacknowledged: false,
+            drained: false,
+            fresh: false,
+            pace: Pace::PROMPT,
+            acknowledges: false,
+            most: MOST,
+            trial: 0,
+        }
+    }
+
+    /// For writes beside this. Called on the runtime.
+    pub(super) fn writer(&self) -> Writer {
+        Writer { socket: Arc::downgrade(&self.write), runtime: Handle::current() }
+    }
+
+    fn stream(&self) -> &TcpStream {
+        self.read.as_ref()
+    }
+
+    fn poll_write_with(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        write: impl Fn(&OwnedWriteHalf) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        loop {
+            ready!(this.stream().poll_write_ready(cx))?;
+            match write(&this.write) {
+                // Somebody else has taken the room.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                written => {
+                    this.has_written();
+                    return Poll::Ready(written);
+                }
+            }
+        }
     }
 
     fn is_paced(&self) -> bool {
@@ -99,34 +166,54 @@ impl Tcp {
         }
         self.unacknowledged = true;
         self.drained = false;
+        self.fresh = true;
+        self.trial += 1;
+        if self.trial >= TRIAL && self.most < MOST {
+            self.limit(2 * self.most);
+            self.be_prompt();
+        }
         let Pace::Prompt { since, reads, bytes } = &mut self.pace else { return };
         let since = since.get_or_insert_with(clock::now);
         (*reads, *bytes) = (*reads + 1, *bytes + length);
         if *reads < STREAM {
             return;
         }
-        let small = *bytes <= (STREAM * SMALL) as usize
-            && clock::now().saturating_duration_since(*since) <= STREAM * SOON;
-        let enough = *bytes * GATHER as usize / STREAM as usize;
-        self.pace =
-            if small && self.may_gather() && system::set_receive_low_water(&self.stream, enough).is_ok() {
-                Pace::Gathering { timer: Box::pin(tokio::time::sleep(PATIENCE)) }
-            } else {
-                Pace::PROMPT
-            };
+        let (average, took) = (*bytes / STREAM as usize, clock::now().saturating_duration_since(*since));
+        let is_stream = *bytes <= (STREAM * SMALL) as usize && took <= STREAM * SOON;
+        let rate = *bytes as f64 / took.as_secs_f64().max(f64::EPSILON);
+        let most = if self.acknowledges { self.most } else { MOST };
+        let enough = most.min((rate * GATHER.as_secs_f64()) as usize);
+        let worth = is_stream && self.may_gather() && enough > average;
+        self.pace = if worth && system::set_receive_low_water(self.stream(), enough).is_ok() {
+            Pace::Gathering { timer: Box::pin(tokio::time::sleep(PATIENCE)) }
+        } else {
+            self.acknowledges = false;
+            Pace::PROMPT
+        };
+    }
+
+    fn limit(&mut self, most: usize) {
+        self.most = most.min(MOST);
+        self.trial = 0;
     }
 
     fn has_written(&mut self) {
         self.unacknowledged = false;
-        self.be_prompt();
+        // What no answer is awaited for is an acknowledgement.
+        if !self.may_gather() {
+            self.be_prompt();
+        } else {
+            self.acknowledges = true;
+        }
     }
 
     fn be_prompt(&mut self) {
         if let Pace::Gathering { .. } = self.pace {
             // Bytes that have arrived already make it readable now.
-            let _ = system::set_receive_low_water(&self.stream, 1);
+            let _ = system::set_receive_low_water(self.stream(), 1);
         }
         self.pace = Pace::PROMPT;
+        self.acknowledges = false;
     }
 
     /// Acknowledges what was read, and ends collecting when it is time to.
@@ -137,16 +224,23 @@ impl Tcp {
         let unacknowledged = std::mem::take(&mut self.unacknowledged);
         let may_gather = self.may_gather();
         if let Pace::Gathering { timer } = &mut self.pace {
-            if unacknowledged {
+            if std::mem::take(&mut self.fresh) {
                 timer.as_mut().reset(tokio::time::Instant::now() + PATIENCE);
             }
-            if !may_gather || timer.as_mut().poll(cx).is_ready() {
+            let late = timer.as_mut().poll(cx).is_ready();
+            let waits = late && self.acknowledges;
+            if waits && let Some(window) = system::waiting(self.stream()) {
+                self.limit(window / 2);
+            }
+            if late || !may_gather {
                 self.be_prompt();
             }
         }
-        if unacknowledged {
+        // What is collected is acknowledged by the kernel as it is read. Sooner, a peer that has left Nagle's algorithm on
+        // would send each packet in a segment of its own, which costs it a third of its time.
+        if unacknowledged && matches!(self.pace, Pace::Prompt { .. }) {
             // A failure costs only speed.
-            let _ = system::acknowledge(&self.stream);
+            let _ = system::acknowledge(self.stream());
         }
     }
 }
@@ -155,7 +249,7 @@ impl AsyncRead for Tcp {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
-        let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
+        let polled = Pin::new(&mut this.read).poll_read(cx, buf);
         match polled {
             Poll::Ready(_) => this.has_read(buf.filled().len() - before),
             Poll::Pending => this.drained = true,
@@ -166,10 +260,7 @@ impl AsyncRead for Tcp {
 
 impl AsyncWrite for Tcp {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = ready!(Pin::new(&mut this.stream).poll_write(cx, buf));
-        this.has_written();
-        Poll::Ready(written)
+        self.poll_write_with(cx, |write| write.try_write(buf))
     }
 
     fn poll_write_vectored(
@@ -177,36 +268,39 @@ impl AsyncWrite for Tcp {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, bufs));
-        this.has_written();
-        Poll::Ready(written)
+        self.poll_write_with(cx, |write| write.try_write_vectored(bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.write.is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        this.poll_pace(cx);
-        Pin::new(&mut this.stream).poll_flush(cx)
+        self.get_mut().poll_pace(cx);
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(socket2::SockRef::from(self.read.as_ref()).shutdown(Shutdown::Write))
     }
 }
 
 #[cfg(target_os = "linux")]
 mod system {
     use std::io::{Error, Result};
+    use std::mem::MaybeUninit;
     use std::os::fd::AsRawFd;
 
     use tokio::net::TcpStream;
 
     pub(super) fn acknowledge(stream: &TcpStream) -> Result<()> {
         socket2::SockRef::from(stream).set_tcp_quickack(true)
+    }
+
+    /// Number of bytes that can be read, up to 16 KiB; `None` if there are none.
+    pub(super) fn waiting(stream: &TcpStream) -> Option<usize> {
+        let mut room = [MaybeUninit::uninit(); 16 << 10];
+        socket2::SockRef::from(stream).peek(&mut room).ok().filter(|count| *count > 0)
     }
 
     /// Makes the socket readable from `bytes` on, or when it ends.
@@ -236,6 +330,10 @@ mod system {
 
     pub(super) fn acknowledge(_: &TcpStream) -> Result<()> {
         Err(ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn waiting(_: &TcpStream) -> Option<usize> {
+        None
     }
 
     pub(super) fn set_receive_low_water(_: &TcpStream, _: usize) -> Result<()> {
@@ -280,6 +378,18 @@ mod tests {
         assert_eq!(read(tcp).await, PACKET.len());
     }
 
+    /// Reads what there is, a packet arrives, and too little follows.
+    async fn read_after_the_timer(tcp: &mut Tcp, far: &mut TcpStream) -> usize {
+        let nothing = poll_fn(|cx| {
+            let mut room = [0; 4096];
+            let polled = Pin::new(&mut *tcp).poll_read(cx, &mut ReadBuf::new(&mut room));
+            Poll::Ready(polled.is_pending())
+        });
+        assert!(nothing.await);
+        far.write_all(&PACKET).await.unwrap();
+        read(tcp).await
+    }
+
     fn is_gathering(tcp: &Tcp) -> bool {
         matches!(tcp.pace, Pace::Gathering { .. })
     }
@@ -299,10 +409,10 @@ mod tests {
     async fn a_stream_is_gathered_and_its_end_is_read() {
         let (mut tcp, mut far, _) = pair().await;
         pass_until_gathering(&mut tcp, &mut far).await;
-        for _ in 0..GATHER {
+        for _ in 0..16 {
             far.write_all(&PACKET).await.unwrap();
         }
-        assert_eq!(read(&mut tcp).await, GATHER as usize * PACKET.len());
+        assert_eq!(read(&mut tcp).await, 16 * PACKET.len());
         pass(&mut tcp, &mut far).await;
         assert!(!is_gathering(&tcp), "too little came");
         pass_until_gathering(&mut tcp, &mut far).await;
@@ -322,14 +432,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_writes_is_prompt() {
+    async fn who_writes_and_awaits_an_answer_is_prompt() {
+        let (mut tcp, mut far, awaited) = pair().await;
+        pass_until_gathering(&mut tcp, &mut far).await;
+        awaited.store(true, Ordering::Relaxed);
+        tcp.write_all(b"x").await.unwrap();
+        assert!(!is_gathering(&tcp));
+    }
+
+    #[tokio::test]
+    async fn acknowledgements_do_not_end_a_stream_and_no_more_than_half_a_window_is_collected() {
         let (mut tcp, mut far, _) = pair().await;
         pass_until_gathering(&mut tcp, &mut far).await;
         tcp.write_all(b"x").await.unwrap();
+        assert!(is_gathering(&tcp));
+        assert_eq!(tcp.most, MOST);
+        // The peer sends a little, and waits.
+        let window = PACKET.len();
+        assert_eq!(read_after_the_timer(&mut tcp, &mut far).await, window);
+        assert!(!is_gathering(&tcp));
+        assert_eq!(tcp.most, window / 2);
+        // Half of it is less than a packet: there is nothing to collect.
         for _ in 0..10 * STREAM {
-            assert!(!is_gathering(&tcp));
             pass(&mut tcp, &mut far).await;
             tcp.write_all(b"x").await.unwrap();
+            assert!(!is_gathering(&tcp));
         }
     }
 }

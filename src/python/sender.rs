@@ -11,6 +11,7 @@ use pyo3::types::{PyDict, PyString};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
+use crate::client::pushed::Pushed;
 use crate::client::traffic::{LatencyCounts, SendCounts};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -203,15 +204,23 @@ impl<S: Sink> Sender<S> {
         &self,
         py: Python<'_>,
         waiting: Waiting<S>,
-        push: impl FnOnce(&S, bool) -> Result<usize>,
+        push: impl for<'a> FnOnce(&'a S, bool) -> Result<Pushed<'a>>,
     ) -> PyResult<()> {
         let sink = self.sink(py)?;
-        let park = !matches!(waiting, Waiting::Unwatched(_));
+        let is_watched = !matches!(waiting, Waiting::Unwatched(_));
         let pushed = {
             let mut queues = self.sends.queues();
-            push(sink, park).map(|slot| queues.wait(slot, waiting))
+            let alone = is_watched && queues.is_idle();
+            push(sink, is_watched).map(|pushed| {
+                queues.wait(pushed.slot(), waiting);
+                (pushed, alone)
+            })
         };
-        py_result(py, pushed)
+        // Someone may wait for this message before the next is sent.
+        if let (pushed, true) = py_result(py, pushed)? {
+            pushed.write();
+        }
+        Ok(())
     }
 
     /// Sends payloads as one group. `what` is the name of the argument `keys`.

@@ -213,17 +213,33 @@ pub(super) struct Sends<R> {
 
 pub(super) struct Queues<R> {
     slots: Vec<VecDeque<Waiting<R>>>,
+    /// Number of slots in which something waits.
+    busy: usize,
     /// Failures of unwatched messages since the last flush.
     failures: Option<(u64, Error)>,
 }
 
 impl<R: Receipts> Queues<R> {
+    /// Whether nothing waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.busy == 0
+    }
+
+    /// The first one that waits in `slot`, which does not any more.
+    fn pop(&mut self, slot: usize) -> Option<Waiting<R>> {
+        let queue = &mut self.slots[slot];
+        let first = queue.pop_front();
+        self.busy -= usize::from(first.is_some() && queue.is_empty());
+        first
+    }
+
     /// Registers the waiter of the message that was just pushed to `slot`.
     pub(super) fn wait(&mut self, slot: usize, waiting: Waiting<R>) {
         if self.slots.len() <= slot {
             self.slots.resize_with(slot + 1, VecDeque::new);
         }
         let queue = &mut self.slots[slot];
+        self.busy += usize::from(queue.is_empty());
         match (queue.back_mut(), &waiting) {
             (Some(Waiting::Unwatched(n)), Waiting::Unwatched(more)) => *n += more,
             (Some(Waiting::Group(group, n)), Waiting::Group(other, more)) if Arc::ptr_eq(group, other) => {
@@ -290,7 +306,7 @@ impl<R: Receipts> Drop for Pushed<'_, R> {
 
 impl<R: Receipts> Sends<R> {
     pub(super) fn new(caller: Caller) -> Arc<Self> {
-        let queues = Queues { slots: Vec::new(), failures: None };
+        let queues = Queues { slots: Vec::new(), busy: 0, failures: None };
         Arc::new(Self { caller, queues: Mutex::new(Rank::Sends, queues), room: Notify::new() })
     }
 
@@ -324,14 +340,14 @@ impl<R: Receipts> Sends<R> {
             let mut queues = self.queues();
             let Some(queue) = queues.slots.get_mut(slot) else { break };
             let waiting = match queue.front_mut() {
-                Some(Waiting::Flush(_)) => queue.pop_front().expect("just seen"),
+                Some(Waiting::Flush(_)) => queues.pop(slot).expect("just seen"),
                 None => break,
                 Some(_) if index == count => break,
                 Some(Waiting::Unwatched(n)) => {
                     let part = (*n).min(count - index);
                     *n -= part;
                     if *n == 0 {
-                        queue.pop_front();
+                        queues.pop(slot);
                     }
                     Waiting::Unwatched(part)
                 }
@@ -340,11 +356,11 @@ impl<R: Receipts> Sends<R> {
                     let group = Arc::clone(group);
                     *n -= part;
                     if *n == 0 {
-                        queue.pop_front();
+                        queues.pop(slot);
                     }
                     Waiting::Group(group, part)
                 }
-                Some(_) => queue.pop_front().expect("just seen"),
+                Some(_) => queues.pop(slot).expect("just seen"),
             };
             match waiting {
                 Waiting::Future(future) => {

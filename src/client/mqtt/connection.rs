@@ -162,7 +162,7 @@ impl Host for Attached {
             if let Some(outbox) = &self.shared.outbox {
                 outbox.record(&mut session);
             }
-            self.shared.awaited.store(session.awaits_acknowledgements(), Ordering::Relaxed);
+            self.shared.awaited.store(session.awaits_answers(), Ordering::Relaxed);
             self.events.extend(std::iter::from_fn(|| session.poll_event()));
         }
         // Mosquitto 2.0 exceeds our receive maximum behind a backlog. What it has sent beyond stays in the socket: more
@@ -240,6 +240,10 @@ impl Attached {
 impl Link for Session<Attached> {
     fn wake(&self) {
         Self::wake(self);
+    }
+
+    fn write(&self) {
+        Self::write(self);
     }
 
     fn disconnect(&self, now: Instant) -> Pin<Box<dyn Future<Output = ()> + Send>> {
@@ -510,19 +514,22 @@ async fn run(
     };
     let (connected, mut is_connected) = watch::channel(false);
     let (challenges, mut challenged) = mpsc::channel(1);
-    let session = Arc::new(Session::new(Attached {
-        protocol,
-        shared: Arc::clone(shared),
-        events: Vec::new(),
-        connected,
-        line: Line::new(&shared.journal, &connector.address, *tries),
-        challenges,
-        broken: None,
-        closing: false,
-        awaits_answers: false,
-        awaits_subscriptions: false,
-        full: false,
-    }));
+    let session = Arc::new(Session::new(
+        Attached {
+            protocol,
+            shared: Arc::clone(shared),
+            events: Vec::new(),
+            connected,
+            line: Line::new(&shared.journal, &connector.address, *tries),
+            challenges,
+            broken: None,
+            closing: false,
+            awaits_answers: false,
+            awaits_subscriptions: false,
+            full: false,
+        },
+        stream.writer(),
+    ));
     *shared.link.lock() = Some(Arc::clone(&session) as _);
     let result = {
         let drive = drive(&*session, stream);

@@ -11,6 +11,7 @@ use crate::client::mqtt::options::{OfflinePolicy, ProducerOptions};
 use crate::client::mqtt::outbox::session::OutboxSession;
 use crate::client::mqtt::publisher::Publisher;
 use crate::client::mqtt::shared::Shared;
+use crate::client::pushed::{Dispatch, Pushed};
 use crate::client::traffic::SendCounts;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result, because};
@@ -44,6 +45,16 @@ struct Handle {
     shared: Arc<Shared>,
 }
 
+impl Dispatch for Handle {
+    fn notify(&self) {
+        self.shared.notify();
+    }
+
+    fn write(&self) {
+        self.shared.write();
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
         // Publications on their way are still sent; their outcome is dropped.
@@ -71,15 +82,26 @@ impl Producer {
 
     /// Pushes a message and returns its slot, which is its QoS: [`ProducerEvents::sent`] reports the outcome under
     /// that number. With `park`, a message beyond `max_pending` waits in the overflow queue, which holds as many.
-    pub fn push(&self, message: &Outgoing<'_>, park: bool) -> Result<usize> {
+    pub fn push(&self, message: &Outgoing<'_>, park: bool) -> Result<Pushed<'_>> {
         let mut slot = 0;
-        self.push_many(&mut std::iter::once(message.clone()), park, &mut |taken| slot = taken)?;
-        Ok(slot)
+        self.take(&mut std::iter::once(message.clone()), park, &mut |taken| slot = taken)?;
+        Ok(Pushed::new(slot, &*self.0))
     }
 
     /// Pushes messages until the iterator ends or one is refused. `each` is called with the slot of every message
     /// that was taken.
     pub fn push_many<'a>(
+        &self,
+        messages: &mut dyn Iterator<Item = Outgoing<'a>>,
+        park: bool,
+        each: &mut dyn FnMut(usize),
+    ) -> Result<()> {
+        let result = self.take(messages, park, each);
+        self.0.notify();
+        result
+    }
+
+    fn take<'a>(
         &self,
         messages: &mut dyn Iterator<Item = Outgoing<'a>>,
         park: bool,
@@ -132,7 +154,6 @@ impl Producer {
             let shared = Arc::clone(shared);
             shared.runtime.clone().spawn(async move { shared.dispatch(&mut dropped) });
         }
-        shared.notify();
         result.map_err(|error| match topic.unwrap_or(&publisher.topic) {
             topic if error.topic().is_none() && !topic.is_empty() => error.with_topic(topic),
             _ => error,

@@ -41,6 +41,9 @@ pub(super) trait Link: std::fmt::Debug + Send + Sync {
     /// Has the driver take a turn.
     fn wake(&self);
 
+    /// As [`Self::wake`], on this thread if the driver has nothing to do.
+    fn write(&self);
+
     /// Queues DISCONNECT. What is returned resolves when the connection is gone.
     fn disconnect(&self, now: Instant) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -178,6 +181,18 @@ impl Shared {
             && let Some(link) = self.link.lock().as_ref()
         {
             link.wake();
+        }
+    }
+
+    /// As [`Self::notify`], on this thread if the driver has nothing to do.
+    pub(super) fn write(&self) {
+        if self.notified.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // Not under its lock, which comes after those of a turn.
+        let link = self.link.lock().clone();
+        if let Some(link) = link {
+            link.write();
         }
     }
 

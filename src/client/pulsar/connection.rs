@@ -9,13 +9,14 @@ use std::time::Instant;
 
 use tokio::sync::{Notify, oneshot, watch};
 
+use crate::client::agenda::{Agenda, Wakes};
 use crate::client::journal::{Attempts, Journal, Line};
 use crate::client::pulsar::directions::Directions;
 use crate::client::pulsar::options::{Basic, ClientOptions};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log;
-use crate::machine::{Machine, earliest};
+use crate::machine::Machine;
 use crate::net::driver::{Host, Session, WRITE_HIGH_WATER, drive};
 use crate::net::tcp::Pacing;
 use crate::net::url::{Address, ServiceUrl};
@@ -90,8 +91,11 @@ pub(super) struct Attached {
     protocol: Protocol,
     /// Callers that wait for an answer, by request id.
     waiting: HashMap<u64, oneshot::Sender<Result<Command>>>,
-    pub(super) producers: HashMap<u64, Arc<dyn ProducerRoute>>,
-    pub(super) consumers: HashMap<u64, Arc<dyn ConsumerRoute>>,
+    producers: HashMap<u64, Arc<dyn ProducerRoute>>,
+    consumers: HashMap<u64, Arc<dyn ConsumerRoute>>,
+    /// Which of them have something to do.
+    agenda: Agenda<PartId>,
+    wakes: Arc<Wakes<PartId>>,
     /// Watchers of lists of topics.
     pub(super) watchers: HashMap<u64, Arc<dyn WatcherRoute>>,
     ready: watch::Sender<Option<Result<ServerInfo>>>,
@@ -108,6 +112,50 @@ impl Attached {
     /// The protocol, to queue commands and requests.
     pub(super) fn protocol(&mut self) -> &mut Protocol {
         &mut self.protocol
+    }
+
+    /// Puts a producer into the routes.
+    pub(super) fn add_producer(&mut self, id: u64, route: Arc<dyn ProducerRoute>) {
+        self.producers.insert(id, route);
+        self.agenda.insert(PartId::Producer(id));
+    }
+
+    /// Puts a consumer into the routes. Returns whether it was not there.
+    pub(super) fn add_consumer(&mut self, id: u64, route: Arc<dyn ConsumerRoute>) -> bool {
+        self.agenda.insert(PartId::Consumer(id));
+        self.consumers.insert(id, route).is_none()
+    }
+
+    /// Whether a partition is in the routes.
+    pub(super) fn has(&self, part: PartId) -> bool {
+        match part {
+            PartId::Producer(id) => self.producers.contains_key(&id),
+            PartId::Consumer(id) => self.consumers.contains_key(&id),
+        }
+    }
+
+    fn remove_producer(&mut self, id: u64) -> Option<Arc<dyn ProducerRoute>> {
+        self.agenda.remove(PartId::Producer(id));
+        self.producers.remove(&id)
+    }
+
+    fn remove_consumer(&mut self, id: u64) -> Option<Arc<dyn ConsumerRoute>> {
+        self.agenda.remove(PartId::Consumer(id));
+        self.consumers.remove(&id)
+    }
+
+    /// The producer that the broker told something: it may have something to do now.
+    fn told_producer(&mut self, id: u64) -> Option<Arc<dyn ProducerRoute>> {
+        let part = self.producers.get(&id).cloned()?;
+        self.agenda.add(PartId::Producer(id));
+        Some(part)
+    }
+
+    /// The consumer that the broker told something.
+    fn told_consumer(&mut self, id: u64) -> Option<&dyn ConsumerRoute> {
+        let part = self.consumers.get(&id)?;
+        self.agenda.add(PartId::Consumer(id));
+        Some(&**part)
     }
 
     /// A close of the producer or consumer follows.
@@ -132,40 +180,40 @@ impl Attached {
         match command {
             Command::SendReceipt(receipt) => {
                 // A receipt for a producer that has been closed is late, not wrong.
-                if let Some(part) = self.producers.get(&receipt.producer_id).cloned()
+                if let Some(part) = self.told_producer(receipt.producer_id)
                     && let Err(error) = part.handle_receipt(&receipt)
                 {
                     self.broken = Some(error);
                 }
             }
             Command::SendError(error) => {
-                if let Some(part) = self.producers.get(&error.producer_id).cloned()
+                if let Some(part) = self.told_producer(error.producer_id)
                     && let Err(error) = part.handle_send_error(&error)
                 {
                     self.broken = Some(error);
                 }
             }
             Command::CloseProducer(close) => {
-                if let Some(part) = self.producers.remove(&close.producer_id) {
+                if let Some(part) = self.remove_producer(close.producer_id) {
                     let named = (close.assigned_broker_service_url, close.assigned_broker_service_url_tls);
                     part.directions().assign(&named, self.secure);
                     part.detach(now, Loss::ClosedByBroker);
                 }
             }
             Command::CloseConsumer(close) => {
-                if let Some(part) = self.consumers.remove(&close.consumer_id) {
+                if let Some(part) = self.remove_consumer(close.consumer_id) {
                     let named = (close.assigned_broker_service_url, close.assigned_broker_service_url_tls);
                     part.directions().assign(&named, self.secure);
                     part.detach(Loss::ClosedByBroker);
                 }
             }
             Command::ActiveConsumerChange(change) => {
-                if let Some(part) = self.consumers.get(&change.consumer_id) {
+                if let Some(part) = self.told_consumer(change.consumer_id) {
                     part.set_active(change.is_active());
                 }
             }
             Command::ReachedEndOfTopic(end) => {
-                if let Some(part) = self.consumers.get(&end.consumer_id) {
+                if let Some(part) = self.told_consumer(end.consumer_id) {
                     part.reached_end();
                 }
             }
@@ -202,7 +250,7 @@ impl Host for Attached {
             Event::Queued { .. } => {}
             Event::Command(command) => self.command(now, command),
             Event::Entry { delivery, payload } => {
-                if let Some(part) = self.consumers.get(&delivery.consumer_id) {
+                if let Some(part) = self.told_consumer(delivery.consumer_id) {
                     part.handle_entry(now, delivery, payload);
                 }
             }
@@ -214,14 +262,16 @@ impl Host for Attached {
         if unwritten >= WRITE_HIGH_WATER {
             return None;
         }
-        let mut next = None;
-        for part in self.producers.values() {
-            next = earliest(next, part.turn(now, self.protocol.transmit()));
+        self.agenda.begin(now, &self.wakes);
+        while let Some(part) = self.agenda.next() {
+            let out = self.protocol.transmit();
+            let again = match part {
+                PartId::Producer(id) => self.producers.get(&id).and_then(|part| part.turn(now, out)),
+                PartId::Consumer(id) => self.consumers.get(&id).and_then(|part| part.turn(now, out)),
+            };
+            self.agenda.ask_again(part, again);
         }
-        for part in self.consumers.values() {
-            next = earliest(next, part.turn(now, self.protocol.transmit()));
-        }
-        next
+        self.agenda.deadline()
     }
 
     fn finished(&self) -> bool {
@@ -233,6 +283,7 @@ impl Host for Attached {
 #[derive(Debug)]
 pub(super) struct Connection {
     session: Arc<Session<Attached>>,
+    wakes: Arc<Wakes<PartId>>,
     /// Address of the broker, which may be behind a proxy.
     broker: String,
     /// Address of the proxy through which it goes.
@@ -273,6 +324,18 @@ impl Connection {
         &self.session
     }
 
+    /// Has the driver ask a partition what it has to do.
+    pub(super) fn wake(&self, part: PartId) {
+        self.wakes.add(part);
+        self.session.wake();
+    }
+
+    /// Has a partition's message sent, on this thread if the driver has nothing to do.
+    pub(super) fn write(&self, part: PartId) {
+        self.wakes.add(part);
+        self.session.write();
+    }
+
     /// Sends a request and waits for the answer, at most the operation timeout. Dropping the future abandons the
     /// request; the broker may still carry it out.
     pub(super) async fn request(&self, command: impl FnOnce(u64) -> Command) -> Result<Command> {
@@ -301,8 +364,8 @@ impl Connection {
         let _routes = {
             let mut host = self.session.lock();
             match part {
-                PartId::Producer(id) => (host.producers.remove(&id), None),
-                PartId::Consumer(id) => (None, host.consumers.remove(&id)),
+                PartId::Producer(id) => (host.remove_producer(id), None),
+                PartId::Consumer(id) => (None, host.remove_consumer(id)),
             }
         };
     }
@@ -327,7 +390,7 @@ impl Connection {
 }
 
 /// The id under which the broker knows a partition.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum PartId {
     Producer(u64),
     Consumer(u64),
@@ -508,19 +571,25 @@ impl Pool {
         };
         let (ready, mut readied) = watch::channel(None);
         let challenged = Arc::new(Notify::new());
-        let session = Arc::new(Session::new(Attached {
-            protocol: Protocol::new(config, clock::now()),
-            waiting: HashMap::default(),
-            producers: HashMap::default(),
-            consumers: HashMap::default(),
-            watchers: HashMap::default(),
-            ready,
-            challenged: Arc::clone(&challenged),
-            line,
-            secure: self.tls.is_some(),
-            broken: None,
-            closing: false,
-        }));
+        let wakes = Arc::<Wakes<PartId>>::default();
+        let session = Arc::new(Session::new(
+            Attached {
+                protocol: Protocol::new(config, clock::now()),
+                waiting: HashMap::default(),
+                producers: HashMap::default(),
+                consumers: HashMap::default(),
+                agenda: Agenda::default(),
+                wakes: Arc::clone(&wakes),
+                watchers: HashMap::default(),
+                ready,
+                challenged: Arc::clone(&challenged),
+                line,
+                secure: self.tls.is_some(),
+                broken: None,
+                closing: false,
+            },
+            stream.writer(),
+        ));
         let (end, ended) = watch::channel(false);
         tokio::spawn(run(Arc::clone(&session), stream, end));
         tokio::spawn(refresh(Arc::clone(&session), self.options.clone(), challenged, ended.clone()));
@@ -532,7 +601,7 @@ impl Pool {
             }
         };
         let proxy = key.proxy_to.is_some().then(|| key.physical.clone());
-        Ok(Connection { session: opening.finish(), broker, proxy, info, ended })
+        Ok(Connection { session: opening.finish(), wakes, broker, proxy, info, ended })
     }
 }
 
@@ -565,6 +634,7 @@ where
     });
     let producers = std::mem::take(&mut host.producers);
     let consumers = std::mem::take(&mut host.consumers);
+    host.agenda = Agenda::default();
     drop(host);
     for part in producers.into_values() {
         part.detach(now, Loss::ConnectionEnded);

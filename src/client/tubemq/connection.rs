@@ -275,13 +275,16 @@ impl Pool {
         let stream = connect(&address.host, address.port, tls.as_ref(), Pacing::Prompt, timeout).await?;
         // The protocol has no handshake of its own.
         line.up(None);
-        let session = Arc::new(Session::new(Attached {
-            protocol: Protocol::new(self.options.request_timeout),
-            producers: HashMap::default(),
-            partitions: HashMap::default(),
-            visit: Arc::clone(&self.visit),
-            closing: false,
-        }));
+        let session = Arc::new(Session::new(
+            Attached {
+                protocol: Protocol::new(self.options.request_timeout),
+                producers: HashMap::default(),
+                partitions: HashMap::default(),
+                visit: Arc::clone(&self.visit),
+                closing: false,
+            },
+            stream.writer(),
+        ));
         let (end, ended) = watch::channel(false);
         tokio::spawn(run(Arc::clone(&session), stream, line, end));
         Ok(Connection { session, ended })

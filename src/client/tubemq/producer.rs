@@ -15,15 +15,17 @@ use tokio::task::AbortHandle;
 
 use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
 use crate::client::outcomes::{Freed, Outcomes};
+use crate::client::pushed::{Dispatch, Pushed};
 use crate::client::registry;
 use crate::client::traffic::SendCounts;
-use crate::client::tubemq::connection::{Connection, ProducerRoute, Purpose, Route};
+use crate::client::tubemq::connection::{Attached, Connection, ProducerRoute, Purpose, Route};
 use crate::client::tubemq::options::ProducerOptions;
 use crate::client::tubemq::shared::{Published, Shared};
 use crate::clock::{self, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine as _;
 use crate::net::backoff::Backoff;
+use crate::net::driver::Session;
 use crate::random;
 use crate::random::HashMap;
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -158,14 +160,25 @@ impl Producer {
 
     /// Pushes a message and returns its slot: [`ProducerEvents::sent`] reports the outcome under that number. With
     /// `park`, a message beyond `max_pending` waits in the overflow queue, which holds as many.
-    pub fn push(&self, message: &Outgoing<'_>, park: bool) -> Result<usize> {
-        self.push_many(&mut std::iter::once(*message), park, &mut |_| {})?;
-        Ok(0)
+    pub fn push(&self, message: &Outgoing<'_>, park: bool) -> Result<Pushed<'_>> {
+        self.take(&mut std::iter::once(*message), park, &mut |_| {})?;
+        Ok(Pushed::new(0, &*self.0.core))
     }
 
     /// Pushes messages until the iterator ends or one is refused. `each` is called with the slot of every message
     /// that was taken.
     pub fn push_many<'a>(
+        &self,
+        messages: &mut dyn Iterator<Item = Outgoing<'a>>,
+        park: bool,
+        each: &mut dyn FnMut(usize),
+    ) -> Result<()> {
+        let result = self.take(messages, park, each);
+        self.0.core.notify();
+        result
+    }
+
+    fn take<'a>(
         &self,
         messages: &mut dyn Iterator<Item = Outgoing<'a>>,
         park: bool,
@@ -186,7 +199,6 @@ impl Producer {
         // Only the connections that are needed: the caller may hold the locks that delivering outcomes takes.
         core.note_wants(&mut machine);
         drop(machine);
-        core.notify();
         result.map_err(|error| error.with_topic(Arc::clone(&core.topic)))
     }
 
@@ -278,17 +290,20 @@ impl Core {
         })
     }
 
-    /// Wakes the drivers, unless they have been woken and have not looked yet.
-    fn notify(&self) {
-        if !self.notified.swap(true, Ordering::AcqRel) {
-            let links = self.links.lock();
-            let connections = links.values().filter_map(|link| link.connection.as_ref());
-            let woken = connections.map(|(connection, _)| connection.session().wake()).count();
-            drop(links);
-            if woken == 0 {
-                // Without a connection the task looks.
-                self.due.notify_one();
-            }
+    /// Tells the drivers, unless they have been told and have not looked yet.
+    fn dispatch(&self, tell: impl Fn(&Session<Attached>)) {
+        if self.notified.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // Not under its lock, which comes after those of a turn.
+        let links = self.links.lock();
+        let connections: Vec<_> =
+            links.values().filter_map(|link| Some(Arc::clone(&link.connection.as_ref()?.0))).collect();
+        drop(links);
+        connections.iter().for_each(|connection| tell(connection.session()));
+        if connections.is_empty() {
+            // Without a connection the task looks.
+            self.due.notify_one();
         }
     }
 
@@ -353,6 +368,16 @@ impl Core {
         machine.close(&error.clone().with_topic(Arc::clone(&self.topic)));
         self.deliver(machine);
         self.outcomes.closed(error);
+    }
+}
+
+impl Dispatch for Core {
+    fn notify(&self) {
+        self.dispatch(Session::wake);
+    }
+
+    fn write(&self) {
+        self.dispatch(Session::write);
     }
 }
 

@@ -525,9 +525,10 @@ impl Sender {
     fn push(&self, message: &Outgoing<'_>) -> Result<oneshot::Receiver<Result<()>>> {
         // Held across the push, or the outcome could come before its receiver is known.
         let mut slots = self.receipts.slots.lock();
-        let slot = self.producer.push(message, None, true)?;
+        let pushed = self.producer.push(message, None, true)?;
         let (outcome, receiver) = oneshot::channel();
-        slots.entry(slot).or_default().push_back(outcome);
+        slots.entry(pushed.slot()).or_default().push_back(outcome);
+        drop(slots);
         Ok(receiver)
     }
 }

@@ -299,7 +299,7 @@ impl Members {
     /// Divides the room for messages by `count`.
     fn share(&self, parts: &Parts, count: usize) {
         let bytes = self.options.receive_buffer / count.max(1);
-        parts.iter().for_each(|part| part.machine().set_receive_buffer(bytes));
+        parts.iter().for_each(|part| part.change(|machine| machine.set_receive_buffer(bytes)));
     }
 
     fn part(

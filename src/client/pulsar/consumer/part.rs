@@ -81,6 +81,8 @@ pub(super) struct PartitionConsumer {
     /// Name at the broker.
     name: String,
     machine: Mutex<Machine>,
+    /// The driver has been woken and has not looked yet.
+    notified: AtomicBool,
     state: PartWatch,
     directions: Directions,
     /// Held by the one seek that is under way.
@@ -247,6 +249,7 @@ impl PartitionConsumer {
             subscription: subscription.to_owned(),
             name: options.name.clone().unwrap_or_default(),
             machine: Mutex::new(Rank::Machine, machine),
+            notified: AtomicBool::new(false),
             state: PartWatch::new(),
             directions: Directions::default(),
             seeks: Semaphore::new(1),
@@ -317,10 +320,18 @@ impl PartitionConsumer {
         self.news.look(&mut machine);
         let wake = machine.wants_transmit() || machine.poll_timeout() != due;
         drop(machine);
-        if wake && let Some(connection) = self.connection() {
-            connection.session().wake();
+        // Not again before the driver has looked.
+        if wake && !self.notified.swap(true, Ordering::AcqRel) {
+            self.wake();
         }
         result
+    }
+
+    /// Has the driver look what it has to do.
+    fn wake(&self) {
+        if let Some(connection) = self.connection() {
+            connection.wake(PartId::Consumer(self.id));
+        }
     }
 
     /// The connection, waiting at most the operation timeout until it is subscribed.
@@ -457,6 +468,7 @@ impl PartitionConsumer {
             // What was acknowledged before the seek must reach the broker before it.
             self.turn(clock::now(), host.protocol().transmit());
         }
+        self.wake();
         let (message_id, message_publish_time) = match to {
             SeekTo::Id { id, .. } => (Some(whole_entry(*id)), None),
             SeekTo::Time(ms) => (None, Some(*ms)),
@@ -473,6 +485,7 @@ impl PartitionConsumer {
             SeekTo::Id { id, inclusive, .. } => self.machine().end_seek(Some(id), inclusive),
             SeekTo::Time(ms) => self.machine().end_seek_to_time(ms),
         }
+        self.wake();
         // A seek past an entry that could not be read goes on where that had ended the consumer.
         self.signal.resume(self.id);
         Ok(())
@@ -525,6 +538,8 @@ impl ConsumerRoute for PartitionConsumer {
     }
 
     fn turn(&self, now: Instant, out: &mut Transmit) -> Option<Instant> {
+        // Cleared before looking, so that a change after the look wakes the driver again.
+        self.notified.store(false, Ordering::Release);
         let mut machine = self.machine();
         machine.handle_timeout(now);
         self.news.look(&mut machine);

@@ -26,6 +26,7 @@ use crate::client::events::ProducerEvents;
 use crate::client::pulsar::options::{AccessMode, ProducerOptions};
 use crate::client::pulsar::schema;
 use crate::client::pulsar::shared::Shared;
+use crate::client::pushed::{Dispatch as _, Pushed};
 use crate::client::registry;
 use crate::client::traffic::SendCounts;
 use crate::clock::{self, wall_ms};
@@ -140,7 +141,7 @@ impl Producer {
     /// Pushes a message and returns its slot: [`ProducerEvents::sent`] reports the outcome under that number. With
     /// `park`, a message beyond the window waits in the overflow queue, which holds as many as the window.
     /// `partition` is used instead of the one that the routing would choose.
-    pub fn push(&self, message: &Outgoing<'_>, partition: Option<u32>, park: bool) -> Result<usize> {
+    pub fn push(&self, message: &Outgoing<'_>, partition: Option<u32>, park: bool) -> Result<Pushed<'_>> {
         self.check_open()?;
         let slot = match partition {
             None => self.route(message, clock::now),
@@ -153,8 +154,8 @@ impl Producer {
         };
         let part = self.0.parts.get(slot);
         self.push_to(part, &mut part.machine(), (clock::now(), wall_ms()), message, park)?;
-        self.pushed(part);
-        Ok(slot)
+        self.start(part);
+        Ok(Pushed::new(slot, &**part))
     }
 
     fn push_to(
@@ -174,11 +175,16 @@ impl Producer {
         Ok(())
     }
 
-    /// Has the messages sent that were pushed to `part`.
-    fn pushed(&self, part: &Arc<PartitionProducer>) {
+    /// Opens `part` if messages open it.
+    fn start(&self, part: &Arc<PartitionProducer>) {
         if let Some(starter) = &self.0.lazy {
             starter.start(part, None);
         }
+    }
+
+    /// Has the messages sent that were pushed to `part`.
+    fn pushed(&self, part: &Arc<PartitionProducer>) {
+        self.start(part);
         part.notify();
     }
 

@@ -15,6 +15,7 @@ use crate::client::pulsar::options::ProducerOptions;
 use crate::client::pulsar::part::PartWatch;
 use crate::client::pulsar::schema;
 use crate::client::pulsar::shared::Shared;
+use crate::client::pushed::Dispatch;
 use crate::client::traffic::SendCounts;
 use crate::error::{Error, ErrorKind, Result, because};
 use crate::pulsar::producer::{Event, Options as MachineOptions, Producer as Machine};
@@ -133,20 +134,13 @@ impl PartitionProducer {
         self.registration.lock().name.clone()
     }
 
-    /// Wakes the driver, unless it has been woken and has not looked yet.
-    pub(super) fn notify(&self) {
-        if !self.notified.swap(true, Ordering::AcqRel) {
-            self.wake();
-        }
-    }
-
     pub(super) fn wake(&self) {
         if let Some(connection) = self.state.connection() {
-            connection.session().wake();
+            connection.wake(PartId::Producer(self.id));
         }
     }
 
-    /// Pushes a message to the machine, which the caller has locked. [`Self::notify`] is to follow.
+    /// Pushes a message to the machine, which the caller has locked. [`Dispatch::notify`] is to follow.
     pub(super) fn push(
         &self,
         machine: &mut Machine,
@@ -323,6 +317,22 @@ impl PartitionProducer {
         connection.remove_route(PartId::Producer(self.id));
         self.machine().detach();
         Some(connection)
+    }
+}
+
+impl Dispatch for PartitionProducer {
+    fn notify(&self) {
+        if !self.notified.swap(true, Ordering::AcqRel) {
+            self.wake();
+        }
+    }
+
+    fn write(&self) {
+        if !self.notified.swap(true, Ordering::AcqRel)
+            && let Some(connection) = self.state.connection()
+        {
+            connection.write(PartId::Producer(self.id));
+        }
     }
 }
 

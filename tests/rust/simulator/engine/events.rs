@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::sync::Mutex;
 
 use penstock::client::events::{ConsumerEvents, ProducerEvents, Receipt, SendOutcome};
+use penstock::client::pushed::Pushed;
 use penstock::error::{Error, ErrorKind};
 use tokio::sync::Notify;
 
@@ -20,8 +21,9 @@ pub(crate) enum Fate {
 }
 
 /// The slot of a push, or `None` if there is no room. Any other refusal is a violation.
-pub(crate) fn slot<N: Debug>(name: &N, pushed: Result<usize, Error>) -> Option<usize> {
+pub(crate) fn slot<N: Debug>(name: &N, pushed: Result<Pushed<'_>, Error>) -> Option<usize> {
     pushed
+        .map(|pushed| pushed.slot())
         .inspect_err(|error| {
             if !matches!(error.kind(), ErrorKind::QueueFull | ErrorKind::MemoryLimit) {
                 violate(format!("{name:?} was refused: {error}"));

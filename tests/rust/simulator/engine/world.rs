@@ -89,7 +89,7 @@ enum Sender {
 
 impl Sender {
     fn push(&self, payload: &[u8]) -> Sent<usize> {
-        match self {
+        let pushed = match self {
             Self::Pulsar(producer) => {
                 producer.push(&penstock::pulsar::Outgoing { payload, ..Default::default() }, None, false)
             }
@@ -100,7 +100,8 @@ impl Sender {
             Self::TubeMq(producer) => {
                 producer.push(&tubemq::Outgoing { payload, ..Default::default() }, false)
             }
-        }
+        };
+        pushed.map(|pushed| pushed.slot())
     }
 }
 

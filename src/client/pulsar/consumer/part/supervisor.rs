@@ -83,7 +83,7 @@ impl Supervisor {
         }
         send_seek(connection, part.id, None, Some(time)).await?;
         // The broker closes the consumer around its answer.
-        let is_closed = connection.session().lock().consumers.insert(part.id, route).is_none();
+        let is_closed = connection.session().lock().add_consumer(part.id, route);
         if is_closed {
             return self.subscribe(connection).await;
         }
@@ -261,19 +261,20 @@ impl Supervised for Supervisor {
         let connection = self.shared.connection(&part.directions, &part.topic, part.id).await?;
         // In the routes before the broker knows it, so that a CLOSE_CONSUMER right behind the success is seen.
         let route: Arc<dyn ConsumerRoute> = Arc::clone(part) as _;
-        connection.session().lock().consumers.insert(part.id, Arc::clone(&route));
-        let withdraw = Withdraw { connection: &connection, part: PartId::Consumer(part.id) };
+        connection.session().lock().add_consumer(part.id, Arc::clone(&route));
+        let id = PartId::Consumer(part.id);
+        let withdraw = Withdraw { connection: &connection, part: id };
         if self.unplaced.load(Ordering::Acquire) {
             self.place(&connection).await?;
             // The CLOSE_CONSUMER of the seek, which came before the answer to our own, has removed it.
-            connection.session().lock().consumers.insert(part.id, Arc::clone(&route));
+            connection.session().lock().add_consumer(part.id, Arc::clone(&route));
         }
         self.subscribe(&connection).await?;
         self.seek_again(&connection, route).await?;
         self.note_end(&connection).await?;
         {
             let host = connection.session().lock();
-            let lost = !connection.is_alive() || !host.consumers.contains_key(&part.id);
+            let lost = !connection.is_alive() || !host.has(id);
             if lost || !part.state.opened(&connection) {
                 drop(host);
                 let text = "the consumer was closed while it subscribed";
@@ -288,7 +289,7 @@ impl Supervised for Supervisor {
             *part.trouble.lock() = None;
         }
         std::mem::forget(withdraw);
-        connection.session().wake();
+        connection.wake(id);
         Ok(())
     }
 

@@ -106,8 +106,9 @@ impl Supervised for Supervisor {
         let connection = self.shared.connection(&part.directions, &part.topic, part.id).await?;
         // In the routes before the broker knows it, so that a CLOSE_PRODUCER right behind the success is seen.
         let route: Arc<dyn ProducerRoute> = Arc::clone(part) as _;
-        connection.session().lock().producers.insert(part.id, route);
-        let withdraw = Withdraw { connection: &connection, part: PartId::Producer(part.id) };
+        connection.session().lock().add_producer(part.id, route);
+        let id = PartId::Producer(part.id);
+        let withdraw = Withdraw { connection: &connection, part: id };
         let success = match self.register(&connection, attempt).await {
             Ok(success) => success,
             Err(error) => {
@@ -121,7 +122,7 @@ impl Supervised for Supervisor {
         }
         {
             let host = connection.session().lock();
-            let lost = !connection.is_alive() || !host.producers.contains_key(&part.id);
+            let lost = !connection.is_alive() || !host.has(id);
             if lost || !part.state.opened(&connection) {
                 drop(host);
                 let text = "the producer was closed while it was opened";
@@ -146,7 +147,7 @@ impl Supervised for Supervisor {
             }
         }
         std::mem::forget(withdraw);
-        connection.session().wake();
+        connection.wake(id);
         Ok(())
     }
 

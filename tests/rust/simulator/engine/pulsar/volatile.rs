@@ -120,10 +120,10 @@ impl World {
         let name = (WHO, pushed.next);
         let bytes = payload(name, 20);
         match producer.push(&Outgoing { payload: &bytes, ..Outgoing::default() }, None, true) {
-            Ok(slot) => {
+            Ok(sent) => {
                 pushed.next += 1;
                 pushed.settled.insert(name, false);
-                sink.pushed(slot, name);
+                sink.pushed(sent.slot(), name);
                 true
             }
             Err(error) => {
