@@ -20,8 +20,6 @@ from benches.plots import Panel
 
 FOLDER = ROOT / "benches" / "history"
 Run = dict[str, Any]
-ALIKE = 0.2
-"""Difference between the sizes of two engines of the same profile."""
 
 
 class Change(NamedTuple):
@@ -46,10 +44,11 @@ def load(folder: Path) -> list[Run]:
 
 
 def former(runs: list[Run]) -> Run | None:
-    """The result before the newest one, of the same processor, number of cores and Python."""
+    """The result before the newest one, of the same processor, number of cores and Python, and of an engine
+    that was optimised alike."""
 
     def place(run: Run) -> tuple[Any, ...]:
-        return tuple(run["machine"][fact] for fact in ("cpu", "cores", "python"))
+        return run["opt_level"], *(run["machine"][fact] for fact in ("cpu", "cores", "python"))
 
     return next((run for run in reversed(runs[:-1]) if place(run) == place(runs[-1])), None)
 
@@ -105,11 +104,9 @@ def main() -> None:
     draw(runs, options.chart)
     before = former(runs)
     if before is None:
-        print(f"{runs[-1]['commit']} is the first result of this machine. Chart: {options.chart}")
+        print(f"{runs[-1]['commit']} is the first result of this machine and opt-level. Chart: {options.chart}")
         return
     print(f"{runs[-1]['commit']} beside {before['commit']}, rate / floor. Chart: {options.chart}")
-    if abs(runs[-1]["engine_mib"] / before["engine_mib"] - 1) > ALIKE:
-        print("The sizes of the engines differ much: were both built with the same profile?")
     found = changes(runs[-1], before)
     for change in found:
         print(

@@ -33,8 +33,8 @@ def origin() -> dict[str, Any]:
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "commit": _git("rev-parse", "--short", "HEAD") or penstock.__version__,
-        # Builds of other profiles differ in size: their figures do not compare.
-        "engine_mib": Path(_engine.__file__).stat().st_size >> 20,
+        # Figures of engines that were optimised differently do not compare.
+        "opt_level": _engine.OPT_LEVEL,
         "modified": bool(_git("status", "--porcelain", "--", "src", "python", "Cargo.toml", "Cargo.lock")),
         "machine": {
             "cpu": _line("/proc/cpuinfo", r"^model name\s*:(.*)"),

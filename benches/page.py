@@ -177,14 +177,14 @@ def machines(results: dict[str, Result]) -> str:
                 name,
                 result["date"][:10],
                 f"`{result['commit']}`" + (", modified" if result["modified"] else ""),
-                f"{result['engine_mib']} MiB",
+                result["opt_level"],
                 f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB",
                 machine["kernel"],
                 machine["python"],
                 str(result["rounds"]),
             ]
         )
-    return table(["suite", "date", "commit", "engine", "machine", "kernel", "Python", "rounds"], lines)
+    return table(["suite", "date", "commit", "opt-level", "machine", "kernel", "Python", "rounds"], lines)
 
 
 def page(plots_folder: Path, results_folder: Path = RESULTS, history_folder: Path = history.FOLDER) -> str:

@@ -8,6 +8,7 @@ from os import PathLike
 from typing import (
     Any,
     ClassVar,
+    Final,
     Generic,
     Literal,
     Protocol,
@@ -37,6 +38,7 @@ __all__ = [
     "MqttConsumer",
     "MqttMessage",
     "MqttProducer",
+    "OPT_LEVEL",
     "Position",
     "PulsarClient",
     "PulsarConsumer",
@@ -70,6 +72,9 @@ __all__ = [
     "template_columns",
     "topic_matches",
 ]
+
+# The level at which the engine is optimised: "1", "3".
+OPT_LEVEL: Final[str]
 
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)

@@ -3,6 +3,7 @@
 //! * [`runtime`]: the process's engine, and forks; [`exit`]: the end of the interpreter; [`log`]: log records
 //! * [`convert`]: Python values to plain data, and errors to exceptions
 //! * [`value`]: results on their way to Python; [`journal`]: connection events
+//! * `bell`: a descriptor that an event loop watches
 //! * [`bridge`]: completions to an event loop; the only file that knows asyncio
 //! * [`promise`]: the engine's end of a result for which a future or a blocked thread waits
 //! * [`ready`]: the awaitable that already holds its message
@@ -24,6 +25,7 @@
 use pyo3::prelude::*;
 
 mod arrow;
+mod bell;
 mod bridge;
 mod broker;
 mod client;
@@ -51,6 +53,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     runtime::watch_forks(module)?;
     exit::register(module)?;
     log::register(module)?;
+    module.add("OPT_LEVEL", env!("PENSTOCK_OPT_LEVEL"))?;
     module.add("EngineError", module.py().get_type::<convert::EngineError>())?;
     module.add_class::<bridge::Loop>()?;
     module.add_class::<promise::Waiter>()?;

@@ -18,7 +18,7 @@ def run(date: str, *rows: tuple[str, float, float], cpu: str = CPU) -> dict[str,
     return {
         "date": date,
         "commit": f"c{date}",
-        "engine_mib": 50,
+        "opt_level": "3",
         "machine": {"cpu": cpu, "cores": 2, "python": "3.12.1"},
         "rows": [{"case": name, "ratio": ratio, "spread": {"ratio": spread}} for name, ratio, spread in rows],
     }
@@ -84,10 +84,12 @@ def test_the_first_result_has_nothing_to_be_compared_with(
     assert "first result of this machine" in capsys.readouterr().out
 
 
-def test_engines_of_other_profiles_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    keep(folder, run("1", ("row", 1, 0)), run("2", ("row", 1, 0)) | {"engine_mib": 100})
+def test_engines_that_were_optimised_differently_are_not_compared(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(folder, run("1", ("row", 1, 0)), run("2", ("row", 0.5, 0)) | {"opt_level": "1"})
     history.main()
-    assert "same profile?" in capsys.readouterr().out
+    assert "first result of this machine" in capsys.readouterr().out
 
 
 def test_no_result(folder: Path) -> None:

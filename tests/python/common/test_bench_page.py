@@ -12,7 +12,7 @@ ORIGIN: dict[str, Any] = {
     "date": "2026-11-26T12:00:00Z",
     "commit": "abc1234",
     "modified": False,
-    "engine_mib": 50,
+    "opt_level": "3",
     "rounds": 3,
     "machine": {"cpu": "a processor", "cores": 2, "memory_gib": 8, "kernel": "6.1", "python": "3.12.1"},
 }
