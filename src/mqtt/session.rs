@@ -9,7 +9,7 @@
 //! On attaching, Session Present is authoritative (3.2.2.1.1): if set, the window is resent and the broker still
 //! has the confirmed subscriptions; otherwise both are established again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
 use bytestring::ByteString;
@@ -83,6 +83,8 @@ pub struct Session {
     producer: Producer,
     consumer: Consumer,
     subscriptions: BTreeMap<SubscriptionId, Subscription>,
+    /// Those that are not [`State::Held`]: each turn asks for them, and there may be ten thousand others.
+    open: BTreeSet<SubscriptionId>,
     /// Packet identifiers of abandoned requests, in use until they are answered [MQTT-2.2.1-3].
     abandoned: Vec<PacketId>,
     /// Whether any subscription has something to send.
@@ -100,6 +102,7 @@ impl Session {
             producer: Producer::new(window),
             consumer: Consumer::new(receive_maximum),
             subscriptions: BTreeMap::new(),
+            open: BTreeSet::new(),
             abandoned: Vec::new(),
             requests: false,
             attached: false,
@@ -149,7 +152,11 @@ impl Session {
 
     /// Whether a subscription is awaiting its SUBACK or UNSUBACK.
     pub fn awaits_subscriptions(&self) -> bool {
-        self.subscriptions.values().any(|subscription| subscription.state != State::Held)
+        let is_open = |(id, subscription): (&SubscriptionId, &Subscription)| {
+            (subscription.state != State::Held) == self.open.contains(id)
+        };
+        debug_assert!(self.subscriptions.iter().all(is_open) && self.open.len() <= self.subscriptions.len());
+        !self.open.is_empty()
     }
 
     /// Whether publications are awaiting their acknowledgement.
@@ -162,6 +169,7 @@ impl Session {
         debug_assert!(!filters.is_empty() && id > 0);
         let subscription = Subscription { filters, answered: false, state: State::Wanted(None) };
         self.subscriptions.insert(id, subscription);
+        self.open.insert(id);
         self.requests = true;
     }
 
@@ -172,6 +180,7 @@ impl Session {
                 self.abandoned.push(packet);
             }
             subscription.state = State::Unwanted(None);
+            self.open.insert(id);
             self.requests = true;
         }
     }
@@ -182,12 +191,13 @@ impl Session {
         let filters = vec![(filter, SubscribeOptions::default())];
         let subscription = Subscription { filters, answered: true, state: State::Unwanted(None) };
         self.subscriptions.insert(id, subscription);
+        self.open.insert(id);
         self.requests = true;
     }
 
     /// Drops a subscription without notifying the broker.
     pub fn drop_subscription(&mut self, id: SubscriptionId) {
-        if let Some(subscription) = self.subscriptions.remove(&id)
+        if let Some(subscription) = self.remove(id)
             && let State::Wanted(Some(packet)) | State::Unwanted(Some(packet)) = subscription.state
         {
             self.abandoned.push(packet);
@@ -200,10 +210,13 @@ impl Session {
         self.producer.attach(&mut self.ids, session_present);
         self.consumer.attach(session_present);
         self.abandoned.drain(..).for_each(|packet| self.ids.release(packet));
-        for subscription in self.subscriptions.values_mut() {
+        for (id, subscription) in &mut self.subscriptions {
             match subscription.state {
                 State::Held if session_present => {}
-                State::Held => subscription.state = State::Wanted(None),
+                State::Held => {
+                    subscription.state = State::Wanted(None);
+                    self.open.insert(*id);
+                }
                 State::Wanted(packet) | State::Unwanted(packet) => {
                     if let Some(packet) = packet {
                         self.ids.release(packet);
@@ -289,6 +302,7 @@ impl Session {
     pub fn close(&mut self, error: &Error) {
         self.attached = false;
         self.producer.close(&mut self.ids, error);
+        self.open.clear();
         for (id, subscription) in std::mem::take(&mut self.subscriptions) {
             match subscription.state {
                 State::Unwanted(_) => {
@@ -303,6 +317,11 @@ impl Session {
         self.collect();
     }
 
+    fn remove(&mut self, id: SubscriptionId) -> Option<Subscription> {
+        self.open.remove(&id);
+        self.subscriptions.remove(&id)
+    }
+
     fn collect(&mut self) {
         while let Some(outcome) = self.producer.poll_event() {
             self.events.push_back(Event::Published(outcome));
@@ -310,12 +329,10 @@ impl Session {
     }
 
     fn send_requests(&mut self, now: Instant, connection: &mut Connection) {
-        let todo: Vec<SubscriptionId> = self
-            .subscriptions
-            .iter()
-            .filter(|(_, s)| matches!(s.state, State::Wanted(None) | State::Unwanted(None)))
-            .map(|(id, _)| *id)
-            .collect();
+        let is_due = |id: &&SubscriptionId| {
+            matches!(self.subscriptions[id].state, State::Wanted(None) | State::Unwanted(None))
+        };
+        let todo: Vec<SubscriptionId> = self.open.iter().filter(is_due).copied().collect();
         for id in todo {
             let Some(packet_id) = self.ids.take(REQUEST | u64::from(id)) else {
                 self.requests = true;
@@ -329,7 +346,7 @@ impl Session {
             };
             if let Err(error) = sent {
                 self.ids.release(packet_id);
-                self.subscriptions.remove(&id);
+                self.remove(id);
                 self.events.push_back(if unwanted {
                     Event::Unsubscribed { id, result: Err(error) }
                 } else {
@@ -392,7 +409,7 @@ impl Session {
         if filters.is_empty() {
             // Other subscriptions still need all of its filters.
             self.ids.release(packet_id);
-            self.subscriptions.remove(&id);
+            self.remove(id);
             self.events.push_back(Event::Unsubscribed { id, result: Ok(Vec::new()) });
             return Ok(());
         }
@@ -419,6 +436,7 @@ impl Session {
         self.ids.release(packet_id);
         subscription.state = State::Held;
         subscription.answered = true;
+        self.open.remove(&id);
         self.events.push_back(Event::Subscribed { id, result: Ok(reasons) });
         Ok(())
     }
@@ -431,7 +449,7 @@ impl Session {
             return;
         }
         self.ids.release(packet_id);
-        self.subscriptions.remove(&id);
+        self.remove(id);
         let refusal = reasons.iter().find(|reason| reason.is_error());
         let result = match refusal {
             Some(reason) => Err(reason.error("UNSUBSCRIBE")),
