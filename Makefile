@@ -194,7 +194,7 @@ types: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "stubs against the module" $(PY) -m mypy.stubtest penstock._engine
 
 python-test: $(VENV)/.dev $(VENV)/.engine
-	@$(STEP) "pytest: the Python face" $(PYTEST) $(TWO) tests/python
+	@$(STEP) "pytest: the Python face" $(PYTEST) $(THREE) tests/python
 
 contract-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: contract, embedded and real brokers" $(PYTEST) $(THREE) tests/contract

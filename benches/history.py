@@ -104,7 +104,9 @@ def main() -> None:
     draw(runs, options.chart)
     before = former(runs)
     if before is None:
-        print(f"{runs[-1]['commit']} is the first result of this machine and opt-level. Chart: {options.chart}")
+        print(
+            f"{runs[-1]['commit']} is the first result of this machine and opt-level. Chart: {options.chart}"
+        )
         return
     print(f"{runs[-1]['commit']} beside {before['commit']}, rate / floor. Chart: {options.chart}")
     found = changes(runs[-1], before)

@@ -13,7 +13,7 @@ use std::time::Instant;
 use crate::random::HashMap;
 use crate::sync::Mutex;
 
-/// What a user of a connection is known by.
+/// Identity of a user of a connection.
 pub(super) trait Id: Copy + Ord + Hash {}
 
 impl<T: Copy + Ord + Hash> Id for T {}

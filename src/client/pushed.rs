@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What has the messages of a producer sent.
+/// A way to have the messages of a producer sent.
 pub(super) trait Dispatch {
     /// Has the engine's thread send what was pushed, unless it has been told and has not looked yet.
     fn notify(&self);

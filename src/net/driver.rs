@@ -12,8 +12,8 @@
 //!
 //! A user that has just one message to send need not wait until the driver's thread runs: [`Session::write`] takes a
 //! turn and writes on the thread of the caller, as long as the driver has nothing to write itself. Both write under
-//! one rule, so that bytes keep their order: what the host has queued belongs to whoever holds its lock, and once the
-//! driver has taken bytes out of it nobody else writes until those are written.
+//! one rule, so that bytes keep their order: what the host has queued is written under its lock, and once the driver has
+//! taken bytes out of it, no other thread writes until those are written.
 //!
 //! The connection to a peer that accepts no bytes for [`WRITE_STALL`] is closed. The read buffer belongs to the thread:
 //! an idle connection holds none.
@@ -107,7 +107,7 @@ pub struct Session<H> {
     writer: Option<Writer>,
 }
 
-/// What the lock of a session is for.
+/// State under the lock of a session.
 #[derive(Debug)]
 struct State<H> {
     host: H,
@@ -597,7 +597,7 @@ mod tests {
     #[derive(Debug, Default)]
     struct Queue {
         transmit: Transmit,
-        /// What users have added since the last turn.
+        /// Bytes that users have added since the last turn.
         added: Vec<u8>,
         turns: usize,
         due: Option<Instant>,

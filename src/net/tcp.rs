@@ -7,7 +7,7 @@
 //! to read.
 //!
 //! In a stream of small packets that no one waits for, a wake-up per packet costs more than everything else, on both
-//! sides. Then the kernel collects `GATHER` of them before it reports the socket as readable:
+//! sides. Then the kernel collects what comes in `GATHER` before it reports the socket as readable:
 //!
 //! ```text
 //!          STREAM small reads in quick succession, no answer awaited
@@ -16,9 +16,9 @@
 //!          an answer awaited, or too little received for PATIENCE: reads what there is
 //! ```
 //!
-//! A peer that waits for our acknowledgements sends no more than its window: when too little has come,
-//! what has is taken for that window, and from then on at most half of it is collected, so that the other half is on its
-//! way. After `TRIAL` reads twice as much is tried.
+//! A peer that waits for our acknowledgements sends no more than its window: when too little has come, what has is taken
+//! for that window, and from then on at most half of it is collected, so that the other half is on its way. After `TRIAL`
+//! reads twice as much is tried.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
@@ -84,7 +84,7 @@ pub struct Tcp {
     trial: u32,
 }
 
-/// Writes to a TCP socket beside its owner, as long as that has it. Whoever uses both sees to the order of the bytes.
+/// Writes to a TCP socket beside its owner, as long as that has it. The user of both sees to the order of the bytes.
 #[derive(Debug)]
 pub struct Writer {
     pub(super) socket: Weak<OwnedWriteHalf>,
@@ -142,7 +142,7 @@ impl Tcp {
         loop {
             ready!(this.stream().poll_write_ready(cx))?;
             match write(&this.write) {
-                // Somebody else has taken the room.
+                // Another writer has taken the room.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 written => {
                     this.has_written();
@@ -167,7 +167,7 @@ impl Tcp {
         self.unacknowledged = true;
         self.drained = false;
         self.fresh = true;
-        self.trial += 1;
+        self.trial = self.trial.saturating_add(1);
         if self.trial >= TRIAL && self.most < MOST {
             self.limit(2 * self.most);
             self.be_prompt();
@@ -193,7 +193,7 @@ impl Tcp {
     }
 
     fn limit(&mut self, most: usize) {
-        self.most = most.min(MOST);
+        self.most = most.clamp(1, MOST);
         self.trial = 0;
     }
 

@@ -216,7 +216,7 @@ impl<S: Sink> Sender<S> {
                 (pushed, alone)
             })
         };
-        // Someone may wait for this message before the next is sent.
+        // Its sender may wait for it before sending the next.
         if let (pushed, true) = py_result(py, pushed)? {
             pushed.write();
         }

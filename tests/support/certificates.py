@@ -8,7 +8,6 @@ import shutil
 import socket
 import ssl
 import tempfile
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +17,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from support.accepting import Acceptor
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
@@ -140,28 +141,20 @@ class Listener:
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port = self._socket.getsockname()[1]
         self.said = b""
         self.handshakes = 0
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._acceptor = Acceptor(self._serve)
+        self.port = self._acceptor.port
 
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            connection.settimeout(60)
-            with contextlib.suppress(OSError), self._context.wrap_socket(connection, server_side=True) as tls:
-                self.handshakes += 1
-                while data := tls.recv(4096):
-                    self.said += data
+    def _serve(self, connection: socket.socket) -> None:
+        connection.settimeout(60)
+        with contextlib.suppress(OSError), self._context.wrap_socket(connection, server_side=True) as tls:
+            self.handshakes += 1
+            while data := tls.recv(4096):
+                self.said += data
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        self._acceptor.close()
 
 
 @contextlib.contextmanager

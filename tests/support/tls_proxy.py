@@ -14,6 +14,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from support.accepting import Acceptor
 from support.certificates import Authority
 
 
@@ -57,20 +58,14 @@ class TlsProxy:
         self._context.load_cert_chain(files.folder / "server.crt", files.folder / "server.key")
         self._context.verify_mode = ssl.CERT_REQUIRED
         self._context.load_verify_locations(files.folder / "ca.crt")
-        self._server = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
-        self.port: int = self._server.getsockname()[1]
         self.serials: list[int] = []
         """Serial numbers of the certificates of the clients, one for each connection."""
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._acceptor = Acceptor(self._take)
+        self.port = self._acceptor.port
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+    def _take(self, connection: socket.socket) -> None:
+        threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -99,8 +94,7 @@ class TlsProxy:
         self._end(*ended)
 
     def close(self) -> None:
-        self._end(self._server)
-        self._server.close()
+        self._acceptor.close()
         self.cut()
 
 

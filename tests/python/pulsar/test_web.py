@@ -25,6 +25,7 @@ from penstock.commands._shared.web import Web
 from penstock.commands.pulsar import peeked
 from penstock.commands.pulsar.administration import Administration
 
+from support.accepting import Acceptor
 from support.certificates import Certificates
 from support.commands import Commands
 
@@ -52,15 +53,11 @@ class Server:
     def __init__(self, *plays: bytes | Play) -> None:
         self.plays = list(plays)
         self.heard: list[bytes] = []
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._acceptor = Acceptor(self._take)
+        self.url = f"http://127.0.0.1:{self._acceptor.port}"
 
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self._socket.accept()
-                threading.Thread(target=self._play, args=(connection,), daemon=True).start()
+    def _take(self, connection: socket.socket) -> None:
+        threading.Thread(target=self._play, args=(connection,), daemon=True).start()
 
     def _play(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
@@ -73,9 +70,7 @@ class Server:
                 connection.sendall(play)
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        self._acceptor.close()
 
 
 @pytest.fixture

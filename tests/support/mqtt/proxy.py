@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
+from support.accepting import Acceptor
 from support.mqtt import wire
 
 
@@ -74,10 +75,9 @@ class Proxy:
         self.passages: list[Passage] = []
         #: Whether new connections are accepted and closed at once.
         self.refuses = False
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._socket.getsockname()[1]
+        self._acceptor = Acceptor(self._take)
+        self.port = self._acceptor.port
         self.url = f"mqtt://127.0.0.1:{self.port}"
-        threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> Self:
         return self
@@ -85,25 +85,20 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._socket.accept()
-            except OSError:
-                return
-            try:
-                if self.refuses:
-                    raise OSError
-                broker = socket.create_connection(("127.0.0.1", self._target), 5)
-            except OSError:
-                client.close()
-                continue
-            for one in (client, broker):
-                one.settimeout(None)
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            passage = Passage(client, broker)
-            self.passages.append(passage)
-            threading.Thread(target=self._run, args=(passage,), daemon=True).start()
+    def _take(self, client: socket.socket) -> None:
+        try:
+            if self.refuses:
+                raise OSError
+            broker = socket.create_connection(("127.0.0.1", self._target), 5)
+        except OSError:
+            client.close()
+            return
+        for one in (client, broker):
+            one.settimeout(None)
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        passage = Passage(client, broker)
+        self.passages.append(passage)
+        threading.Thread(target=self._run, args=(passage,), daemon=True).start()
 
     def _run(self, passage: Passage) -> None:
         def verdict(*arguments: Any) -> str:
@@ -142,9 +137,7 @@ class Proxy:
         return [seen for passage in self.passages for seen in passage.packets]
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        self._acceptor.close()
         self.cut()
         for passage in self.passages:
             passage.done.wait(5)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from support.accepting import Acceptor
 from support.protobuf import Fields, Huge, message, parse, varint
 from support.waiting import PATIENCE
 
@@ -123,15 +124,12 @@ class FakeBroker:
     """A broker that behaves well, except for the ``answers`` that a test gives it; with ``tls`` over TLS."""
 
     def __init__(self, answers: dict[int, Answer] | None = None, tls: ssl.SSLContext | None = None) -> None:
-        self.server = socket.create_server(("127.0.0.1", 0))
-        self.url = f"pulsar{'+ssl' if tls else ''}://127.0.0.1:{self.server.getsockname()[1]}"
-        if tls:
-            # Each connection shakes hands on its own thread.
-            self.server = tls.wrap_socket(self.server, server_side=True, do_handshake_on_connect=False)
         self.connections = 0
-        self.answers = self._good() | (answers or {})
         self.peers: list[Peer] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.answers = self._good() | (answers or {})
+        # Each connection shakes hands on its own thread.
+        self._acceptor = Acceptor(self._take, tls)
+        self.url = f"pulsar{'+ssl' if tls else ''}://127.0.0.1:{self._acceptor.port}"
 
     def _good(self) -> dict[int, Answer]:
         def receipt(peer: Peer, fields: dict[int, list[Any]], rest: bytes) -> None:
@@ -159,17 +157,12 @@ class FakeBroker:
             CLOSE_CONSUMER: lambda peer, fields, rest: peer.send(frame(SUCCESS, {1: fields[2][0]})),
         }
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self.server.accept()
-            except OSError:
-                return
-            self.connections += 1
-            peer = Peer(sock)
-            sock.settimeout(60)
-            self.peers.append(peer)
-            threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
+    def _take(self, connection: socket.socket) -> None:
+        self.connections += 1
+        peer = Peer(connection)
+        connection.settimeout(60)
+        self.peers.append(peer)
+        threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
 
     def _serve(self, peer: Peer) -> None:
         with contextlib.suppress(OSError, TimeoutError):
@@ -180,9 +173,7 @@ class FakeBroker:
         peer.close()
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self.server.shutdown(socket.SHUT_RDWR)
-        self.server.close()
+        self._acceptor.close()
         for peer in self.peers:
             with contextlib.suppress(OSError):
                 peer.socket.shutdown(socket.SHUT_RDWR)

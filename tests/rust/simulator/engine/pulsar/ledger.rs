@@ -86,10 +86,11 @@ impl Ledger {
         }
     }
 
-    /// Messages that are stored and that a subscription has not received.
+    /// Messages that are stored and that a subscription has not received. Those that a policy may have taken away before the
+    /// application had them, in deliveries that were cut off, are looked for among the dead letters.
     pub(super) fn missing(&self) -> Vec<(usize, Name)> {
         let mut missing = Vec::new();
-        for (at, subscription) in self.subscriptions.iter().enumerate() {
+        for (at, subscription) in self.subscriptions.iter().enumerate().filter(|(_, of)| !of.buries) {
             for (name, push) in self.pushes.iter().filter(|(_, push)| push.fate == Fate::Stored) {
                 if !subscription.received.contains_key(name) && !subscription.may_lack(push) {
                     missing.push((at, *name));
