@@ -10,6 +10,7 @@
 # make bench-curves  costs that grow, with the same options and --limit SECONDS; --scale is that of the largest points
 # make bench-footprint  imports, sizes, idle clients and brokers beside others, with the same options
 # make bench-quick  a few ratios to bare floors in some minutes; kept in benches/history, fails if one is below that of before
+# make bench-all  all of these but bench-quick, about an hour on an idle machine; the page Performance is made of the results
 # make bench-compare BENCH="OTHER --only REGEX"  this build and the one in the checkout OTHER, interleaved
 # make wheel    the abi3 wheel, in dist/; on Linux one for glibc 2.17 and newer
 # make sdist    the source distribution, in dist/; tools/release VERSION checks and builds all of a release, and publishes nothing
@@ -57,7 +58,7 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
 # Only files whose hashes are in tools/locks/, which tools/lock-requirements writes.
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help demo test compiled check test-one bench bench-compare bench-mqtt bench-tubemq bench-operating bench-curves bench-footprint bench-quick wheel wheel-test sdist fuzz crashes golden-stores simulate build clean prerequisites test-prerequisites \
+.PHONY: help demo test compiled check test-one bench bench-compare bench-mqtt bench-tubemq bench-operating bench-curves bench-footprint bench-quick bench-all wheel wheel-test sdist fuzz crashes golden-stores simulate build clean prerequisites test-prerequisites \
 	fmt clippy rust-test fuzz-test lint types python-test contract-test campaign-test interop-test spark-test docs docs-serve docs-test deny audit rustdoc \
 	soak mutants
 
@@ -258,6 +259,10 @@ bench-curves: $(VENV)/.dev $(VENV)/.engine
 
 bench-footprint: $(VENV)/.dev $(VENV)/.engine
 	@$(PY) -m benches.run footprint $(BENCH)
+
+bench-all: $(VENV)/.dev $(VENV)/.engine
+	@for suite in tubemq mqtt pulsar operating curves footprint; do \
+		$(PY) -m benches.run $$suite $(BENCH) --json benches/results/$$suite.json; done
 
 bench-quick: $(VENV)/.dev $(VENV)/.engine
 	@$(PY) -m benches.run quick $(BENCH)
