@@ -15,6 +15,7 @@
 //! | [`Pump`](Rank::Pump) | the MQTT outbox session's turn | sends, sessions, the outbox |
 //! | [`Pool`](Rank::Pool) | the slots of a connection pool | hosts |
 //! | [`Host`](Rank::Host) | the host of a driver: a protocol with its routes | everything a turn or an event reaches |
+//! | [`Outcomes`](Rank::Outcomes) | the outcomes of a TubeMQ producer on their way | sends, machines |
 //! | [`Receives`](Rank::Receives) | the waits of a consumer in the bindings | partitions, machines |
 //! | [`Sends`](Rank::Sends) | the waiters of a producer in the bindings, across a push | machines |
 //! | [`Partitions`](Rank::Partitions) | the partitions of a TubeMQ consumer | machines |
@@ -46,6 +47,8 @@ pub enum Rank {
     Pool,
     /// The host of a driver: a protocol with its routes.
     Host,
+    /// The outcomes of a TubeMQ producer on their way to its owner.
+    Outcomes,
     /// The waits of a consumer in the bindings.
     Receives,
     /// The waiters of a producer in the bindings.

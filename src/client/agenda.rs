@@ -29,7 +29,8 @@ impl<I> Default for Wakes<I> {
 }
 
 impl<I: Id> Wakes<I> {
-    /// Has the next turn ask `user`. Its caller sees to it that this is not called again and again before that turn.
+    /// Has the next turn ask `user`, once however often this is called. Each call takes a few bytes until then, so that
+    /// frequent callers note that they have called.
     pub(super) fn add(&self, user: I) {
         self.0.lock().push(user);
     }

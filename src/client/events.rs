@@ -20,7 +20,8 @@ pub enum Receipt {
     Position(Position),
 }
 
-/// Receives the outcomes of sends. Called on the engine's thread with no lock of the producer held; must not block.
+/// Receives the outcomes of sends. Called on the engine's thread, or on that of a sender that
+/// [writes](super::pushed::Pushed::write) itself, with no lock of the producer held; must not block.
 pub trait ProducerEvents: Send + Sync {
     /// Outcome of the next `count` messages of `slot`, in the order they were pushed to it.
     fn sent(&self, slot: usize, outcome: SendOutcome);
@@ -57,7 +58,8 @@ pub enum SendOutcome {
     },
 }
 
-/// Receives the events of a consumer. Called on the engine's thread; must not block.
+/// Receives the events of a consumer. Called on the engine's thread, or on that of a sender that
+/// [writes](super::pushed::Pushed::write) over the same connection; must not block.
 pub trait ConsumerEvents: Send + Sync {
     /// Messages can be taken. Called once after each `arm` of the consumer.
     fn readable(&self);

@@ -16,9 +16,9 @@
 //!          an answer awaited, or too little received for PATIENCE: reads what there is
 //! ```
 //!
-//! A peer that waits for our acknowledgements sends no more than its window: when too little has come, what has is taken
-//! for that window, and from then on at most half of it is collected, so that the other half is on its way. After `TRIAL`
-//! reads twice as much is tried.
+//! A peer that waits for our acknowledgements sends no more than its window. When the timer expires twice with about the
+//! same number of bytes, that is taken to be the window, and from then on at most half of it is collected, so that the
+//! other half is on its way. After `TRIAL` reads twice as much is tried.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
@@ -67,7 +67,7 @@ pub enum Pacing {
 #[derive(Debug)]
 pub struct Tcp {
     read: OwnedReadHalf,
-    write: Arc<OwnedWriteHalf>,
+    write: Arc<Shared>,
     pacing: Pacing,
     /// Whether something has been read and nothing written since.
     unacknowledged: bool,
@@ -76,18 +76,41 @@ pub struct Tcp {
     /// Whether something has been read since the timer was set.
     fresh: bool,
     pace: Pace,
-    /// Whether something has been written in this state, which was an acknowledgement.
+    /// Whether acknowledgements have been written since this pace began.
     acknowledges: bool,
     /// Most bytes that are collected of a peer that may wait for acknowledgements.
     most: usize,
     /// Number of reads since that was found.
     trial: u32,
+    /// Number of bytes that had come when the timer expired last.
+    suspected: usize,
+}
+
+/// The part of a socket that a [`Writer`] uses as well.
+#[derive(Debug)]
+pub(super) struct Shared {
+    write: OwnedWriteHalf,
+    /// Packets are collected: the owner has to know of what is written.
+    gathers: AtomicBool,
+    /// A writer has written since the last read.
+    written: AtomicBool,
+}
+
+impl Shared {
+    /// Writes a message. [`ErrorKind::WouldBlock`] if the owner has to do it.
+    pub(super) fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.gathers.load(Ordering::Relaxed) {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        self.written.store(true, Ordering::Relaxed);
+        self.write.try_write_vectored(slices)
+    }
 }
 
 /// Writes to a TCP socket beside its owner, as long as that has it. The user of both sees to the order of the bytes.
 #[derive(Debug)]
 pub struct Writer {
-    pub(super) socket: Weak<OwnedWriteHalf>,
+    pub(super) socket: Weak<Shared>,
     /// The runtime of the owner.
     pub(super) runtime: Handle,
 }
@@ -112,7 +135,11 @@ impl Tcp {
         let (read, write) = stream.into_split();
         Self {
             read,
-            write: Arc::new(write),
+            write: Arc::new(Shared {
+                write,
+                gathers: AtomicBool::new(false),
+                written: AtomicBool::new(false),
+            }),
             pacing,
             unacknowledged: false,
             drained: false,
@@ -121,6 +148,7 @@ impl Tcp {
             acknowledges: false,
             most: MOST,
             trial: 0,
+            suspected: 0,
         }
     }
 
@@ -141,7 +169,7 @@ impl Tcp {
         let this = self.get_mut();
         loop {
             ready!(this.stream().poll_write_ready(cx))?;
-            match write(&this.write) {
+            match write(&this.write.write) {
                 // Another writer has taken the room.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 written => {
@@ -172,6 +200,10 @@ impl Tcp {
             self.limit(2 * self.most);
             self.be_prompt();
         }
+        if self.write.written.swap(false, Ordering::Relaxed) {
+            // This may be the answer to a message: a new row begins behind it.
+            return self.be_prompt();
+        }
         let Pace::Prompt { since, reads, bytes } = &mut self.pace else { return };
         let since = since.get_or_insert_with(clock::now);
         (*reads, *bytes) = (*reads + 1, *bytes + length);
@@ -185,6 +217,7 @@ impl Tcp {
         let enough = most.min((rate * GATHER.as_secs_f64()) as usize);
         let worth = is_stream && self.may_gather() && enough > average;
         self.pace = if worth && system::set_receive_low_water(self.stream(), enough).is_ok() {
+            self.write.gathers.store(true, Ordering::Relaxed);
             Pace::Gathering { timer: Box::pin(tokio::time::sleep(PATIENCE)) }
         } else {
             self.acknowledges = false;
@@ -209,6 +242,7 @@ impl Tcp {
 
     fn be_prompt(&mut self) {
         if let Pace::Gathering { .. } = self.pace {
+            self.write.gathers.store(false, Ordering::Relaxed);
             // Bytes that have arrived already make it readable now.
             let _ = system::set_receive_low_water(self.stream(), 1);
         }
@@ -221,7 +255,6 @@ impl Tcp {
         if !self.is_paced() || !self.drained {
             return;
         }
-        let unacknowledged = std::mem::take(&mut self.unacknowledged);
         let may_gather = self.may_gather();
         if let Pace::Gathering { timer } = &mut self.pace {
             if std::mem::take(&mut self.fresh) {
@@ -230,7 +263,11 @@ impl Tcp {
             let late = timer.as_mut().poll(cx).is_ready();
             let waits = late && self.acknowledges;
             if waits && let Some(window) = system::waiting(self.stream()) {
-                self.limit(window / 2);
+                // The rest of a burst is as small, but not time and again.
+                if window.abs_diff(self.suspected) <= self.suspected / 2 {
+                    self.limit(window / 2);
+                }
+                self.suspected = window;
             }
             if late || !may_gather {
                 self.be_prompt();
@@ -238,7 +275,7 @@ impl Tcp {
         }
         // What is collected is acknowledged by the kernel as it is read. Sooner, a peer that has left Nagle's algorithm on
         // would send each packet in a segment of its own, which costs it a third of its time.
-        if unacknowledged && matches!(self.pace, Pace::Prompt { .. }) {
+        if matches!(self.pace, Pace::Prompt { .. }) && std::mem::take(&mut self.unacknowledged) {
             // A failure costs only speed.
             let _ = system::acknowledge(self.stream());
         }
@@ -272,7 +309,7 @@ impl AsyncWrite for Tcp {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.write.is_write_vectored()
+        self.write.write.is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -281,7 +318,11 @@ impl AsyncWrite for Tcp {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(socket2::SockRef::from(self.read.as_ref()).shutdown(Shutdown::Write))
+        match socket2::SockRef::from(self.read.as_ref()).shutdown(Shutdown::Write) {
+            // The peer has closed it altogether.
+            Err(error) if error.kind() == ErrorKind::NotConnected => Poll::Ready(Ok(())),
+            done => Poll::Ready(done),
+        }
     }
 }
 
@@ -378,7 +419,7 @@ mod tests {
         assert_eq!(read(tcp).await, PACKET.len());
     }
 
-    /// Reads what there is, a packet arrives, and too little follows.
+    /// Reads until nothing is there; then a packet arrives, and no more before the timer expires.
     async fn read_after_the_timer(tcp: &mut Tcp, far: &mut TcpStream) -> usize {
         let nothing = poll_fn(|cx| {
             let mut room = [0; 4096];
@@ -440,18 +481,36 @@ mod tests {
         assert!(!is_gathering(&tcp));
     }
 
+    /// As one does that asks and waits for the answer.
+    #[tokio::test]
+    async fn what_others_write_begins_a_new_row_of_reads_and_waits_while_packets_are_collected() {
+        let (mut tcp, mut far, _) = pair().await;
+        let writer = tcp.writer();
+        let write = || writer.socket.upgrade().unwrap().try_write(&[IoSlice::new(b"x")]);
+        for _ in 0..10 * STREAM {
+            assert_eq!(write().unwrap(), 1);
+            pass(&mut tcp, &mut far).await;
+            assert!(!is_gathering(&tcp));
+        }
+        pass_until_gathering(&mut tcp, &mut far).await;
+        assert_eq!(write().unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+
     #[tokio::test]
     async fn acknowledgements_do_not_end_a_stream_and_no_more_than_half_a_window_is_collected() {
         let (mut tcp, mut far, _) = pair().await;
         pass_until_gathering(&mut tcp, &mut far).await;
-        tcp.write_all(b"x").await.unwrap();
-        assert!(is_gathering(&tcp));
-        assert_eq!(tcp.most, MOST);
-        // The peer sends a little, and waits.
+        // The peer sends a little, and waits: at first that may be the end of a burst.
         let window = PACKET.len();
-        assert_eq!(read_after_the_timer(&mut tcp, &mut far).await, window);
-        assert!(!is_gathering(&tcp));
-        assert_eq!(tcp.most, window / 2);
+        for most in [MOST, window / 2] {
+            pass_until_gathering(&mut tcp, &mut far).await;
+            tcp.write_all(b"x").await.unwrap();
+            assert!(is_gathering(&tcp));
+            assert_eq!(tcp.most, MOST);
+            assert_eq!(read_after_the_timer(&mut tcp, &mut far).await, window);
+            assert!(!is_gathering(&tcp));
+            assert_eq!(tcp.most, most);
+        }
         // Half of it is less than a packet: there is nothing to collect.
         for _ in 0..10 * STREAM {
             pass(&mut tcp, &mut far).await;

@@ -18,14 +18,13 @@ use crate::client::outcomes::{Freed, Outcomes};
 use crate::client::pushed::{Dispatch, Pushed};
 use crate::client::registry;
 use crate::client::traffic::SendCounts;
-use crate::client::tubemq::connection::{Attached, Connection, ProducerRoute, Purpose, Route};
+use crate::client::tubemq::connection::{Connection, ProducerRoute, Purpose, Route};
 use crate::client::tubemq::options::ProducerOptions;
 use crate::client::tubemq::shared::{Published, Shared};
 use crate::clock::{self, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine as _;
 use crate::net::backoff::Backoff;
-use crate::net::driver::Session;
 use crate::random;
 use crate::random::HashMap;
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -85,6 +84,8 @@ struct Core {
     /// Notified when the task has something to do.
     due: Notify,
     outcomes: Outcomes,
+    /// Held from an event of the machine until its outcome is reported.
+    delivering: Mutex<()>,
     closed: AtomicBool,
     /// See [`Producer::patience`].
     patience: Duration,
@@ -128,6 +129,7 @@ impl Producer {
             wanted: Mutex::default(),
             due: Notify::new(),
             outcomes: Outcomes::new(Arc::clone(&shared.budget), events),
+            delivering: Mutex::new(Rank::Outcomes, ()),
             closed: AtomicBool::new(false),
             patience: options.send_timeout.unwrap_or_default().max(shared.options.operation_timeout),
             shared,
@@ -290,20 +292,22 @@ impl Core {
         })
     }
 
-    /// Tells the drivers, unless they have been told and have not looked yet.
-    fn dispatch(&self, tell: impl Fn(&Session<Attached>)) {
+    /// Tells the drivers, unless they have been told and have not looked yet. With `writes` a single one is served by this
+    /// thread; which of several has something to send is left to them.
+    fn tell(&self, writes: bool) {
         if self.notified.swap(true, Ordering::AcqRel) {
             return;
         }
         // Not under its lock, which comes after those of a turn.
         let links = self.links.lock();
-        let connections: Vec<_> =
-            links.values().filter_map(|link| Some(Arc::clone(&link.connection.as_ref()?.0))).collect();
+        let connections = links.values().filter_map(|link| link.connection.as_ref());
+        let connections: Vec<_> = connections.map(|(connection, _)| Arc::clone(connection)).collect();
         drop(links);
-        connections.iter().for_each(|connection| tell(connection.session()));
-        if connections.is_empty() {
+        match &connections[..] {
             // Without a connection the task looks.
-            self.due.notify_one();
+            [] => self.due.notify_one(),
+            [connection] if writes => connection.session().write(),
+            several => several.iter().for_each(|connection| connection.session().wake()),
         }
     }
 
@@ -319,6 +323,10 @@ impl Core {
     /// Reports the machine's events after releasing its lock.
     fn deliver(&self, mut machine: MutexGuard<'_, Machine>) {
         self.note_wants(&mut machine);
+        drop(machine);
+        // Several connections take turns, each on the thread of its driver or of a sender: in the order of the events.
+        let _order = self.delivering.lock();
+        let mut machine = self.machine();
         let mut outcomes = Vec::new();
         let mut refresh = false;
         let mut freed = Freed::default();
@@ -373,11 +381,11 @@ impl Core {
 
 impl Dispatch for Core {
     fn notify(&self) {
-        self.dispatch(Session::wake);
+        self.tell(false);
     }
 
     fn write(&self) {
-        self.dispatch(Session::write);
+        self.tell(true);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The client over lost connections and across kills of its process.
 
+mod direct;
 mod mqtt_late_connect;
 #[cfg(feature = "broker")]
 mod mqtt_outbox;

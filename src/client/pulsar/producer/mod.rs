@@ -260,7 +260,7 @@ impl Producer {
     pub fn flush(&self) {
         for part in self.0.parts.iter() {
             part.machine().flush();
-            part.wake();
+            part.notify();
         }
     }
 
