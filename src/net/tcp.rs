@@ -7,18 +7,14 @@
 //! to read.
 //!
 //! In a stream of small packets that no one waits for, a wake-up per packet costs more than everything else, on both
-//! sides. Then the kernel collects what comes in `GATHER` before it reports the socket as readable:
+//! sides. Then the kernel collects `GATHER` of them before it reports the socket as readable:
 //!
 //! ```text
-//!          STREAM small reads in quick succession, no answer awaited
-//! Prompt ────────────────────────────────────────────────────────────► Gathering
-//!        ◄────────────────────────────────────────────────────────────
-//!          an answer awaited, or too little received for PATIENCE: reads what there is
+//!          STREAM small reads in quick succession, nothing written between, no answer awaited
+//! Prompt ─────────────────────────────────────────────────────────────────────────────────────► Gathering
+//!        ◄─────────────────────────────────────────────────────────────────────────────────────
+//!          something written, an answer awaited, or nothing received for PATIENCE: reads what there is
 //! ```
-//!
-//! A peer that waits for our acknowledgements sends no more than its window. When the timer expires twice with about the
-//! same number of bytes, that is taken to be the window, and from then on at most half of it is collected, so that the
-//! other half is on its way. After `TRIAL` reads twice as much is tried.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
@@ -43,11 +39,8 @@ const STREAM: u32 = 64;
 const SOON: Duration = Duration::from_micros(100);
 /// Largest average size of a read of a stream.
 const SMALL: u32 = 1 << 10;
-/// Time of a stream whose bytes are collected, and the most of them.
-const GATHER: Duration = Duration::from_micros(200);
-const MOST: usize = 16 << 10;
-/// Number of reads after which more is tried.
-const TRIAL: u32 = 1 << 10;
+/// Number of reads whose bytes are collected.
+const GATHER: u32 = 16;
 /// Longest time for which the kernel collects; also the resolution of the timer.
 const PATIENCE: Duration = Duration::from_millis(1);
 
@@ -58,8 +51,8 @@ pub enum Pacing {
     Kernel,
     /// Acknowledges immediately.
     Prompt,
-    /// Acknowledges immediately; while the flag is clear, because the user waits for no answer and what is written
-    /// only acknowledges, it also collects streams of small packets.
+    /// Acknowledges immediately; while the flag is clear, because the user waits for no answer, it also collects streams
+    /// of small packets.
     PromptWhile(Arc<AtomicBool>),
 }
 
@@ -73,17 +66,7 @@ pub struct Tcp {
     unacknowledged: bool,
     /// Whether the last read found nothing.
     drained: bool,
-    /// Whether something has been read since the timer was set.
-    fresh: bool,
     pace: Pace,
-    /// Whether acknowledgements have been written since this pace began.
-    acknowledges: bool,
-    /// Most bytes that are collected of a peer that may wait for acknowledgements.
-    most: usize,
-    /// Number of reads since that was found.
-    trial: u32,
-    /// Number of bytes that had come when the timer expired last.
-    suspected: usize,
 }
 
 /// The part of a socket that a [`Writer`] uses as well.
@@ -143,12 +126,7 @@ impl Tcp {
             pacing,
             unacknowledged: false,
             drained: false,
-            fresh: false,
             pace: Pace::PROMPT,
-            acknowledges: false,
-            most: MOST,
-            trial: 0,
-            suspected: 0,
         }
     }
 
@@ -194,12 +172,6 @@ impl Tcp {
         }
         self.unacknowledged = true;
         self.drained = false;
-        self.fresh = true;
-        self.trial = self.trial.saturating_add(1);
-        if self.trial >= TRIAL && self.most < MOST {
-            self.limit(2 * self.most);
-            self.be_prompt();
-        }
         if self.write.written.swap(false, Ordering::Relaxed) {
             // This may be the answer to a message: a new row begins behind it.
             return self.be_prompt();
@@ -210,34 +182,21 @@ impl Tcp {
         if *reads < STREAM {
             return;
         }
-        let (average, took) = (*bytes / STREAM as usize, clock::now().saturating_duration_since(*since));
-        let is_stream = *bytes <= (STREAM * SMALL) as usize && took <= STREAM * SOON;
-        let rate = *bytes as f64 / took.as_secs_f64().max(f64::EPSILON);
-        let most = if self.acknowledges { self.most } else { MOST };
-        let enough = most.min((rate * GATHER.as_secs_f64()) as usize);
-        let worth = is_stream && self.may_gather() && enough > average;
-        self.pace = if worth && system::set_receive_low_water(self.stream(), enough).is_ok() {
-            self.write.gathers.store(true, Ordering::Relaxed);
-            Pace::Gathering { timer: Box::pin(tokio::time::sleep(PATIENCE)) }
-        } else {
-            self.acknowledges = false;
-            Pace::PROMPT
-        };
-    }
-
-    fn limit(&mut self, most: usize) {
-        self.most = most.clamp(1, MOST);
-        self.trial = 0;
+        let small = *bytes <= (STREAM * SMALL) as usize
+            && clock::now().saturating_duration_since(*since) <= STREAM * SOON;
+        let enough = *bytes * GATHER as usize / STREAM as usize;
+        self.pace =
+            if small && self.may_gather() && system::set_receive_low_water(self.stream(), enough).is_ok() {
+                self.write.gathers.store(true, Ordering::Relaxed);
+                Pace::Gathering { timer: Box::pin(tokio::time::sleep(PATIENCE)) }
+            } else {
+                Pace::PROMPT
+            };
     }
 
     fn has_written(&mut self) {
         self.unacknowledged = false;
-        // What no answer is awaited for is an acknowledgement.
-        if !self.may_gather() {
-            self.be_prompt();
-        } else {
-            self.acknowledges = true;
-        }
+        self.be_prompt();
     }
 
     fn be_prompt(&mut self) {
@@ -247,7 +206,6 @@ impl Tcp {
             let _ = system::set_receive_low_water(self.stream(), 1);
         }
         self.pace = Pace::PROMPT;
-        self.acknowledges = false;
     }
 
     /// Acknowledges what was read, and ends collecting when it is time to.
@@ -255,27 +213,17 @@ impl Tcp {
         if !self.is_paced() || !self.drained {
             return;
         }
+        let unacknowledged = std::mem::take(&mut self.unacknowledged);
         let may_gather = self.may_gather();
         if let Pace::Gathering { timer } = &mut self.pace {
-            if std::mem::take(&mut self.fresh) {
+            if unacknowledged {
                 timer.as_mut().reset(tokio::time::Instant::now() + PATIENCE);
             }
-            let late = timer.as_mut().poll(cx).is_ready();
-            let waits = late && self.acknowledges;
-            if waits && let Some(window) = system::waiting(self.stream()) {
-                // The rest of a burst is as small, but not time and again.
-                if window.abs_diff(self.suspected) <= self.suspected / 2 {
-                    self.limit(window / 2);
-                }
-                self.suspected = window;
-            }
-            if late || !may_gather {
+            if !may_gather || timer.as_mut().poll(cx).is_ready() {
                 self.be_prompt();
             }
         }
-        // What is collected is acknowledged by the kernel as it is read. Sooner, a peer that has left Nagle's algorithm on
-        // would send each packet in a segment of its own, which costs it a third of its time.
-        if matches!(self.pace, Pace::Prompt { .. }) && std::mem::take(&mut self.unacknowledged) {
+        if unacknowledged {
             // A failure costs only speed.
             let _ = system::acknowledge(self.stream());
         }
@@ -329,19 +277,12 @@ impl AsyncWrite for Tcp {
 #[cfg(target_os = "linux")]
 mod system {
     use std::io::{Error, Result};
-    use std::mem::MaybeUninit;
     use std::os::fd::AsRawFd;
 
     use tokio::net::TcpStream;
 
     pub(super) fn acknowledge(stream: &TcpStream) -> Result<()> {
         socket2::SockRef::from(stream).set_tcp_quickack(true)
-    }
-
-    /// Number of bytes that can be read, up to 16 KiB; `None` if there are none.
-    pub(super) fn waiting(stream: &TcpStream) -> Option<usize> {
-        let mut room = [MaybeUninit::uninit(); 16 << 10];
-        socket2::SockRef::from(stream).peek(&mut room).ok().filter(|count| *count > 0)
     }
 
     /// Makes the socket readable from `bytes` on, or when it ends.
@@ -371,10 +312,6 @@ mod system {
 
     pub(super) fn acknowledge(_: &TcpStream) -> Result<()> {
         Err(ErrorKind::Unsupported.into())
-    }
-
-    pub(super) fn waiting(_: &TcpStream) -> Option<usize> {
-        None
     }
 
     pub(super) fn set_receive_low_water(_: &TcpStream, _: usize) -> Result<()> {
@@ -419,18 +356,6 @@ mod tests {
         assert_eq!(read(tcp).await, PACKET.len());
     }
 
-    /// Reads until nothing is there; then a packet arrives, and no more before the timer expires.
-    async fn read_after_the_timer(tcp: &mut Tcp, far: &mut TcpStream) -> usize {
-        let nothing = poll_fn(|cx| {
-            let mut room = [0; 4096];
-            let polled = Pin::new(&mut *tcp).poll_read(cx, &mut ReadBuf::new(&mut room));
-            Poll::Ready(polled.is_pending())
-        });
-        assert!(nothing.await);
-        far.write_all(&PACKET).await.unwrap();
-        read(tcp).await
-    }
-
     fn is_gathering(tcp: &Tcp) -> bool {
         matches!(tcp.pace, Pace::Gathering { .. })
     }
@@ -450,10 +375,10 @@ mod tests {
     async fn a_stream_is_gathered_and_its_end_is_read() {
         let (mut tcp, mut far, _) = pair().await;
         pass_until_gathering(&mut tcp, &mut far).await;
-        for _ in 0..16 {
+        for _ in 0..GATHER {
             far.write_all(&PACKET).await.unwrap();
         }
-        assert_eq!(read(&mut tcp).await, 16 * PACKET.len());
+        assert_eq!(read(&mut tcp).await, GATHER as usize * PACKET.len());
         pass(&mut tcp, &mut far).await;
         assert!(!is_gathering(&tcp), "too little came");
         pass_until_gathering(&mut tcp, &mut far).await;
@@ -473,12 +398,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_writes_and_awaits_an_answer_is_prompt() {
-        let (mut tcp, mut far, awaited) = pair().await;
+    async fn who_writes_is_prompt() {
+        let (mut tcp, mut far, _) = pair().await;
         pass_until_gathering(&mut tcp, &mut far).await;
-        awaited.store(true, Ordering::Relaxed);
         tcp.write_all(b"x").await.unwrap();
-        assert!(!is_gathering(&tcp));
+        for _ in 0..10 * STREAM {
+            assert!(!is_gathering(&tcp));
+            pass(&mut tcp, &mut far).await;
+            tcp.write_all(b"x").await.unwrap();
+        }
     }
 
     /// As one does that asks and waits for the answer.
@@ -494,28 +422,5 @@ mod tests {
         }
         pass_until_gathering(&mut tcp, &mut far).await;
         assert_eq!(write().unwrap_err().kind(), ErrorKind::WouldBlock);
-    }
-
-    #[tokio::test]
-    async fn acknowledgements_do_not_end_a_stream_and_no_more_than_half_a_window_is_collected() {
-        let (mut tcp, mut far, _) = pair().await;
-        pass_until_gathering(&mut tcp, &mut far).await;
-        // The peer sends a little, and waits: at first that may be the end of a burst.
-        let window = PACKET.len();
-        for most in [MOST, window / 2] {
-            pass_until_gathering(&mut tcp, &mut far).await;
-            tcp.write_all(b"x").await.unwrap();
-            assert!(is_gathering(&tcp));
-            assert_eq!(tcp.most, MOST);
-            assert_eq!(read_after_the_timer(&mut tcp, &mut far).await, window);
-            assert!(!is_gathering(&tcp));
-            assert_eq!(tcp.most, most);
-        }
-        // Half of it is less than a packet: there is nothing to collect.
-        for _ in 0..10 * STREAM {
-            pass(&mut tcp, &mut far).await;
-            tcp.write_all(b"x").await.unwrap();
-            assert!(!is_gathering(&tcp));
-        }
     }
 }

@@ -162,7 +162,7 @@ impl Host for Attached {
             if let Some(outbox) = &self.shared.outbox {
                 outbox.record(&mut session);
             }
-            self.shared.awaited.store(session.awaits_answers(), Ordering::Relaxed);
+            self.shared.awaited.store(session.awaits_acknowledgements(), Ordering::Relaxed);
             self.events.extend(std::iter::from_fn(|| session.poll_event()));
         }
         // Mosquitto 2.0 exceeds our receive maximum behind a backlog. What it has sent beyond stays in the socket: more
