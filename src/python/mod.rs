@@ -3,7 +3,6 @@
 //! * [`runtime`]: the process's engine, and forks; [`exit`]: the end of the interpreter; [`log`]: log records
 //! * [`convert`]: Python values to plain data, and errors to exceptions
 //! * [`value`]: results on their way to Python; [`journal`]: connection events
-//! * `bell`: a descriptor that an event loop watches
 //! * [`bridge`]: completions to an event loop; the only file that knows asyncio
 //! * [`promise`]: the engine's end of a result for which a future or a blocked thread waits
 //! * [`ready`]: the awaitable that already holds its message
@@ -25,7 +24,6 @@
 use pyo3::prelude::*;
 
 mod arrow;
-mod bell;
 mod bridge;
 mod broker;
 mod client;
