@@ -78,3 +78,18 @@ def open(broker: MqttService) -> Iterator[Open]:
             return one
 
         yield make
+
+
+@pytest.fixture
+def settle(open: Open, topic: str) -> Callable[..., None]:
+    """``settle(one, options, ...)``: subscribes to the topic, and returns when the server has looked for its
+    retained messages. HiveMQ does so after SUBACK, and would send one that is published meanwhile twice: as a
+    retained and as an ordinary message. The retained message that is found, ``b"before"``, stays."""
+
+    def subscribe(one: Raw, options: int = 1, **more: Any) -> None:
+        open().publish(topic, b"before", 1, retain=True)
+        one.subscribe([(topic, options)], **more)
+        said = one.message()
+        assert (said["payload"], said["retain"]) == (b"before", True)
+
+    return subscribe

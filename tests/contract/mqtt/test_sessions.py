@@ -165,12 +165,12 @@ def test_a_session_taken_over_goes_on(session, open, version: int, topic: str) -
 
 
 @BOTH
-def test_options_of_a_subscription_are_kept(session, open, version: int, topic: str) -> None:
+def test_options_of_a_subscription_are_kept(session, open, settle, version: int, topic: str) -> None:
     one = session(version)
     if version == V5:
-        one.subscribe([(topic, 1 | 0b1100)], props={"subscription_identifier": 77})
+        settle(one, 1 | 0b1100, props={"subscription_identifier": 77})
     else:
-        one.subscribe([(topic, 1)])
+        settle(one)
     one.drop()
     back = session(version)
     other = open(version)

@@ -76,9 +76,9 @@ def test_a_will_is_published_when_the_session_is_taken_over(
     assert watcher.message()["payload"] == b"gone"
 
 
-def test_a_will_with_retain_is_retained(open, version: int, topic: str) -> None:
+def test_a_will_with_retain_is_retained(open, settle, version: int, topic: str) -> None:
     watcher = open(version)
-    watcher.subscribe([(topic, 1)])
+    settle(watcher)
     open(version, will=Will(topic, b"kept", 1, retain=True)).socket.close()
     # For a current subscriber it is an ordinary message.
     assert watcher.message()["retain"] is False
