@@ -6,9 +6,12 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from benches.case import Failed
 
 MIB = 1 << 20
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -35,6 +38,20 @@ class Clock:
             "loop": loop / self.count * 1e6,
             "rss": high_water() / MIB,
         }
+
+
+def java_row(report: Mapping[str, Any]) -> dict[str, float]:
+    """What a Java client reports of a load, in the form of `Clock`."""
+    if report.get("failed", 0) > report["count"] / 1000:
+        raise Failed(f"{report['failed']} of {report['count']} messages were refused: {report['why']}")
+    row = {
+        "rate": report["count"] / report["seconds"],
+        "cpu": report["cpu"] / report["count"] * 1e6,
+        "rss": report["rss"] / MIB,
+    }
+    if "p50" in report:
+        row["p50"] = report["p50"] * 1e6
+    return row
 
 
 def high_water(pid: int | str = "self") -> int:

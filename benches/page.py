@@ -34,7 +34,7 @@ SECTIONS = (
     (
         "pulsar",
         "Pulsar and Spark",
-        "Beside pulsar-client (`peer`) and bare asyncio and SQLite (`bare`).",
+        "Beside pulsar-client (`peer`), the Java client (`java`), and bare asyncio and SQLite (`bare`).",
         "bench",
     ),
     ("mqtt", "MQTT", "Beside other clients in Python, Mosquitto's programs and a client in C.", "bench-mqtt"),
@@ -52,6 +52,7 @@ COLUMNS = {
     "rate": "messages/s",
     "cpu": "CPU, us a message",
     "loop": "calling thread, us",
+    "p50": "median of a call, us",
     "milliseconds": "ms",
     "connections": "connections held",
     "topics": "topics",

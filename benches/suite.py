@@ -152,6 +152,8 @@ def _figures(row: Row) -> str:
         return f"{line} ({', '.join(parts)}), a worker {row['rss']:.0f} MiB at most"
     if "loop" in row:
         line += f" {row['loop']:8.2f} of it calling thread"
+    if "p50" in row:
+        line += f" {row['p50']:8.0f} us, the median of a call"
     if "broker_cpu" in row:
         line += f" {row['broker_cpu']:8.2f} of the broker"
     if "rss" in row:

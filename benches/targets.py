@@ -22,13 +22,13 @@ class Rows:
         """Raises ``KeyError`` for what was not measured."""
         return self._rows[broker, size, case][figure]
 
-    def best(self, broker: str, size: int, case: str, *clients: str) -> float:
-        """The highest measured rate of the rows ``client case``."""
+    def best(self, broker: str, size: int, case: str, *clients: str) -> Row:
+        """The fastest of the rows ``client case``."""
         names = [(broker, size, f"{client} {case}") for client in clients]
-        rates = [self._rows[name]["rate"] for name in names if name in self._rows]
-        if not rates:
+        rows = [self._rows[name] for name in names if name in self._rows]
+        if not rows:
             raise KeyError(case)
-        return max(rates)
+        return max(rows, key=lambda row: row["rate"])
 
     def ratio(self, broker: str, size: int, case: str, peer: str, figure: str = "rate") -> float:
         return self.get(broker, size, case, figure) / self.get(broker, size, peer, figure)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import statistics
 import threading
+import time
 from collections import deque
 from typing import Any
 
@@ -71,10 +73,13 @@ async def penstock_one(url: str, topic: str, count: int, size: int) -> dict[str,
     body = bytes(size)
     async with penstock.connect(url) as client, client.producer(topic) as producer:
         await producer.send(body)
+        taken: list[float] = []
         clock = Clock(count)
         for _ in range(count):
+            began = time.perf_counter()
             await producer.send(body)
-        return clock.stop()
+            taken.append(time.perf_counter() - began)
+        return clock.stop() | {"p50": statistics.median(taken) * 1e6}
 
 
 async def penstock_for(url: str, topic: str, count: int, size: int) -> dict[str, float]:
@@ -214,6 +219,23 @@ def peer_callback(url: str, topic: str, count: int, size: int, name: str = PEER)
         producer.send_async(body, sent)
     done.wait()
     report = clock.stop()
+    client.close()
+    return report
+
+
+def peer_one(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    """Without batches, in which a single message would wait for others."""
+    body = bytes(size)
+    client = _peer(url, PEER)
+    producer = client.create_producer(topic, batching_enabled=False)
+    producer.send(body)
+    taken: list[float] = []
+    clock = Clock(count)
+    for _ in range(count):
+        began = time.perf_counter()
+        producer.send(body)
+        taken.append(time.perf_counter() - began)
+    report = clock.stop() | {"p50": statistics.median(taken) * 1e6}
     client.close()
     return report
 

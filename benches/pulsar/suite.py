@@ -1,4 +1,5 @@
-"""Pulsar beside pulsar-client, on the embedded broker and on Apache Pulsar; Spark's rows too."""
+"""Pulsar beside pulsar-client and the official Java client, on the embedded broker and on Apache Pulsar;
+Spark's rows too."""
 
 from __future__ import annotations
 
@@ -9,13 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from benches.case import Failed, run
+from benches.clock import java_row
+from benches.pulsar.cases import WINDOW
 from benches.spark.connector import JAR
 from benches.suite import EMBEDDED, FSYNC, Group, Plan, Result, Suite
-from benches.targets import Target, rate, share, times
+from benches.targets import Row, Target, rate, share, times
 from support import pysparks
+from support.java import Refused
 from support.pulsar.harness import EmbeddedPulsar, PulsarService, RealPulsar
+from support.pulsar.java import PulsarJava
 
 PULSAR = "pulsar"
+#: How the names of the Java client's cases begin.
+JAVA = "java_"
 BROKERS = (EMBEDDED, FSYNC, PULSAR)
 SIZES = (100, 1024)
 
@@ -39,7 +46,10 @@ STEPS = [
     Step("penstock_many", 500_000),
     Step("bare_sqlite", 500_000, (FSYNC,)),
     Step("penstock_one", 3_000),
+    Step("peer_one", 3_000),
+    Step("java_one", 3_000),
     Step("bare_asyncio", 3_000, (EMBEDDED,)),
+    Step("java_window", 300_000),
     Step("peer_callback", 60_000),
     Step("peer_asyncio", 40_000),
     Step("compat_callback", 300_000),
@@ -47,6 +57,7 @@ STEPS = [
     # Enough to read for the fast consumers.
     Step("penstock_many", 500_000, fills=True),
     Step("penstock_for", 300_000),
+    Step("java_receive", 300_000),
     Step("penstock_receive_many", 400_000),
     Step("penstock_shared", 400_000),
     Step("penstock_dead_letter", 400_000),
@@ -74,6 +85,12 @@ WARM_UP = [
     Step("penstock_window", 1_000_000, (PULSAR,), fills=True),
     Step("peer_callback", 100_000, (PULSAR,), fills=True),
     Step("peer_receive", 1_000_000, (PULSAR,), fills=True),
+]
+# The same for the JVM of the Java client, whose process is one throughout.
+JAVA_WARM_UP = [
+    Step("java_window", 600_000),
+    Step("java_one", 20_000),
+    Step("java_receive", 600_000),
 ]
 SPARK = Step("spark", 1_000_000, (EMBEDDED, PULSAR), protocol="spark")
 OF_SPARK = ("written", "written-avro", "read", "avro")
@@ -110,13 +127,13 @@ TARGETS = [
     ),
     rate("embedded in memory, 100 B: async for + ack", 300_000, EMBEDDED, 100, "penstock_for"),
     rate("embedded in memory, 100 B: listener, one at a time", 300_000, EMBEDDED, 100, "penstock_listen"),
-    times("embedded fsync, 1 KiB, send_many / bare SQLite", 0.5, FSYNC, 1024, "penstock_many", "bare_sqlite"),
+    times("embedded fsync, 1 KiB, send_many / bare SQLite", 0.9, FSYNC, 1024, "penstock_many", "bare_sqlite"),
     times(
-        "embedded fsync, 1 KiB, window 1000 / bare SQLite", 0.5, FSYNC, 1024, "penstock_window", "bare_sqlite"
+        "embedded fsync, 1 KiB, window 1000 / bare SQLite", 0.9, FSYNC, 1024, "penstock_window", "bare_sqlite"
     ),
     Target(
         "bridge: loop thread per completed send, window 1000",
-        2.0,
+        1.5,
         " us",
         lambda rows: rows.get(EMBEDDED, 100, "penstock_window", "loop"),
         at_most=True,
@@ -128,6 +145,16 @@ TARGETS = [
         lambda rows: rows.ratio(EMBEDDED, 100, "bare_asyncio", "penstock_one"),
         at_most=True,
     ),
+    Target(
+        "Pulsar 100 B: one at a time / pulsar-client's send, median time",
+        0.9,
+        "x",
+        lambda rows: rows.ratio(PULSAR, 100, "penstock_one", "peer_one", "p50"),
+        at_most=True,
+    ),
+    times("Pulsar 100 B: async for + ack / Java", 1, PULSAR, 100, "penstock_for", "java_receive"),
+    share("Pulsar 100 B: its CPU / Java, receive", 1, PULSAR, 100, "penstock_for", "java_receive"),
+    times("Pulsar 100 B: window / Java", 1, PULSAR, 100, "penstock_window", "java_window"),
     times("Pulsar 100 B: window / pulsar.asyncio", 10, PULSAR, 100, "penstock_window", "peer_asyncio"),
     times("Pulsar 100 B: window / send_async + callback", 7, PULSAR, 100, "penstock_window", "peer_callback"),
     share(
@@ -234,12 +261,25 @@ TARGETS = [
     # Beyond the payloads: the allocator's slack, and what the client knows of each message.
     growth("memory growth / memory_limit, slow broker", 1.1, EMBEDDED, "memory_send"),
     growth("memory growth / receiver_queue, unread", 1.25, EMBEDDED, "memory_receive"),
+    growth("Pulsar: memory growth / receiver_queue, unread", 1.25, PULSAR, "memory_receive"),
     growth("memory growth / receiver_queue, singly, unread", 1.25, EMBEDDED, "memory_receive_singly"),
 ]
 
 
+def load(java: PulsarJava, service: PulsarService, case: str, topic: str, count: int, size: int) -> Row:
+    """A case of the official Java client, in the form of those of ``cases.py``."""
+    if case == "java_receive":
+        with java.consumer(service, topic, "java") as consumer:
+            return java_row(consumer.load(count=count))
+    # One at a time without batches, in which a single message would wait for others.
+    options = {"batchingEnabled": False} if case == "java_one" else {}
+    with java.producer(service, topic, **options) as producer:
+        width = 1 if case == "java_one" else WINDOW
+        return java_row(producer.load(count=count, size=size, window=width))
+
+
 def one_round(
-    service: PulsarService, label: str, size: int, plan: Plan, *steps: list[Step]
+    service: PulsarService, label: str, size: int, plan: Plan, java: PulsarJava, *steps: list[Step]
 ) -> Iterator[Result]:
     """Each list of steps has a topic of its own."""
     for together in steps:
@@ -259,11 +299,15 @@ def one_round(
                 where, environment = (service.url, service.admin), pysparks.environment("3.5")
             else:
                 where, environment = (service.url,), None
-            arguments = (*where, topic, scaled(step.count, plan.scale), size)
+            count = scaled(step.count, plan.scale)
+            arguments = (*where, topic, count, size)
             try:
+                if step.case.startswith(JAVA):
+                    yield step.case, load(java, service, step.case, topic, count, size)
+                    continue
                 report = run(step.protocol, step.case, *arguments, timeout=900, environment=environment)
-            except Failed as failed:
-                yield step.case, failed
+            except (Failed, Refused) as failed:
+                yield step.case, failed if isinstance(failed, Failed) else Failed(str(failed))
                 continue
             # Spark's case measures several ways in one JVM.
             several = all(isinstance(value, dict) for value in report.values())
@@ -294,14 +338,16 @@ def groups(label: str, plan: Plan) -> Iterator[Group]:
             of_spark.append(CONNECTOR)
         else:
             print(f"NOT MEASURED: the JVM connector, whose jar {JAR} names", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, PulsarJava(optimizing=True) as java:
         service = start(label, folder)
         try:
             for size in SIZES:
-                for _ in one_round(service, label, size, plan, WARM_UP):
+                for _ in one_round(service, label, size, plan, java, WARM_UP, JAVA_WARM_UP):
                     pass
                 # Spark has a topic of its own: its rows are many.
-                yield Group(size, lambda size=size: one_round(service, label, size, plan, STEPS, of_spark))
+                yield Group(
+                    size, lambda size=size: one_round(service, label, size, plan, java, STEPS, of_spark)
+                )
         finally:
             service.stop()
 

@@ -10,10 +10,9 @@ client has no other way. The Java client confirms by a call of its own, as it do
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from benches.case import Failed, run
-from benches.clock import MIB
+from benches.clock import java_row
 from benches.suite import EMBEDDED, FSYNC, Group, Plan, Result, Suite
 from benches.targets import Row, Rows, Target, rate, share, times
 from support.tubemq.harness import EmbeddedTubeMq, RealTubeMq, TubeMqService, group
@@ -43,10 +42,11 @@ JAVA_SEND, JAVA_ONE, JAVA_READ = (
     "java send, one at a time",
     "java receive + confirm",
 )
-OUR_SEND, OUR_ONE, OUR_READ = (
+OUR_SEND, OUR_ONE, OUR_READ, OUR_FOR = (
     "penstock send, window 10,000",
     "penstock send, one at a time",
     "penstock receive_many + ack_many",
+    "penstock async for + ack",
 )
 
 
@@ -65,16 +65,21 @@ def window(rows: Rows) -> float:
 
 
 TARGETS = [
-    *(times(f"{TUBEMQ}, {size} B: send / Java", 1, TUBEMQ, size, OUR_SEND, JAVA_SEND) for size in SIZES),
+    *(times(f"{TUBEMQ}, {size} B: send / Java", 1.3, TUBEMQ, size, OUR_SEND, JAVA_SEND) for size in SIZES),
     *(
-        share(f"{TUBEMQ}, {size} B: CPU of send / Java", 0.5, TUBEMQ, size, OUR_SEND, JAVA_SEND)
+        share(f"{TUBEMQ}, {size} B: CPU of send / Java", 0.35, TUBEMQ, size, OUR_SEND, JAVA_SEND)
         for size in SIZES
     ),
     *(
-        times(f"{TUBEMQ}, {size} B: one at a time / Java", 1, TUBEMQ, size, OUR_ONE, JAVA_ONE)
+        times(f"{label}, {size} B: {what} / Java", 1, label, size, our, java)
+        for label in (TUBEMQ, EMBEDDED)
         for size in SIZES
+        for what, our, java in (
+            ("one at a time", OUR_ONE, JAVA_ONE),
+            ("receive", OUR_READ, JAVA_READ),
+            ("async for + ack", OUR_FOR, JAVA_READ),
+        )
     ),
-    *(times(f"{TUBEMQ}, {size} B: receive / Java", 1, TUBEMQ, size, OUR_READ, JAVA_READ) for size in SIZES),
     *(memory(size) for size in SIZES),
     Target(f"{TUBEMQ}, 1 KiB: window 256 / window 1", 3, "x", window),
     rate("embedded, memory, 1 KiB: send", 150_000, EMBEDDED, 1024, OUR_SEND),
@@ -104,25 +109,14 @@ def ours(case: str, broker: TubeMqService, topic: str, count: int, size: int) ->
     return run("tubemq", case, broker.url, topic, count, size, timeout=300)
 
 
-def theirs(report: dict[str, Any]) -> Row:
-    """The report of the Java client in the form of ``clock.Clock``."""
-    if report.get("failed", 0) > report["count"] / 1000:
-        raise Failed(f"{report['failed']} of {report['count']} messages were refused: {report['why']}")
-    return {
-        "rate": report["count"] / report["seconds"],
-        "cpu": report["cpu"] / report["count"] * 1e6,
-        "rss": report["rss"] / MIB,
-    }
-
-
 def java_send(java: Java, broker: TubeMqService, topic: str, count: int, size: int, window: int) -> Row:
     with java.producer(broker, topic) as producer:
-        return theirs(producer.load(topic, count=count, size=size, window=window))
+        return java_row(producer.load(topic, count=count, size=size, window=window))
 
 
 def java_receive(java: Java, broker: TubeMqService, topic: str, count: int) -> Row:
     with java.balance(broker, group(), topic, position="first") as consumer:
-        return theirs(consumer.load(count=count, timeout_ms=300_000))
+        return java_row(consumer.load(count=count, timeout_ms=300_000))
 
 
 def one_round(java: Java, broker: TubeMqService, topic: str, size: int, plan: Plan) -> Iterator[Result]:

@@ -4,10 +4,14 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.google.protobuf.DescriptorProtos.UninterpretedOption;
 import com.google.protobuf.Struct;
 import com.google.protobuf.util.JsonFormat;
+import com.sun.management.OperatingSystemMXBean;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Instant;
 import java.time.LocalDate;
 import java.time.LocalDateTime;
@@ -21,7 +25,9 @@ import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Function;
 import java.util.regex.Pattern;
 import org.apache.pulsar.client.api.BatcherBuilder;
@@ -106,6 +112,25 @@ public final class Peer {
     private static Object open(String name, Handle handle) {
         HANDLES.put(name, handle);
         return null;
+    }
+
+    /** For benchmarks: seconds, CPU seconds and resident bytes of "count" messages since the given moments. */
+    private static Map<String, Object> measured(long count, long began, double cpu) throws Exception {
+        var found = new TreeMap<String, Object>();
+        found.put("seconds", (System.nanoTime() - began) / 1e9);
+        found.put("cpu", cpu() - cpu);
+        found.put("count", count);
+        for (String line : Files.readAllLines(Path.of("/proc/self/status"))) {
+            if (line.startsWith("VmRSS:")) {
+                found.put("rss", 1024 * Long.parseLong(line.replaceAll("\\D", "")));
+            }
+        }
+        return found;
+    }
+
+    /** CPU seconds of this process so far. */
+    private static double cpu() {
+        return ((OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime() / 1e9;
     }
 
     private interface Handle {
@@ -331,9 +356,54 @@ public final class Peer {
                     return producer.isConnected();
                 case "number_of_partitions":
                     return producer.getNumOfPartitions();
+                case "load":
+                    return load(producer, words.get(2));
                 default:
                     throw new IllegalArgumentException("a producer does not know " + verb);
             }
+        }
+
+        /**
+         * For benchmarks: sends "count" messages of "size" bytes, at most "window" of them unanswered (1: the
+         * synchronous call, one behind the other, with "p50", the median in seconds).
+         */
+        private static Map<String, Object> load(
+                org.apache.pulsar.client.api.Producer<Object> producer, JsonNode options) throws Exception {
+            int count = options.get("count").asInt();
+            int window = options.get("window").asInt();
+            var body = new byte[options.get("size").asInt()];
+            var taken = new long[count];
+            var why = new AtomicReference<Throwable>();
+            var permits = new Semaphore(window);
+            double cpu = cpu();
+            long began = System.nanoTime();
+            for (int i = 0; i < count; i++) {
+                if (window == 1) {
+                    long before = System.nanoTime();
+                    producer.send(body);
+                    taken[i] = System.nanoTime() - before;
+                } else {
+                    permits.acquire();
+                    producer.sendAsync(body).whenComplete((id, error) -> {
+                        if (error != null) {
+                            why.set(error);
+                        }
+                        permits.release();
+                    });
+                }
+            }
+            if (!permits.tryAcquire(window, 60, TimeUnit.SECONDS)) {
+                throw new IllegalStateException("not all messages were answered");
+            }
+            if (why.get() != null) {
+                throw new ExecutionException(why.get());
+            }
+            var found = measured(count, began, cpu);
+            if (window == 1) {
+                Arrays.sort(taken);
+                found.put("p50", taken[count / 2] / 1e9);
+            }
+            return found;
         }
 
         private TypedMessageBuilder<Object> message(
@@ -484,6 +554,8 @@ public final class Peer {
                     }
                 case "reached_end":
                     return consumer.hasReachedEndOfTopic();
+                case "load":
+                    return load(words.get(2));
                 case "last_ids":
                     var ids = new TreeMap<String, Object>();
                     consumer.getLastMessageIds().forEach(id -> ids.put(id.getOwnerTopic(), shown(id)));
@@ -491,6 +563,25 @@ public final class Peer {
                 default:
                     throw new IllegalArgumentException("a consumer does not know " + verb);
             }
+        }
+
+        /** For benchmarks: receives and acknowledges one message, and then "count" more, which are measured. */
+        private Map<String, Object> load(JsonNode options) throws Exception {
+            int count = options.get("count").asInt();
+            long began = 0;
+            double cpu = 0;
+            for (int i = -1; i < count; i++) {
+                Message<Object> message = consumer.receive(60, TimeUnit.SECONDS);
+                if (message == null) {
+                    throw new IllegalStateException(i + 1 + " messages came in time");
+                }
+                consumer.acknowledge(message);
+                if (i < 0) {
+                    began = System.nanoTime();
+                    cpu = cpu();
+                }
+            }
+            return measured(count, began, cpu);
         }
 
         private Message<Object> message(JsonNode words) {

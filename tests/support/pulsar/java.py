@@ -84,14 +84,20 @@ def _seen(one: dict[str, Any]) -> Seen:
     return Seen(**one | {"id": tuple(one["id"])})
 
 
-def _command(program: str) -> tuple[str, ...]:
-    """Runs a program of ``tests/brokers/pulsar``: the options and the class of ``java``."""
+def _command(program: str, *, optimizing: bool = False) -> tuple[str, ...]:
+    """Runs a program of ``tests/brokers/pulsar``: the options and the class of ``java``. Without the
+    optimizing compiler, programs that do little start sooner."""
     classpath = run_script(str(BROKERS / "pulsar" / "fetch-pulsar"), timeout=900).strip()
     opens = [
         f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.nio", "sun.net", "jdk.internal.misc")
     ]
     return (
-        *("-Xmx768m", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true", *opens),
+        *(
+            "-Xmx768m",
+            *(() if optimizing else ("-XX:TieredStopAtLevel=1",)),
+            "-Djava.net.preferIPv4Stack=true",
+            *opens,
+        ),
         *("-Dio.netty.tryReflectionSetAccessible=true", "-cp", classpath, program),
     )
 
@@ -115,8 +121,8 @@ class PulsarJava(JavaPeer):
     ``compressionType="LZ4"``.
     """
 
-    def __init__(self) -> None:
-        super().__init__(*_command("Peer"))
+    def __init__(self, *, optimizing: bool = False) -> None:
+        super().__init__(*_command("Peer", optimizing=optimizing))
 
     def _made(self, kind: str, service: PulsarService, options: dict[str, Any]) -> str:
         own = {name: encoded(value) for name, value in options.items() if name in OWN}
@@ -184,6 +190,9 @@ class JavaProducer(Handle):
     def send_bytes(self, *payloads: bytes) -> list[tuple[int, int, int, int]]:
         return self.send(*({"value": payload} for payload in payloads))
 
+    def load(self, **options: Any) -> dict[str, Any]:
+        return self.call("load", options)
+
 
 class _Receiving(Handle):
     def receive(self, count: int, timeout: float = PATIENCE) -> list[Seen]:
@@ -211,6 +220,9 @@ class JavaConsumer(_Receiving):
 
     def reconsume_later(self, message: Seen, delay: float, **properties: str) -> None:
         self.call("reconsume_later", message.number, int(delay * 1000), properties)
+
+    def load(self, **options: Any) -> dict[str, Any]:
+        return self.call("load", options)
 
     def events(self) -> list[str]:
         """``"active 0"``, ``"inactive 0"``: what the listener heard, with the partition."""
