@@ -9,12 +9,14 @@ line of JSON: usually messages/s, CPU seconds of this process per million messag
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from benches import ROOT
@@ -62,6 +64,28 @@ def run(
     if done.returncode:
         raise Failed(done.stderr.strip().rpartition("\n")[2])
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@contextlib.contextmanager
+def one_core(*servers: int) -> Iterator[None]:
+    """The cases that are run inside, and these processes, share one core. A message and its answer then cross
+    threads without waking another core. On a virtual machine that takes most of the time, and it varies; what
+    is left is the work itself."""
+    all_cores = os.sched_getaffinity(0)
+
+    def keep_to(cores: set[int]) -> None:
+        os.sched_setaffinity(0, cores)
+        for pid in servers:
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                # A thread may end between the listing and the call.
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setaffinity(int(task.name), cores)
+
+    keep_to({min(all_cores)})
+    try:
+        yield
+    finally:
+        keep_to(all_cores)
 
 
 def main() -> None:

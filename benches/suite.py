@@ -17,6 +17,9 @@ from benches.targets import Row, Target, show, verdicts
 #: The embedded broker in memory, and with each commit on disk.
 EMBEDDED, FSYNC = "embedded", "embedded-fsync"
 
+#: How the names of rows end whose clients and broker share a core.
+ON_ONE_CORE = " on one core"
+
 #: The name of a row and its figures.
 Result = tuple[str, Row | Failed]
 

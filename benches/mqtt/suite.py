@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benches.case import Failed, run
-from benches.suite import EMBEDDED, Group, Plan, Result, Suite
+from benches.case import Failed, one_core, run
+from benches.suite import EMBEDDED, ON_ONE_CORE, Group, Plan, Result, Suite
 from benches.targets import Row, Rows, Target
 from support.mqtt.harness import EmbeddedMqtt, Mosquitto
 
@@ -58,6 +58,7 @@ SCENARIOS: list[tuple[str, int, dict[str, str], int]] = [
     ("publish, QoS 1", 1, PUBLISH, 80_000),
     ("publish, QoS 2", 2, PUBLISH, 40_000),
     ("publish, QoS 1, one at a time", 1, ONE, 8_000),
+    ("publish, QoS 1, one at a time on one core", 1, ONE, 20_000),
     ("receive, QoS 0", 0, RECEIVE, 200_000),
     ("receive, QoS 1", 1, RECEIVE, 80_000),
     ("receive, QoS 2", 2, RECEIVE, 40_000),
@@ -134,6 +135,7 @@ class Fake:
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline())
+        self.pid = self.process.pid
 
     def topic(self) -> str:
         return "blast"
@@ -160,7 +162,8 @@ def one_round(broker: Any, plan: Plan) -> Iterator[Result]:
                 continue
             messages = max(int(count * plan.scale / (4 if client in SLOW else 1)), 1_000)
             try:
-                report = run("mqtt", name, broker.port, broker.topic(), messages, qos, timeout=180)
+                with one_core(broker.pid) if scenario.endswith(ON_ONE_CORE) else contextlib.nullcontext():
+                    report = run("mqtt", name, broker.port, broker.topic(), messages, qos, timeout=180)
             except Failed as failed:
                 yield f"{client} {scenario}", failed
             else:

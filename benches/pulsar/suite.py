@@ -3,17 +3,18 @@ Spark's rows too."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benches.case import Failed, run
+from benches.case import Failed, one_core, run
 from benches.clock import java_row
 from benches.pulsar.cases import WINDOW
 from benches.spark.connector import JAR
-from benches.suite import EMBEDDED, FSYNC, Group, Plan, Result, Suite
+from benches.suite import EMBEDDED, FSYNC, ON_ONE_CORE, Group, Plan, Result, Suite
 from benches.targets import Row, Target, rate, share, times
 from support import pysparks
 from support.java import Refused
@@ -38,6 +39,12 @@ class Step:
     protocol: str = "pulsar"
     #: Whether later steps read what it sent: it runs even if its row is not wanted.
     fills: bool = False
+    #: Whether it and the broker share a core.
+    one_core: bool = False
+
+    @property
+    def row(self) -> str:
+        return self.case + (ON_ONE_CORE if self.one_core else "")
 
 
 # One after the other on one topic per round: publishers add to it, consumers read it from the start.
@@ -48,6 +55,8 @@ STEPS = [
     Step("penstock_one", 3_000),
     Step("peer_one", 3_000),
     Step("java_one", 3_000),
+    Step("penstock_one", 10_000, (EMBEDDED,), one_core=True),
+    Step("peer_one", 10_000, (EMBEDDED,), one_core=True),
     Step("bare_asyncio", 3_000, (EMBEDDED,)),
     Step("java_window", 300_000),
     Step("peer_callback", 60_000),
@@ -284,7 +293,7 @@ def one_round(
     """Each list of steps has a topic of its own."""
     for together in steps:
         here = [step for step in together if label in step.brokers and size in step.sizes]
-        here = [step for step in here if step.fills or plan.wanted(step.case)]
+        here = [step for step in here if step.fills or plan.wanted(step.row)]
         if not here:
             continue
         topic = service.topic()
@@ -303,15 +312,16 @@ def one_round(
             arguments = (*where, topic, count, size)
             try:
                 if step.case.startswith(JAVA):
-                    yield step.case, load(java, service, step.case, topic, count, size)
+                    yield step.row, load(java, service, step.case, topic, count, size)
                     continue
-                report = run(step.protocol, step.case, *arguments, timeout=900, environment=environment)
+                with one_core(service.process.pid) if step.one_core else contextlib.nullcontext():
+                    report = run(step.protocol, step.case, *arguments, timeout=900, environment=environment)
             except (Failed, Refused) as failed:
-                yield step.case, failed if isinstance(failed, Failed) else Failed(str(failed))
+                yield step.row, failed if isinstance(failed, Failed) else Failed(str(failed))
                 continue
             # Spark's case measures several ways in one JVM.
             several = all(isinstance(value, dict) for value in report.values())
-            yield from report.items() if several else [(step.case, report)]
+            yield from report.items() if several else [(step.row, report)]
         for name in names:
             service.delete_topic(name, partitioned=divided)
 

@@ -9,11 +9,12 @@ client has no other way. The Java client confirms by a call of its own, as it do
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
-from benches.case import Failed, run
+from benches.case import Failed, one_core, run
 from benches.clock import java_row
-from benches.suite import EMBEDDED, FSYNC, Group, Plan, Result, Suite
+from benches.suite import EMBEDDED, FSYNC, ON_ONE_CORE, Group, Plan, Result, Suite
 from benches.targets import Row, Rows, Target, rate, share, times
 from support.tubemq.harness import EmbeddedTubeMq, RealTubeMq, TubeMqService, group
 from support.tubemq.java import Java
@@ -30,6 +31,8 @@ SENDS: list[tuple[str, str, int]] = [
     ("penstock send, window 256", "send_256", 100_000),
     ("java send, one at a time", "java", 20_000),
     ("penstock send, one at a time", "send_1", 20_000),
+    ("java send, one at a time on one core", "java", 20_000),
+    ("penstock send, one at a time on one core", "send_1", 20_000),
 ]
 READS: list[tuple[str, str, int]] = [
     ("java receive + confirm", "java", 400_000),
@@ -76,6 +79,7 @@ TARGETS = [
         for size in SIZES
         for what, our, java in (
             ("one at a time", OUR_ONE, JAVA_ONE),
+            ("one at a time on one core", OUR_ONE + ON_ONE_CORE, JAVA_ONE + ON_ONE_CORE),
             ("receive", OUR_READ, JAVA_READ),
             ("async for + ack", OUR_FOR, JAVA_READ),
         )
@@ -109,6 +113,13 @@ def ours(case: str, broker: TubeMqService, topic: str, count: int, size: int) ->
     return run("tubemq", case, broker.url, topic, count, size, timeout=300)
 
 
+def processes(broker: TubeMqService) -> list[int]:
+    if isinstance(broker, RealTubeMq):
+        return [broker.pid(part) for part in broker.parts]
+    assert isinstance(broker, EmbeddedTubeMq)
+    return [broker.pid]
+
+
 def java_send(java: Java, broker: TubeMqService, topic: str, count: int, size: int, window: int) -> Row:
     with java.producer(broker, topic) as producer:
         return java_row(producer.load(topic, count=count, size=size, window=window))
@@ -127,11 +138,18 @@ def one_round(java: Java, broker: TubeMqService, topic: str, size: int, plan: Pl
         if not plan.wanted(name) and name != JAVA_SEND:
             continue
         try:
-            if client == "java":
-                width = 1 if name == JAVA_ONE else 10_000
-                yield name, java_send(java, broker, topic, count, size, width)
-            else:
-                yield name, ours(client, broker, topic, count, size)
+            cores = (
+                one_core(*processes(broker), java.process.pid)
+                if name.endswith(ON_ONE_CORE)
+                else contextlib.nullcontext()
+            )
+            with cores:
+                if client == "java":
+                    width = 1 if name.startswith(JAVA_ONE) else 10_000
+                    report = java_send(java, broker, topic, count, size, width)
+                else:
+                    report = ours(client, broker, topic, count, size)
+            yield name, report
             sent += count
         except Failed as failed:
             yield name, failed
