@@ -41,7 +41,7 @@ class Clock:
 
 
 def java_row(report: Mapping[str, Any]) -> dict[str, float]:
-    """What a Java client reports of a load, in the form of `Clock`."""
+    """The report of a Java client on a load, in the form of `Clock`."""
     if report.get("failed", 0) > report["count"] / 1000:
         raise Failed(f"{report['failed']} of {report['count']} messages were refused: {report['why']}")
     row = {

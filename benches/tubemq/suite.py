@@ -186,4 +186,4 @@ def groups(label: str, plan: Plan) -> Iterator[Group]:
             broker.stop()
 
 
-SUITE = Suite("tubemq", BROKERS, TARGETS, groups, "bench-tubemq.json")
+SUITE = Suite("tubemq", BROKERS, TARGETS, groups, "bench-tubemq.json", rounds=5)
