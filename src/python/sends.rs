@@ -2,9 +2,13 @@
 //!
 //! The outcomes of a slot (a partition, for Pulsar) arrive in the order of the pushes, so a queue for each slot is
 //! enough: one receipt for a batch of a thousand messages resolves the thousand entries at its head.
+//!
+//! A future is resolved on its loop's thread, to which the outcome is brought. Single messages of groups and those without
+//! a waiter need no interpreter: the engine's thread counts them down, and wakes the loop when a group is complete.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use pyo3::prelude::*;
@@ -18,6 +22,10 @@ use crate::python::convert::raise;
 use crate::python::promise::{Caller, OneShot, Promise};
 use crate::python::value::{IntoPython, Value};
 use crate::sync::{Mutex, MutexGuard, Rank};
+
+/// Most messages of an outcome that is handled where it arrives. One of more is worth a wake-up of the loop, whose thread
+/// takes the work from the engine's.
+const FEW: u32 = 8;
 
 /// A protocol's receipts as Python objects.
 pub(super) trait Receipts: Send + Sync + 'static {
@@ -207,6 +215,8 @@ fn receipt_at(receipt: &Receipt, index: u32) -> Receipt {
 pub(super) struct Sends<R> {
     caller: Caller,
     queues: Mutex<Queues<R>>,
+    /// Outcomes on their way to the loop. Those behind them follow, so that each slot keeps its order.
+    on_way: AtomicUsize,
     /// Notified when there may be room in the window again.
     pub(super) room: Notify,
 }
@@ -215,6 +225,8 @@ pub(super) struct Queues<R> {
     slots: Vec<VecDeque<Waiting<R>>>,
     /// Number of slots in which something waits.
     busy: usize,
+    /// Whether something has been pushed since the last outcome.
+    active: bool,
     /// Failures of unwatched messages since the last flush.
     failures: Option<(u64, Error)>,
 }
@@ -233,11 +245,27 @@ impl<R: Receipts> Queues<R> {
         first
     }
 
+    /// Whether the next `count` messages of `slot` have no future and no thread of their own that waits.
+    fn are_grouped(&self, slot: usize, count: u32) -> bool {
+        let Some(queue) = self.slots.get(slot) else { return true };
+        let mut left = count;
+        for waiting in queue {
+            match waiting {
+                _ if left == 0 => break,
+                Waiting::Unwatched(n) | Waiting::Group(_, n) => left = left.saturating_sub(*n),
+                Waiting::Flush(_) => {}
+                Waiting::Future(_) | Waiting::Thread(_) => return false,
+            }
+        }
+        true
+    }
+
     /// Registers the waiter of the message that was just pushed to `slot`.
     pub(super) fn wait(&mut self, slot: usize, waiting: Waiting<R>) {
         if self.slots.len() <= slot {
             self.slots.resize_with(slot + 1, VecDeque::new);
         }
+        self.active = true;
         let queue = &mut self.slots[slot];
         self.busy += usize::from(queue.is_empty());
         match (queue.back_mut(), &waiting) {
@@ -306,8 +334,9 @@ impl<R: Receipts> Drop for Pushed<'_, R> {
 
 impl<R: Receipts> Sends<R> {
     pub(super) fn new(caller: Caller) -> Arc<Self> {
-        let queues = Queues { slots: Vec::new(), busy: 0, failures: None };
-        Arc::new(Self { caller, queues: Mutex::new(Rank::Sends, queues), room: Notify::new() })
+        let queues = Queues { slots: Vec::new(), busy: 0, active: false, failures: None };
+        let queues = Mutex::new(Rank::Sends, queues);
+        Arc::new(Self { caller, queues, on_way: AtomicUsize::new(0), room: Notify::new() })
     }
 
     /// Hold this guard across the push and the registration of its waiter, or the receipt may arrive first.
@@ -330,9 +359,19 @@ impl<R: Receipts> Sends<R> {
         })
     }
 
-    /// Resolves the waiters at the head of `slot`. With a loop, called on its thread.
+    /// Whether an outcome of the next `count` messages of `slot` is better handled on this thread than on that of the
+    /// loop. While the loop's thread pushes, it is awake, and would only be held up by another thread at the queues.
+    fn spares_the_loop(&self, slot: usize, count: u32) -> bool {
+        count <= FEW
+            && self.on_way.load(Ordering::Acquire) == 0
+            && self.queues.try_lock().is_some_and(|mut queues| {
+                !std::mem::take(&mut queues.active) && queues.are_grouped(slot, count)
+            })
+    }
+
+    /// Resolves the waiters at the head of `slot`. With futures among them, called on the thread of their loop.
     fn resolve(&self, on_loop: Option<Python<'_>>, slot: usize, outcome: SendOutcome) -> PyResult<()> {
-        let (SendOutcome::Stored { count, .. } | SendOutcome::Failed { count, .. }) = outcome;
+        let count = count_of(&outcome);
         let mut index = 0;
         let mut result = Ok(());
         loop {
@@ -405,6 +444,11 @@ impl<R: Receipts> Sends<R> {
     }
 }
 
+fn count_of(outcome: &SendOutcome) -> u32 {
+    let (SendOutcome::Stored { count, .. } | SendOutcome::Failed { count, .. }) = outcome;
+    *count
+}
+
 fn single(outcome: &SendOutcome, index: u32) -> Result<Receipt, &Error> {
     match outcome {
         SendOutcome::Stored { receipt, .. } => Ok(receipt_at(receipt, index)),
@@ -414,7 +458,9 @@ fn single(outcome: &SendOutcome, index: u32) -> Result<Receipt, &Error> {
 
 impl<R: Receipts> Settle for Sends<R> {
     fn settle(&self, py: Python<'_>, slot: usize, outcome: SendOutcome) -> PyResult<()> {
-        self.resolve(Some(py), slot, outcome)
+        let result = self.resolve(Some(py), slot, outcome);
+        self.on_way.fetch_sub(1, Ordering::Release);
+        result
     }
 }
 
@@ -424,9 +470,12 @@ pub(super) struct Events<R>(pub(super) Arc<Sends<R>>);
 impl<R: Receipts> ProducerEvents for Events<R> {
     fn sent(&self, slot: usize, outcome: SendOutcome) {
         match &self.0.caller {
-            Caller::Loop(bridge) => bridge.sent(Arc::clone(&self.0) as Arc<dyn Settle>, slot, outcome),
-            Caller::Blocking => {
-                // Without a loop none of the waiters is a Python object.
+            Caller::Loop(bridge) if !self.0.spares_the_loop(slot, count_of(&outcome)) => {
+                self.0.on_way.fetch_add(1, Ordering::Relaxed);
+                bridge.sent(Arc::clone(&self.0) as Arc<dyn Settle>, slot, outcome);
+            }
+            _ => {
+                // None of the waiters is a Python object.
                 let _ = self.0.resolve(None, slot, outcome);
             }
         }

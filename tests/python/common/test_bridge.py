@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -18,6 +18,9 @@ import pytest_asyncio
 
 import penstock
 
+from support.mqtt import wire
+from support.mqtt.harness import MqttService
+from support.mqtt.proxy import Proxy
 from support.waiting import PATIENCE
 
 
@@ -245,6 +248,53 @@ async def test_all_ways_of_sending_keep_one_order(client: penstock.Client, topic
     while len(seen) < 500:
         seen += [message.data for message in await consumer.receive_many(1000, timeout=PATIENCE)]
     assert seen == bodies
+
+
+async def test_a_message_ends_before_those_behind_it(client: penstock.Client, topic: str):
+    """Whichever thread handles their outcomes."""
+    producer = await client.producer(topic)
+    for _ in range(200):
+        single = producer.send(b"1")
+        many = producer.send_many([b"2", b"3"])
+        producer.send_nowait(b"4")
+        flush = producer.flush()
+        await many
+        assert single.done()
+        await flush
+        assert many.done()
+
+
+async def test_outcomes_without_a_future_do_not_wake_the_loop(
+    embedded_mqtt: MqttService, monkeypatch: pytest.MonkeyPatch
+):
+    loop = asyncio.get_running_loop()
+    add_reader = loop.add_reader
+    wakes = 0
+
+    def counted(fd: int, callback: Callable[[], None]) -> None:
+        def call() -> None:
+            nonlocal wakes
+            wakes += 1
+            callback()
+
+        add_reader(fd, call)
+
+    def one_by_one(_passage: object, _origin: str, packet: wire.Packet) -> str:
+        if packet.kind == wire.PUBACK:
+            time.sleep(0.01)
+        return "pass"
+
+    monkeypatch.setattr(loop, "add_reader", counted)
+    with Proxy(embedded_mqtt.port) as proxy:
+        proxy.verdict = one_by_one
+        async with penstock.connect(proxy.url) as client:
+            async with client.producer(embedded_mqtt.topic(), qos=1) as producer:
+                before = wakes
+                assert len(await producer.send_many([b"x"] * 30)) == 30
+                for _ in range(30):
+                    producer.send_nowait(b"x")
+                await producer.flush()
+                assert 2 <= wakes - before < 10
 
 
 async def test_a_window_smaller_than_the_call_is_no_limit(client: penstock.Client, topic: str):
