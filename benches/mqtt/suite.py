@@ -220,4 +220,4 @@ def preparation() -> Iterator[None]:
         yield
 
 
-SUITE = Suite("mqtt", BROKERS, TARGETS, groups, "bench-mqtt.json", preparation, rounds=9)
+SUITE = Suite("mqtt", BROKERS, TARGETS, groups, "bench-mqtt.json", preparation)

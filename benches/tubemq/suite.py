@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 from benches.case import Failed, one_core, run
 from benches.clock import java_row
@@ -106,7 +107,9 @@ def start(label: str) -> TubeMqService:
             BROKER_MEM="-Xmx768m -XX:MaxDirectMemorySize=1g",
             CACHE_MB="3",
         )
-    return EmbeddedTubeMq(data=True) if label == FSYNC else EmbeddedTubeMq()
+    # The messages of all rounds stay.
+    options: dict[str, Any] = {"data": True} if label == FSYNC else {}
+    return EmbeddedTubeMq(max_store="8GiB", **options)
 
 
 def ours(case: str, broker: TubeMqService, topic: str, count: int, size: int) -> Row:
@@ -186,4 +189,4 @@ def groups(label: str, plan: Plan) -> Iterator[Group]:
             broker.stop()
 
 
-SUITE = Suite("tubemq", BROKERS, TARGETS, groups, "bench-tubemq.json", rounds=5)
+SUITE = Suite("tubemq", BROKERS, TARGETS, groups, "bench-tubemq.json")
