@@ -81,8 +81,8 @@ def one_core(*servers: int) -> Iterator[None]:
                 with contextlib.suppress(ProcessLookupError):
                     os.sched_setaffinity(int(task.name), cores)
 
-    keep_to({min(all_cores)})
     try:
+        keep_to({min(all_cores)})
         yield
     finally:
         keep_to(all_cores)

@@ -97,9 +97,9 @@ WARM_UP = [
 ]
 # The same for the JVM of the Java client, whose process is one throughout.
 JAVA_WARM_UP = [
-    Step("java_window", 600_000),
-    Step("java_one", 20_000),
-    Step("java_receive", 600_000),
+    Step("java_window", 600_000, fills=True),
+    Step("java_one", 20_000, fills=True),
+    Step("java_receive", 600_000, fills=True),
 ]
 SPARK = Step("spark", 1_000_000, (EMBEDDED, PULSAR), protocol="spark")
 OF_SPARK = ("written", "written-avro", "read", "avro")
@@ -275,8 +275,11 @@ TARGETS = [
 ]
 
 
-def load(java: PulsarJava, service: PulsarService, case: str, topic: str, count: int, size: int) -> Row:
+def load(
+    java: PulsarJava | None, service: PulsarService, case: str, topic: str, count: int, size: int
+) -> Row:
     """A case of the official Java client, in the form of those of ``cases.py``."""
+    assert java, "no row of it was wanted"
     if case == "java_receive":
         with java.consumer(service, topic, "java") as consumer:
             return java_row(consumer.load(count=count))
@@ -288,7 +291,7 @@ def load(java: PulsarJava, service: PulsarService, case: str, topic: str, count:
 
 
 def one_round(
-    service: PulsarService, label: str, size: int, plan: Plan, java: PulsarJava, *steps: list[Step]
+    service: PulsarService, label: str, size: int, plan: Plan, java: PulsarJava | None, *steps: list[Step]
 ) -> Iterator[Result]:
     """Each list of steps has a topic of its own."""
     for together in steps:
@@ -337,7 +340,7 @@ def start(label: str, folder: str) -> Any:
         return RealPulsar()
     if label == EMBEDDED:
         # Consumers subscribe after the publishers are done: the messages must stay until then.
-        return EmbeddedPulsar(durability="memory", max_store="8GiB", retention_bytes="4GiB")
+        return EmbeddedPulsar(durability="memory", max_store="16GiB", retention_bytes="4GiB")
     return EmbeddedPulsar(data=folder)
 
 
@@ -348,11 +351,15 @@ def groups(label: str, plan: Plan) -> Iterator[Group]:
             of_spark.append(CONNECTOR)
         else:
             print(f"NOT MEASURED: the JVM connector, whose jar {JAR} names", flush=True)
-    with tempfile.TemporaryDirectory() as folder, PulsarJava(optimizing=True) as java:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        of_java = any(plan.wanted(step.row) for step in STEPS if step.case.startswith(JAVA))
+        java = stack.enter_context(PulsarJava(optimizing=True)) if of_java else None
+        warm_up = [WARM_UP, *([JAVA_WARM_UP] if java else [])]
         service = start(label, folder)
         try:
             for size in SIZES:
-                for _ in one_round(service, label, size, plan, java, WARM_UP, JAVA_WARM_UP):
+                for _ in one_round(service, label, size, plan, java, *warm_up):
                     pass
                 # Spark has a topic of its own: its rows are many.
                 yield Group(

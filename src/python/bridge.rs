@@ -33,7 +33,8 @@ use crate::sync::Mutex;
 /// Completions handled in one turn of the loop. One may resolve a whole batch of futures.
 const DRAIN_MAX: usize = 4096;
 
-/// The waiters of a producer. Called on the loop's thread, once for each outcome, which may be that of a whole batch.
+/// The waiters of a producer. Called on the loop's thread, once for each outcome that is brought there, which may be that of a
+/// whole batch.
 pub(super) trait Settle: Send + Sync {
     /// Resolves the waiters at the head of `slot`.
     fn settle(&self, py: Python<'_>, slot: usize, outcome: SendOutcome) -> PyResult<()>;

@@ -369,9 +369,15 @@ impl<R: Receipts> Sends<R> {
             })
     }
 
-    /// Resolves the waiters at the head of `slot`. With futures among them, called on the thread of their loop.
-    fn resolve(&self, on_loop: Option<Python<'_>>, slot: usize, outcome: SendOutcome) -> PyResult<()> {
-        let count = count_of(&outcome);
+    /// Resolves the waiters at the head of `slot`; elsewhere than on the loop's thread, up to the first future. Returns the
+    /// number of messages whose waiters were resolved.
+    fn resolve(
+        &self,
+        on_loop: Option<Python<'_>>,
+        slot: usize,
+        outcome: &SendOutcome,
+    ) -> (u32, PyResult<()>) {
+        let count = count_of(outcome);
         let mut index = 0;
         let mut result = Ok(());
         loop {
@@ -382,6 +388,7 @@ impl<R: Receipts> Sends<R> {
                 Some(Waiting::Flush(_)) => queues.pop(slot).expect("just seen"),
                 None => break,
                 Some(_) if index == count => break,
+                Some(Waiting::Future(_)) if on_loop.is_none() => break,
                 Some(Waiting::Unwatched(n)) => {
                     let part = (*n).min(count - index);
                     *n -= part;
@@ -405,7 +412,7 @@ impl<R: Receipts> Sends<R> {
                 Waiting::Future(future) => {
                     drop(queues);
                     if let Some(py) = on_loop {
-                        let receipt = match single(&outcome, index) {
+                        let receipt = match single(outcome, index) {
                             Ok(receipt) => R::one(py, receipt),
                             Err(error) => Err(raise(py, error)),
                         };
@@ -415,12 +422,12 @@ impl<R: Receipts> Sends<R> {
                 }
                 Waiting::Thread(one_shot) => {
                     drop(queues);
-                    let receipt = single(&outcome, index).map_err(Clone::clone);
+                    let receipt = single(outcome, index).map_err(Clone::clone);
                     one_shot.set(receipt.map(|receipt| Value::Receipt(receipt, R::one)));
                     index += 1;
                 }
                 Waiting::Unwatched(n) => {
-                    if let SendOutcome::Failed { error, .. } = &outcome {
+                    if let SendOutcome::Failed { error, .. } = outcome {
                         let failures = queues.failures.get_or_insert_with(|| (0, error.clone()));
                         failures.0 += u64::from(n);
                     }
@@ -428,19 +435,27 @@ impl<R: Receipts> Sends<R> {
                 }
                 Waiting::Group(group, n) => {
                     drop(queues);
-                    group.end(slot, &outcome, index, n);
+                    group.end(slot, outcome, index, n);
                     index += n;
                 }
                 Waiting::Flush(group) => {
+                    // Under the lock: another flush may begin meanwhile, and must find failures that come back.
                     let failures = queues.failures.take();
-                    drop(queues);
-                    if let Some((count, error)) = group.end_flush(failures) {
-                        self.queues().failures.get_or_insert((0, error)).0 += count;
-                    }
+                    queues.failures = group.end_flush(failures);
                 }
             }
         }
-        result
+        (index, result)
+    }
+}
+
+/// The outcome of the messages behind the first `done`.
+fn behind(outcome: SendOutcome, done: u32) -> SendOutcome {
+    match outcome {
+        SendOutcome::Stored { count, receipt } => {
+            SendOutcome::Stored { count: count - done, receipt: receipt_at(&receipt, done) }
+        }
+        SendOutcome::Failed { count, error } => SendOutcome::Failed { count: count - done, error },
     }
 }
 
@@ -458,7 +473,7 @@ fn single(outcome: &SendOutcome, index: u32) -> Result<Receipt, &Error> {
 
 impl<R: Receipts> Settle for Sends<R> {
     fn settle(&self, py: Python<'_>, slot: usize, outcome: SendOutcome) -> PyResult<()> {
-        let result = self.resolve(Some(py), slot, outcome);
+        let (_, result) = self.resolve(Some(py), slot, &outcome);
         self.on_way.fetch_sub(1, Ordering::Release);
         result
     }
@@ -469,15 +484,17 @@ pub(super) struct Events<R>(pub(super) Arc<Sends<R>>);
 
 impl<R: Receipts> ProducerEvents for Events<R> {
     fn sent(&self, slot: usize, outcome: SendOutcome) {
-        match &self.0.caller {
-            Caller::Loop(bridge) if !self.0.spares_the_loop(slot, count_of(&outcome)) => {
-                self.0.on_way.fetch_add(1, Ordering::Relaxed);
-                bridge.sent(Arc::clone(&self.0) as Arc<dyn Settle>, slot, outcome);
-            }
-            _ => {
-                // None of the waiters is a Python object.
-                let _ = self.0.resolve(None, slot, outcome);
-            }
+        let count = count_of(&outcome);
+        let mut done = 0;
+        // Without a loop none of the waiters is a Python object.
+        if !self.0.caller.is_loop() || self.0.spares_the_loop(slot, count) {
+            (done, _) = self.0.resolve(None, slot, &outcome);
+        }
+        if let Caller::Loop(bridge) = &self.0.caller
+            && done < count
+        {
+            self.0.on_way.fetch_add(1, Ordering::Relaxed);
+            bridge.sent(Arc::clone(&self.0) as Arc<dyn Settle>, slot, behind(outcome, done));
         }
     }
 
