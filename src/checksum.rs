@@ -8,9 +8,7 @@ pub fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
 
 /// Computes a CRC-32 as zlib does.
 pub fn crc32(bytes: &[u8]) -> u32 {
-    let mut crc = flate2::Crc::new();
-    crc.update(bytes);
-    crc.sum()
+    crc32fast::hash(bytes)
 }
 
 #[cfg(test)]
@@ -20,5 +18,15 @@ mod tests {
         assert_eq!(super::crc32(b"123456789"), 0xcbf4_3926);
         assert_eq!(super::crc32c(0, b"123456789"), 0xe306_9283);
         assert_eq!(super::crc32c(super::crc32c(0, b"1234"), b"56789"), 0xe306_9283);
+    }
+    /// Implementations differ by length.
+    #[test]
+    fn a_crc32_of_any_length_is_that_of_zlib() {
+        let bytes: Vec<u8> = (0..5_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        for length in (0..300).chain([1_000, 1_023, 4_096, 5_000]) {
+            let mut zlib = flate2::Crc::new();
+            zlib.update(&bytes[..length]);
+            assert_eq!(super::crc32(&bytes[..length]), zlib.sum(), "{length} bytes");
+        }
     }
 }

@@ -3,8 +3,9 @@
 //! The outcomes of a slot (a partition, for Pulsar) arrive in the order of the pushes, so a queue for each slot is
 //! enough: one receipt for a batch of a thousand messages resolves the thousand entries at its head.
 //!
-//! A future is resolved on its loop's thread, to which the outcome is brought. Single messages of groups and those without
-//! a waiter need no interpreter: the engine's thread counts them down, and wakes the loop when a group is complete.
+//! A future is resolved on its loop's thread, to which the outcome is brought. Messages of groups and those without a
+//! waiter need no interpreter: if an outcome is for few of them, the engine's thread counts them down, and wakes the loop
+//! when a group is complete.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -245,21 +246,6 @@ impl<R: Receipts> Queues<R> {
         first
     }
 
-    /// Whether the next `count` messages of `slot` have no future and no thread of their own that waits.
-    fn are_grouped(&self, slot: usize, count: u32) -> bool {
-        let Some(queue) = self.slots.get(slot) else { return true };
-        let mut left = count;
-        for waiting in queue {
-            match waiting {
-                _ if left == 0 => break,
-                Waiting::Unwatched(n) | Waiting::Group(_, n) => left = left.saturating_sub(*n),
-                Waiting::Flush(_) => {}
-                Waiting::Future(_) | Waiting::Thread(_) => return false,
-            }
-        }
-        true
-    }
-
     /// Registers the waiter of the message that was just pushed to `slot`.
     pub(super) fn wait(&mut self, slot: usize, waiting: Waiting<R>) {
         if self.slots.len() <= slot {
@@ -359,14 +345,12 @@ impl<R: Receipts> Sends<R> {
         })
     }
 
-    /// Whether an outcome of the next `count` messages of `slot` is better handled on this thread than on that of the
-    /// loop. While the loop's thread pushes, it is awake, and would only be held up by another thread at the queues.
-    fn spares_the_loop(&self, slot: usize, count: u32) -> bool {
+    /// Whether an outcome of `count` messages is better handled on this thread than on that of the loop, up to the first
+    /// future. While the loop's thread pushes, it is awake, and would only be held up by another thread at the queues.
+    fn spares_the_loop(&self, count: u32) -> bool {
         count <= FEW
             && self.on_way.load(Ordering::Acquire) == 0
-            && self.queues.try_lock().is_some_and(|mut queues| {
-                !std::mem::take(&mut queues.active) && queues.are_grouped(slot, count)
-            })
+            && self.queues.try_lock().is_some_and(|mut queues| !std::mem::take(&mut queues.active))
     }
 
     /// Resolves the waiters at the head of `slot`; elsewhere than on the loop's thread, up to the first future. Returns the
@@ -487,7 +471,7 @@ impl<R: Receipts> ProducerEvents for Events<R> {
         let count = count_of(&outcome);
         let mut done = 0;
         // Without a loop none of the waiters is a Python object.
-        if !self.0.caller.is_loop() || self.0.spares_the_loop(slot, count) {
+        if !self.0.caller.is_loop() || self.0.spares_the_loop(count) {
             (done, _) = self.0.resolve(None, slot, &outcome);
         }
         if let Caller::Loop(bridge) = &self.0.caller
