@@ -7,20 +7,22 @@
 //! to read.
 //!
 //! In a stream of small packets that no one waits for, a wake-up per packet costs more than everything else, on both
-//! sides. Then the kernel collects `GATHER` of them before it reports the socket as readable:
+//! sides; and so it does in a stream of answers, as long as many more are on their way. Then the kernel collects `GATHER`
+//! of them before it reports the socket as readable:
 //!
 //! ```text
-//!          STREAM small reads in quick succession, nothing written between, no answer awaited
-//! Prompt ─────────────────────────────────────────────────────────────────────────────────────► Gathering
-//!        ◄─────────────────────────────────────────────────────────────────────────────────────
-//!          something written, an answer awaited, or nothing received for PATIENCE: reads what there is
+//!          STREAM small reads in quick succession, and nothing written between or many answers awaited
+//! Prompt ─────────────────────────────────────────────────────────────────────────────────────────────► Gathering
+//!        ◄─────────────────────────────────────────────────────────────────────────────────────────────
+//!          something written unless many answers are awaited, few answers awaited, or nothing received
+//!          for PATIENCE: reads what there is
 //! ```
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::Shutdown;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -41,6 +43,8 @@ const SOON: Duration = Duration::from_micros(100);
 const SMALL: u32 = 1 << 10;
 /// Number of reads whose bytes are collected.
 const GATHER: u32 = 16;
+/// Fewest answers on their way of which some are collected. With fewer the peer runs out of requests meanwhile.
+const MANY: usize = 512;
 /// Longest time for which the kernel collects; also the resolution of the timer.
 const PATIENCE: Duration = Duration::from_millis(1);
 
@@ -51,9 +55,29 @@ pub enum Pacing {
     Kernel,
     /// Acknowledges immediately.
     Prompt,
-    /// Acknowledges immediately; while the flag is clear, because the user waits for no answer, it also collects streams
-    /// of small packets.
-    PromptWhile(Arc<AtomicBool>),
+    /// Acknowledges immediately, and collects streams of small packets as far as the user's waiting allows.
+    Gather(Arc<Awaited>),
+}
+
+/// How many answers the user of a socket waits for.
+#[derive(Debug, Default)]
+pub struct Awaited(AtomicUsize);
+
+impl Awaited {
+    /// Tells the number of answers that are on their way.
+    pub fn set(&self, answers: usize) {
+        self.0.store(answers, Ordering::Relaxed);
+    }
+}
+
+/// Whether packets may be collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Collects {
+    No,
+    /// As long as nothing is written.
+    Stream,
+    /// Whatever is written: many answers are on their way.
+    Answers,
 }
 
 /// A TCP socket.
@@ -162,8 +186,13 @@ impl Tcp {
         !matches!(self.pacing, Pacing::Kernel)
     }
 
-    fn may_gather(&self) -> bool {
-        matches!(&self.pacing, Pacing::PromptWhile(awaited) if !awaited.load(Ordering::Relaxed))
+    fn collects(&self) -> Collects {
+        let Pacing::Gather(awaited) = &self.pacing else { return Collects::No };
+        match awaited.0.load(Ordering::Relaxed) {
+            0 => Collects::Stream,
+            MANY.. => Collects::Answers,
+            _ => Collects::No,
+        }
     }
 
     fn has_read(&mut self, length: usize) {
@@ -172,11 +201,16 @@ impl Tcp {
         }
         self.unacknowledged = true;
         self.drained = false;
-        if self.write.written.swap(false, Ordering::Relaxed) {
+        let collects = self.collects();
+        let written = self.write.written.swap(false, Ordering::Relaxed);
+        if written && collects != Collects::Answers {
             // This may be the answer to a message: a new row begins behind it.
             return self.be_prompt();
         }
-        let Pace::Prompt { since, reads, bytes } = &mut self.pace else { return };
+        let (since, reads, bytes) = match &mut self.pace {
+            Pace::Prompt { since, reads, bytes } => (since, reads, bytes),
+            Pace::Gathering { timer } => return timer.as_mut().reset(tokio::time::Instant::now() + PATIENCE),
+        };
         let since = since.get_or_insert_with(clock::now);
         (*reads, *bytes) = (*reads + 1, *bytes + length);
         if *reads < STREAM {
@@ -185,18 +219,22 @@ impl Tcp {
         let small = *bytes <= (STREAM * SMALL) as usize
             && clock::now().saturating_duration_since(*since) <= STREAM * SOON;
         let enough = *bytes * GATHER as usize / STREAM as usize;
-        self.pace =
-            if small && self.may_gather() && system::set_receive_low_water(self.stream(), enough).is_ok() {
-                self.write.gathers.store(true, Ordering::Relaxed);
-                Pace::Gathering { timer: Box::pin(tokio::time::sleep(PATIENCE)) }
-            } else {
-                Pace::PROMPT
-            };
+        self.pace = if small
+            && collects != Collects::No
+            && system::set_receive_low_water(self.stream(), enough).is_ok()
+        {
+            self.write.gathers.store(true, Ordering::Relaxed);
+            Pace::Gathering { timer: Box::pin(tokio::time::sleep(PATIENCE)) }
+        } else {
+            Pace::PROMPT
+        };
     }
 
     fn has_written(&mut self) {
         self.unacknowledged = false;
-        self.be_prompt();
+        if self.collects() != Collects::Answers {
+            self.be_prompt();
+        }
     }
 
     fn be_prompt(&mut self) {
@@ -214,12 +252,9 @@ impl Tcp {
             return;
         }
         let unacknowledged = std::mem::take(&mut self.unacknowledged);
-        let may_gather = self.may_gather();
+        let collects = self.collects();
         if let Pace::Gathering { timer } = &mut self.pace {
-            if unacknowledged {
-                timer.as_mut().reset(tokio::time::Instant::now() + PATIENCE);
-            }
-            if !may_gather || timer.as_mut().poll(cx).is_ready() {
+            if collects == Collects::No || timer.as_mut().poll(cx).is_ready() {
                 self.be_prompt();
             }
         }
@@ -330,13 +365,13 @@ mod tests {
 
     const PACKET: [u8; 100] = [7; 100];
 
-    async fn pair() -> (Tcp, TcpStream, Arc<AtomicBool>) {
+    async fn pair() -> (Tcp, TcpStream, Arc<Awaited>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (far, _) = listener.accept().await.unwrap();
         far.set_nodelay(true).unwrap();
-        let awaited = Arc::new(AtomicBool::new(false));
-        (Tcp::new(near, Pacing::PromptWhile(Arc::clone(&awaited))), far, awaited)
+        let awaited = Arc::new(Awaited::default());
+        (Tcp::new(near, Pacing::Gather(Arc::clone(&awaited))), far, awaited)
     }
 
     /// Bytes of the next read, as the driver does it.
@@ -390,7 +425,34 @@ mod tests {
     async fn an_awaited_answer_is_read_at_once() {
         let (mut tcp, mut far, awaited) = pair().await;
         pass_until_gathering(&mut tcp, &mut far).await;
-        awaited.store(true, Ordering::Relaxed);
+        awaited.set(1);
+        for _ in 0..10 * STREAM {
+            pass(&mut tcp, &mut far).await;
+            assert!(!is_gathering(&tcp));
+        }
+    }
+
+    #[tokio::test]
+    async fn of_many_awaited_answers_some_are_gathered_whatever_is_written_until_few_are_left() {
+        let (mut tcp, mut far, awaited) = pair().await;
+        awaited.set(MANY);
+        let writer = tcp.writer();
+        for _ in 0..1_000_000 {
+            if is_gathering(&tcp) {
+                break;
+            }
+            pass(&mut tcp, &mut far).await;
+            tcp.write_all(b"x").await.unwrap();
+            writer.socket.upgrade().unwrap().written.store(true, Ordering::Relaxed);
+        }
+        for _ in 0..GATHER {
+            assert!(is_gathering(&tcp));
+            tcp.write_all(b"x").await.unwrap();
+            far.write_all(&PACKET).await.unwrap();
+        }
+        assert_eq!(read(&mut tcp).await, GATHER as usize * PACKET.len());
+        assert!(is_gathering(&tcp));
+        awaited.set(MANY - 1);
         for _ in 0..10 * STREAM {
             pass(&mut tcp, &mut far).await;
             assert!(!is_gathering(&tcp));

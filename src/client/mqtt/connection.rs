@@ -162,7 +162,9 @@ impl Host for Attached {
             if let Some(outbox) = &self.shared.outbox {
                 outbox.record(&mut session);
             }
-            self.shared.awaited.store(session.awaits_acknowledgements(), Ordering::Relaxed);
+            // At most one is told. Mosquitto has few publications in flight: while its acknowledgements are collected, it
+            // has nothing to do.
+            self.shared.awaited.set(usize::from(session.awaits_acknowledgements()));
             self.events.extend(std::iter::from_fn(|| session.poll_event()));
         }
         // Mosquitto 2.0 exceeds our receive maximum behind a backlog. What it has sent beyond stays in the socket: more
@@ -331,7 +333,7 @@ impl Connector {
         let options = &shared.options;
         let (tls, trouble) = tls::FollowingConnector::get_of(self.tls.as_ref()).await;
         log::warn_of_certificates(trouble);
-        let pacing = Pacing::PromptWhile(Arc::clone(&shared.awaited));
+        let pacing = Pacing::Gather(Arc::clone(&shared.awaited));
         let stream =
             net::connect(&address.host, address.port, tls.as_ref(), pacing, options.connect_timeout).await?;
         if self.url.transport != Transport::WebSocket {

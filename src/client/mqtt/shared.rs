@@ -30,6 +30,7 @@ use crate::mqtt::producer::Outcome;
 use crate::mqtt::session::{Event, Session};
 use crate::mqtt::{Reason, Version};
 use crate::net::spawn_blocking;
+use crate::net::tcp::Awaited;
 use crate::random::HashMap;
 use crate::sync::{Mutex, MutexGuard, Rank};
 
@@ -76,8 +77,8 @@ pub(super) struct Shared {
     pub(super) link: Mutex<Option<Arc<dyn Link>>>,
     /// The driver has been woken and has not looked yet.
     pub(super) notified: AtomicBool,
-    /// Publications wait for the server's answers. The socket reads this.
-    pub(super) awaited: Arc<AtomicBool>,
+    /// Acknowledgements that publications wait for. The socket reads this.
+    pub(super) awaited: Arc<Awaited>,
     pub(super) producers: Mutex<HashMap<u64, Arc<Publisher>>>,
     pub(super) routes: Mutex<Routes>,
     /// Messages that no open consumer claims.

@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::log;
 use crate::machine::{Machine, earliest};
 use crate::net::driver::{Host, Session, drive};
-use crate::net::tcp::Pacing;
+use crate::net::tcp::{Awaited, Pacing};
 use crate::net::url::{Address, ServiceUrl};
 use crate::net::{connect, tls};
 use crate::random::HashMap;
@@ -86,6 +86,8 @@ pub(super) struct Attached {
     pub(super) producers: HashMap<u64, (Arc<dyn ProducerRoute>, u32)>,
     pub(super) partitions: HashMap<u64, Arc<dyn PartitionRoute>>,
     visit: Arc<Visit>,
+    /// Number of open calls, for the socket.
+    awaited: Arc<Awaited>,
     closing: bool,
 }
 
@@ -119,6 +121,7 @@ impl Host for Attached {
         for partition in self.partitions.values() {
             next = earliest(next, Arc::clone(partition).turn(now, &visit, &mut self.protocol));
         }
+        self.awaited.set(self.protocol.open_calls());
         next
     }
 
@@ -272,7 +275,9 @@ impl Pool {
         let timeout = self.options.connect_timeout;
         let (tls, trouble) = tls::FollowingConnector::get_of(self.tls.as_ref()).await;
         log::warn_of_certificates(trouble);
-        let stream = connect(&address.host, address.port, tls.as_ref(), Pacing::Prompt, timeout).await?;
+        let awaited = Arc::new(Awaited::default());
+        let pacing = Pacing::Gather(Arc::clone(&awaited));
+        let stream = connect(&address.host, address.port, tls.as_ref(), pacing, timeout).await?;
         // The protocol has no handshake of its own.
         line.up(None);
         let session = Arc::new(Session::new(
@@ -281,6 +286,7 @@ impl Pool {
                 producers: HashMap::default(),
                 partitions: HashMap::default(),
                 visit: Arc::clone(&self.visit),
+                awaited,
                 closing: false,
             },
             stream.writer(),
@@ -426,6 +432,7 @@ mod tests {
             producers: [(0, (Arc::new(Flood) as _, 1))].into_iter().collect(),
             partitions: HashMap::default(),
             visit: Arc::default(),
+            awaited: Arc::default(),
             closing: false,
         };
         let now = clock::now();
