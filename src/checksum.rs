@@ -19,6 +19,7 @@ mod tests {
         assert_eq!(super::crc32c(0, b"123456789"), 0xe306_9283);
         assert_eq!(super::crc32c(super::crc32c(0, b"1234"), b"56789"), 0xe306_9283);
     }
+
     /// Implementations differ by length.
     #[test]
     fn a_crc32_of_any_length_is_that_of_zlib() {
