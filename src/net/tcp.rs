@@ -11,12 +11,17 @@
 //! of them before it reports the socket as readable:
 //!
 //! ```text
-//!          STREAM small reads in quick succession, and nothing written between or many answers awaited
-//! Prompt ─────────────────────────────────────────────────────────────────────────────────────────────► Gathering
-//!        ◄─────────────────────────────────────────────────────────────────────────────────────────────
-//!          something written unless many answers are awaited, few answers awaited, or nothing received
-//!          for PATIENCE: reads what there is
+//!          STREAM small reads in quick succession
+//! Prompt ────────────────────────────────────────► Gathering
+//!        ◄────────────────────────────────────────
+//!          nothing read for PATIENCE
 //! ```
+//!
+//! | answers awaited | packets are collected |
+//! |---|---|
+//! | none | as long as nothing is written |
+//! | up to `MANY` | no |
+//! | `MANY` or more | whatever is written |
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
@@ -45,7 +50,8 @@ const SMALL: u32 = 1 << 10;
 const GATHER: u32 = 16;
 /// Fewest answers on their way of which some are collected. With fewer the peer runs out of requests meanwhile.
 const MANY: usize = 512;
-/// Longest time for which the kernel collects; also the resolution of the timer.
+/// Time without a read after which the kernel collects no more; also the resolution of the timer, so that it may be
+/// twice as long.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// Policy for acknowledgements and wake-ups. On systems other than Linux always as [`Pacing::Kernel`].
@@ -246,19 +252,19 @@ impl Tcp {
         self.pace = Pace::PROMPT;
     }
 
-    /// Acknowledges what was read, and ends collecting when it is time to.
-    fn poll_pace(&mut self, cx: &mut Context<'_>) {
-        if !self.is_paced() || !self.drained {
-            return;
-        }
-        let unacknowledged = std::mem::take(&mut self.unacknowledged);
+    /// Ends collecting when it is time to. Not on flush, which TLS calls only when it has written everything.
+    fn poll_gathering(&mut self, cx: &mut Context<'_>) {
         let collects = self.collects();
-        if let Pace::Gathering { timer } = &mut self.pace {
-            if collects == Collects::No || timer.as_mut().poll(cx).is_ready() {
-                self.be_prompt();
-            }
+        if let Pace::Gathering { timer } = &mut self.pace
+            && (collects == Collects::No || timer.as_mut().poll(cx).is_ready())
+        {
+            self.be_prompt();
         }
-        if unacknowledged {
+    }
+
+    /// Acknowledges what was read.
+    fn acknowledge(&mut self) {
+        if self.is_paced() && self.drained && std::mem::take(&mut self.unacknowledged) {
             // A failure costs only speed.
             let _ = system::acknowledge(self.stream());
         }
@@ -272,7 +278,10 @@ impl AsyncRead for Tcp {
         let polled = Pin::new(&mut this.read).poll_read(cx, buf);
         match polled {
             Poll::Ready(_) => this.has_read(buf.filled().len() - before),
-            Poll::Pending => this.drained = true,
+            Poll::Pending => {
+                this.drained = true;
+                this.poll_gathering(cx);
+            }
         }
         polled
     }
@@ -295,8 +304,8 @@ impl AsyncWrite for Tcp {
         self.write.write.is_write_vectored()
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().poll_pace(cx);
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().acknowledge();
         Poll::Ready(Ok(()))
     }
 
@@ -445,6 +454,7 @@ mod tests {
             tcp.write_all(b"x").await.unwrap();
             writer.socket.upgrade().unwrap().written.store(true, Ordering::Relaxed);
         }
+        assert!(is_gathering(&tcp), "a stream is gathered");
         for _ in 0..GATHER {
             assert!(is_gathering(&tcp));
             tcp.write_all(b"x").await.unwrap();
@@ -457,6 +467,18 @@ mod tests {
             pass(&mut tcp, &mut far).await;
             assert!(!is_gathering(&tcp));
         }
+    }
+
+    /// As TLS does while the socket has no room for what it has to write.
+    #[tokio::test]
+    async fn who_does_not_flush_reads_what_there_is_after_a_while() {
+        let (mut tcp, mut far, _) = pair().await;
+        pass_until_gathering(&mut tcp, &mut far).await;
+        far.write_all(&PACKET).await.unwrap();
+        let mut room = [0; 4096];
+        let next = tokio::io::AsyncReadExt::read(&mut tcp, &mut room);
+        let read = tokio::time::timeout(Duration::from_secs(60), next).await.expect("what was sent comes");
+        assert_eq!(read.unwrap(), PACKET.len());
     }
 
     #[tokio::test]

@@ -4,8 +4,8 @@
 //! enough: one receipt for a batch of a thousand messages resolves the thousand entries at its head.
 //!
 //! A future is resolved on its loop's thread, to which the outcome is brought. Messages of groups and those without a
-//! waiter need no interpreter: if an outcome is for few of them, the engine's thread counts them down, and wakes the loop
-//! when a group is complete.
+//! waiter need no interpreter: if an outcome is for few of them, and the loop's thread is not pushing others, the engine's
+//! thread counts them down, and wakes the loop when a group is complete.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;

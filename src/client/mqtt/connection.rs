@@ -162,8 +162,8 @@ impl Host for Attached {
             if let Some(outbox) = &self.shared.outbox {
                 outbox.record(&mut session);
             }
-            // At most one is told. Mosquitto has few publications in flight: while its acknowledgements are collected, it
-            // has nothing to do.
+            // One at most, so that they are never collected: brokers take few publications at a time (Mosquitto 20), and
+            // would have nothing to do meanwhile.
             self.shared.awaited.set(usize::from(session.awaits_acknowledgements()));
             self.events.extend(std::iter::from_fn(|| session.poll_event()));
         }

@@ -77,7 +77,7 @@ pub(super) struct Shared {
     pub(super) link: Mutex<Option<Arc<dyn Link>>>,
     /// The driver has been woken and has not looked yet.
     pub(super) notified: AtomicBool,
-    /// Acknowledgements that publications wait for. The socket reads this.
+    /// Tells the socket whether publications wait for acknowledgements.
     pub(super) awaited: Arc<Awaited>,
     pub(super) producers: Mutex<HashMap<u64, Arc<Publisher>>>,
     pub(super) routes: Mutex<Routes>,
