@@ -69,7 +69,7 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 const CACHE_TOTAL: usize = 128 << 20;
 /// Time for which a non-durable subscription stays without consumers, which come back after a seek.
 const ABANDONED: Duration = Duration::from_secs(60);
-/// Size of the store up to which acknowledged entries are retained.
+/// Size of the store on disk up to which acknowledged entries are retained.
 const KEPT_ON_DISK: u64 = 2 << 30;
 /// Domain of Pulsar's topics in the store.
 const DOMAIN: &str = "pulsar";
@@ -660,8 +660,9 @@ impl Protocol for Broker {
         }
         if self.housekeeping_at <= now {
             self.housekeeping_at = now + HOUSEKEEPING;
-            let short =
-                self.commits.used() > (self.commits.limit(self.settings.max_store) / 4 * 3).min(KEPT_ON_DISK);
+            // In memory retention_bytes is the limit.
+            let most = if self.settings.stored { KEPT_ON_DISK } else { u64::MAX };
+            let short = self.commits.used() > (self.commits.limit(self.settings.max_store) / 4 * 3).min(most);
             self.housekeeping(if short { Duration::ZERO } else { self.settings.retention });
             self.remove_idle();
             if self.run_at <= now {
