@@ -59,8 +59,6 @@ const PATIENCE: Duration = Duration::from_millis(1);
 pub enum Pacing {
     /// Leaves both to the kernel.
     Kernel,
-    /// Acknowledges immediately.
-    Prompt,
     /// Acknowledges immediately, and collects streams of small packets as far as the user's waiting allows.
     Gather(Arc<Awaited>),
 }
