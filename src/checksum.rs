@@ -20,7 +20,7 @@ mod tests {
         assert_eq!(super::crc32c(super::crc32c(0, b"1234"), b"56789"), 0xe306_9283);
     }
 
-    /// Both take other paths for other lengths.
+    /// Either implementation takes other paths for other lengths.
     #[test]
     fn a_crc32_of_any_length_is_that_of_zlib() {
         let bytes: Vec<u8> = (0..5_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();

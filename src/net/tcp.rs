@@ -413,6 +413,14 @@ mod tests {
         panic!("a stream is gathered");
     }
 
+    /// A stream of which nothing is gathered.
+    async fn pass_promptly(tcp: &mut Tcp, far: &mut TcpStream) {
+        for _ in 0..10 * STREAM {
+            pass(tcp, far).await;
+            assert!(!is_gathering(tcp));
+        }
+    }
+
     #[tokio::test]
     async fn a_stream_is_gathered_and_its_end_is_read() {
         let (mut tcp, mut far, _) = pair().await;
@@ -433,10 +441,7 @@ mod tests {
         let (mut tcp, mut far, awaited) = pair().await;
         pass_until_gathering(&mut tcp, &mut far).await;
         awaited.set(1);
-        for _ in 0..10 * STREAM {
-            pass(&mut tcp, &mut far).await;
-            assert!(!is_gathering(&tcp));
-        }
+        pass_promptly(&mut tcp, &mut far).await;
     }
 
     #[tokio::test]
@@ -461,10 +466,7 @@ mod tests {
         assert_eq!(read(&mut tcp).await, GATHER as usize * PACKET.len());
         assert!(is_gathering(&tcp));
         awaited.set(MANY - 1);
-        for _ in 0..10 * STREAM {
-            pass(&mut tcp, &mut far).await;
-            assert!(!is_gathering(&tcp));
-        }
+        pass_promptly(&mut tcp, &mut far).await;
     }
 
     /// As TLS does while the socket has no room for what it has to write.
