@@ -213,7 +213,7 @@ impl Runner {
     pub(super) fn turn(&self, id: u64) -> Turn {
         let mut protocol = self.protocol.borrow_mut();
         let deadline = protocol.session_timeout(id);
-        Turn { deadline, reads: protocol.may_read(id), finished: protocol.finished(id) }
+        Turn { deadline, awake: None, reads: protocol.may_read(id), finished: protocol.finished(id) }
     }
 
     /// Whether the store has reported every change.

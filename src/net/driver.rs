@@ -13,7 +13,8 @@
 //! A user that has just one message to send need not wait until the driver's thread runs: [`Session::write`] takes a
 //! turn and writes on the thread of the caller, as long as the driver has nothing to write itself. Both write under
 //! one rule, so that bytes keep their order: what the host has queued is written under its lock, and once the driver has
-//! taken bytes out of it, no other thread writes until those are written.
+//! taken bytes out of it, no other thread writes until those are written. While answers to such messages come at once,
+//! the driver stays awake for the next one ([`exchange`](super::exchange)).
 //!
 //! The connection to a peer that accepts no bytes for [`WRITE_STALL`] is closed. The read buffer belongs to the thread:
 //! an idle connection holds none.
@@ -33,6 +34,7 @@ use tokio::sync::Notify;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Machine, earliest};
+use crate::net::exchange::Exchanges;
 use crate::net::tcp::Writer;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::transmit::{MAX_SLICES, Transmit};
@@ -68,6 +70,8 @@ pub trait Endpoint {
 pub struct Turn {
     /// Time of another turn, whatever else happens.
     pub deadline: Option<Instant>,
+    /// Time until which the driver looks for bytes again and again instead of sleeping.
+    pub awake: Option<Instant>,
     /// Whether more may be read from the socket. If not, [`Endpoint::turn_needed`] is notified once it may.
     pub reads: bool,
     /// Whether to write the queued bytes and end.
@@ -119,6 +123,7 @@ struct State<H> {
     written: bool,
     /// Time of the driver's next turn.
     deadline: Option<Instant>,
+    exchanges: Exchanges,
 }
 
 /// A host while it is locked.
@@ -142,7 +147,14 @@ impl<H> DerefMut for Locked<'_, H> {
 impl<H: Host> Session<H> {
     /// A session around `host`, whose users may write to `writer` as well.
     pub fn new(host: H, writer: Option<Writer>) -> Self {
-        let state = State { host, writing: false, reads: true, written: false, deadline: None };
+        let state = State {
+            host,
+            writing: false,
+            reads: true,
+            written: false,
+            deadline: None,
+            exchanges: Exchanges::default(),
+        };
         Self { state: Mutex::new(Rank::Host, state), wake: Notify::new(), writer }
     }
 
@@ -169,7 +181,7 @@ impl<H: Host> Session<H> {
     fn write_to(&self, writer: &Writer) -> bool {
         // The driver is in its turn.
         let Some(mut state) = self.state.try_lock() else { return false };
-        let State { host, writing, reads, written, deadline } = &mut *state;
+        let State { host, writing, reads, written, deadline, .. } = &mut *state;
         // What the driver writes comes first; and a turn may allow it to read again.
         if *writing || *written || !*reads || host.finished() {
             return false;
@@ -212,12 +224,15 @@ impl<H: Host> Session<H> {
 impl<H: Host> Endpoint for Session<H> {
     fn turn(&self, now: Instant, input: &mut BytesMut, output: &mut Transmit) -> Result<Turn> {
         let mut state = self.state.lock();
+        let answered = state.written && !input.is_empty();
+        let awake = state.exchanges.turn(now, answered);
         let host = &mut state.host;
         let result = handle(host, now, input, output.len());
         if output.is_empty() {
             std::mem::swap(output, host.machine().transmit());
         }
-        let result = result.map(|deadline| Turn { deadline, reads: host.reads(), finished: host.finished() });
+        let (reads, finished) = (host.reads(), host.finished());
+        let result = result.map(|deadline| Turn { deadline, awake, reads, finished });
         // One that has ended writes its last bytes without another turn.
         state.writing = !output.is_empty() || !matches!(&result, Ok(turn) if !turn.finished);
         state.written = false;
@@ -286,36 +301,45 @@ where
             timer.as_mut().reset(at.into());
         }
         let mut woken = pin!(endpoint.turn_needed().notified());
-        let progress = poll_fn(|cx| {
-            let mut progress = Progress::default();
-            if turn.reads {
-                progress.read = input.poll_read(&mut stream, cx)?;
-            }
-            let mut budget = WRITE_TURN;
-            while !output.is_empty() && budget > 0 {
-                match poll_write(Pin::new(&mut stream), cx, &output)? {
-                    Poll::Ready(n) => {
-                        output.advance(n);
-                        budget = budget.saturating_sub(n);
-                        progress.wrote = true;
-                    }
-                    Poll::Pending => break,
+        let mut awake = turn.awake;
+        let progress = loop {
+            let progress = poll_fn(|cx| {
+                let mut progress = Progress::default();
+                if turn.reads {
+                    progress.read = input.poll_read(&mut stream, cx)?;
                 }
+                let mut budget = WRITE_TURN;
+                while !output.is_empty() && budget > 0 {
+                    match poll_write(Pin::new(&mut stream), cx, &output)? {
+                        Poll::Ready(n) => {
+                            output.advance(n);
+                            budget = budget.saturating_sub(n);
+                            progress.wrote = true;
+                        }
+                        Poll::Pending => break,
+                    }
+                }
+                unflushed |= progress.wrote;
+                // Also without anything to flush: this is where a socket acknowledges what was read. Not at the end of
+                // the stream, where a failing flush would hide that the peer closed the connection.
+                if progress.read != Some(0) && Pin::new(&mut stream).poll_flush(cx)?.is_ready() {
+                    progress.flushed = std::mem::take(&mut unflushed);
+                }
+                progress.woken = woken.as_mut().poll(cx).is_ready();
+                progress.due = deadline.is_some() && timer.as_mut().poll(cx).is_ready();
+                if progress.any() || awake.is_some() { Poll::Ready(Ok(progress)) } else { Poll::Pending }
+            })
+            .await
+            .map_err(|error: std::io::Error| {
+                Error::new(ErrorKind::Disconnected, format!("the connection broke: {error}"))
+            })?;
+            if progress.any() {
+                break progress;
             }
-            unflushed |= progress.wrote;
-            // Also without anything to flush: this is where a socket acknowledges what was read. Not at the end of the
-            // stream, where a failing flush would hide that the peer closed the connection.
-            if progress.read != Some(0) && Pin::new(&mut stream).poll_flush(cx)?.is_ready() {
-                progress.flushed = std::mem::take(&mut unflushed);
-            }
-            progress.woken = woken.as_mut().poll(cx).is_ready();
-            progress.due = deadline.is_some() && timer.as_mut().poll(cx).is_ready();
-            if progress.any() { Poll::Ready(Ok(progress)) } else { Poll::Pending }
-        })
-        .await
-        .map_err(|error: std::io::Error| {
-            Error::new(ErrorKind::Disconnected, format!("the connection broke: {error}"))
-        })?;
+            // The runtime looks for events, and other connections run.
+            tokio::task::yield_now().await;
+            awake = awake.filter(|until| clock::now() < *until);
+        };
         if progress.read == Some(0) {
             return Err(Error::new(ErrorKind::Disconnected, "the peer closed the connection"));
         }
@@ -466,11 +490,13 @@ mod tests {
         wanted: Cell<usize>,
         /// Says to the decoder's helper how long the frame is, as decoders do that know.
         sized: bool,
+        /// Stays awake as long.
+        awake: Option<Duration>,
         bell: Notify,
     }
 
     impl Endpoint for Keeper {
-        fn turn(&self, _: Instant, input: &mut BytesMut, _: &mut Transmit) -> Result<Turn> {
+        fn turn(&self, now: Instant, input: &mut BytesMut, _: &mut Transmit) -> Result<Turn> {
             let mut frames = self.frames.borrow_mut();
             while let Some(length) = input.first_chunk().map(|b| u32::from_be_bytes(*b) as usize) {
                 if input.len() < length {
@@ -481,7 +507,8 @@ mod tests {
                 }
                 frames.push(input.split_to(length).freeze());
             }
-            Ok(Turn { deadline: None, reads: true, finished: frames.len() >= self.wanted.get() })
+            let (awake, finished) = (self.awake.map(|time| now + time), frames.len() >= self.wanted.get());
+            Ok(Turn { deadline: None, awake, reads: true, finished })
         }
 
         fn take_output(&self, _: Instant, _: &mut Transmit) {}
@@ -500,7 +527,7 @@ mod tests {
     impl Endpoint for Talker {
         fn turn(&self, now: Instant, _: &mut BytesMut, output: &mut Transmit) -> Result<Turn> {
             self.take_output(now, output);
-            Ok(Turn { deadline: None, reads: true, finished: false })
+            Ok(Turn { deadline: None, awake: None, reads: true, finished: false })
         }
 
         fn take_output(&self, _: Instant, output: &mut Transmit) {
@@ -587,6 +614,23 @@ mod tests {
             assert!(frames.iter().all(|held| held[..] == frame(length)));
             let ratio = touched(&frames) as f64 / (500 * length) as f64;
             assert!(ratio < most, "{length} bytes: {ratio}");
+        }
+    }
+
+    /// With the peer on the same thread, and its time too.
+    #[tokio::test]
+    async fn who_is_awake_lets_others_run_and_sleeps_in_the_end() {
+        const PAUSE: Duration = Duration::from_millis(2);
+        for awake in [Duration::ZERO, PAUSE / 2, 1000 * PAUSE] {
+            let keeper = Keeper { awake: Some(awake), ..Keeper::default() };
+            let frames = keep(&keeper, 20, async |mut far: DuplexStream| {
+                for _ in 0..20 {
+                    tokio::time::sleep(PAUSE).await;
+                    far.write_all(&frame(100)).await.unwrap();
+                }
+            })
+            .await;
+            assert_eq!(frames.len(), 20);
         }
     }
 

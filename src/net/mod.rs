@@ -25,6 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 pub mod backoff;
 pub mod driver;
+mod exchange;
 pub mod http;
 mod race;
 #[cfg(feature = "simulation")]

@@ -1,0 +1,98 @@
+//! When the driver stays awake for the next answer.
+//!
+//! A user that sends one message at a time waits for the driver's thread twice in each exchange of a message and its
+//! answer: until it runs, and until it has woken the user. Waking an idle core takes longer than the exchange itself,
+//! and costs the one that wakes it as well. So while exchanges are short, the driver does not sleep between them:
+//!
+//! ```text
+//!         ROW exchanges, each within SHORT
+//! Asleep ──────────────────────────────────► Awake
+//!        ◄──────────────────────────────────
+//!         no answer within AWAKE, or a turn that is no exchange
+//! ```
+//!
+//! That is so only with a peer on the same machine or very near. An exchange that comes too late costs at most
+//! [`AWAKE`] for each [`ROW`] exchanges.
+
+use std::sync::LazyLock;
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+/// Longest exchange of a row, which includes the time until the user sends the next message.
+const SHORT: Duration = Duration::from_micros(200);
+/// Number of exchanges that make a row.
+const ROW: u32 = 16;
+/// Longest time awake. Sleeping and waking take about as much.
+const AWAKE: Duration = Duration::from_micros(100);
+
+/// Whether the user can run while the driver is awake.
+static HAS_CORES: LazyLock<bool> =
+    LazyLock::new(|| available_parallelism().is_ok_and(|cores| cores.get() > 1));
+
+/// The exchanges of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Exchanges {
+    /// The last turn.
+    last: Option<Instant>,
+    /// Number of exchanges in a row.
+    row: u32,
+}
+
+impl Exchanges {
+    /// Counts a turn. `answered` if bytes were read and a user has written by itself since the turn before. Returns the
+    /// time until which to stay awake.
+    pub(super) fn turn(&mut self, now: Instant, answered: bool) -> Option<Instant> {
+        let longest = if self.row < ROW { SHORT } else { AWAKE };
+        let last = self.last.replace(now);
+        let is_short = last.is_some_and(|last| now.saturating_duration_since(last) <= longest);
+        self.row = if answered && is_short { self.row.saturating_add(1) } else { 0 };
+        (self.row >= ROW && *HAS_CORES).then(|| now + AWAKE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    /// Whether the driver is awake after each turn, `micros` after the one before.
+    fn turns(exchanges: &mut Exchanges, now: &mut Instant, turns: &[(u64, bool)]) -> Vec<bool> {
+        let turn = |&(micros, answered): &(u64, bool)| {
+            *now += Duration::from_micros(micros);
+            let until = exchanges.turn(*now, answered);
+            assert!(until.is_none_or(|until| until == *now + AWAKE));
+            until.is_some()
+        };
+        turns.iter().map(turn).collect()
+    }
+
+    #[test]
+    fn short_exchanges_keep_the_driver_awake_until_one_is_late() {
+        let (mut exchanges, mut now) = (Exchanges::default(), clock::now());
+        let has_cores = *HAS_CORES;
+        let row = ROW as usize;
+        let mut begin = vec![(0, true)];
+        begin.extend(vec![(150, true); row]);
+        let mut awake = turns(&mut exchanges, &mut now, &begin);
+        assert_eq!(awake.pop(), Some(has_cores));
+        assert_eq!(awake, vec![false; row], "the first turn has none before it");
+        assert_eq!(turns(&mut exchanges, &mut now, &[(90, true); 1000]), [has_cores; 1000]);
+        assert_eq!(
+            turns(&mut exchanges, &mut now, &[(101, true)]),
+            [false],
+            "too late for one that is awake"
+        );
+        assert_eq!(turns(&mut exchanges, &mut now, &[(30, true); 15]), [false; 15]);
+        assert_eq!(turns(&mut exchanges, &mut now, &[(30, true)]), [has_cores]);
+    }
+
+    #[test]
+    fn turns_that_are_no_exchange_end_the_row() {
+        let (mut exchanges, mut now) = (Exchanges::default(), clock::now());
+        for _ in 0..10 {
+            let row: Vec<_> = (0..ROW).map(|turn| (30, turn > 0)).collect();
+            assert_eq!(turns(&mut exchanges, &mut now, &row), vec![false; ROW as usize]);
+        }
+        assert_eq!(turns(&mut exchanges, &mut now, &[(201, true); 100]), [false; 100], "the peer is too far");
+    }
+}
