@@ -70,7 +70,8 @@ pub trait Endpoint {
 pub struct Turn {
     /// Time of another turn, whatever else happens.
     pub deadline: Option<Instant>,
-    /// Time until which the driver looks for bytes again and again instead of sleeping.
+    /// Time until which the driver looks for bytes again and again instead of sleeping. Only on a runtime of one thread
+    /// whose clock runs.
     pub awake: Option<Instant>,
     /// Whether more may be read from the socket. If not, [`Endpoint::turn_needed`] is notified once it may.
     pub reads: bool,
@@ -153,7 +154,7 @@ impl<H: Host> Session<H> {
             reads: true,
             written: false,
             deadline: None,
-            exchanges: Exchanges::default(),
+            exchanges: Exchanges::new(writer.as_ref().map(|writer| &writer.runtime)),
         };
         Self { state: Mutex::new(Rank::Host, state), wake: Notify::new(), writer }
     }
@@ -474,9 +475,11 @@ async fn finish<E: Endpoint, S: AsyncWrite + Unpin>(endpoint: &E, stream: &mut S
 mod tests {
     use std::cell::Cell;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Context;
 
     use bytes::Bytes;
-    use tokio::io::{DuplexStream, duplex};
+    use tokio::io::{DuplexStream, ReadBuf, duplex};
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
@@ -617,20 +620,68 @@ mod tests {
         }
     }
 
-    /// With the peer on the same thread, and its time too.
+    /// Counts the looks for bytes.
+    struct Counted(DuplexStream, Arc<AtomicUsize>);
+
+    impl AsyncRead for Counted {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<std::io::Result<()>> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            Pin::new(&mut self.0).poll_read(cx, buf)
+        }
+    }
+
+    impl AsyncWrite for Counted {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &[u8],
+        ) -> Poll<std::io::Result<usize>> {
+            Pin::new(&mut self.0).poll_write(cx, buf)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Pin::new(&mut self.0).poll_flush(cx)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Pin::new(&mut self.0).poll_shutdown(cx)
+        }
+    }
+
+    /// The peer runs on the same thread, and its timer too.
     #[tokio::test]
     async fn who_is_awake_lets_others_run_and_sleeps_in_the_end() {
-        const PAUSE: Duration = Duration::from_millis(2);
-        for awake in [Duration::ZERO, PAUSE / 2, 1000 * PAUSE] {
+        const PAUSE: Duration = Duration::from_millis(5);
+        let yields = async |times: usize| {
+            for _ in 0..times {
+                tokio::task::yield_now().await;
+            }
+        };
+        for (awake, sleeps) in
+            [(Duration::ZERO, true), (PAUSE / 50, true), (Duration::from_secs(3600), false)]
+        {
             let keeper = Keeper { awake: Some(awake), ..Keeper::default() };
-            let frames = keep(&keeper, 20, async |mut far: DuplexStream| {
-                for _ in 0..20 {
+            keeper.wanted.set(1);
+            let (near, mut far) = duplex(1 << 10);
+            let looks = Arc::<AtomicUsize>::default();
+            let near = Counted(near, Arc::clone(&looks));
+            let tasks = tokio::task::LocalSet::new();
+            let driver = tasks.spawn_local(async move { drive(&keeper, near).await });
+            tasks
+                .run_until(async {
                     tokio::time::sleep(PAUSE).await;
+                    yields(10).await;
+                    let before = looks.load(Ordering::Relaxed);
+                    yields(100).await;
+                    assert_eq!(looks.load(Ordering::Relaxed) == before, sleeps, "awake for {awake:?}");
                     far.write_all(&frame(100)).await.unwrap();
-                }
-            })
-            .await;
-            assert_eq!(frames.len(), 20);
+                    driver.await.unwrap().unwrap();
+                })
+                .await;
         }
     }
 
@@ -740,6 +791,32 @@ mod tests {
         let mut got = [0; 5];
         std::io::Read::read_exact(&mut &far, &mut got).unwrap();
         assert_eq!(&got, b"hello");
+    }
+
+    #[tokio::test]
+    async fn single_messages_that_are_answered_at_once_keep_the_driver_awake() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let near = Tcp::new(near, Pacing::Kernel);
+        let session = Session::new(Queue::default(), Some(near.writer()));
+        let mut now = clock::now();
+        let mut turns = |writes: bool, answer: &[u8]| {
+            let turn = || {
+                now += Duration::from_micros(50);
+                if writes {
+                    session.lock().added.extend(b"hello");
+                    session.write();
+                }
+                let mut output = Transmit::default();
+                session.turn(now, &mut BytesMut::from(answer), &mut output).unwrap().awake.is_some()
+            };
+            std::iter::repeat_with(turn).take(20).collect::<Vec<_>>()
+        };
+        let has_cores = std::thread::available_parallelism().unwrap().get() > 1;
+        assert_eq!(turns(true, b"answer").last(), Some(&has_cores));
+        assert_eq!(turns(false, b"not asked for"), [false; 20]);
+        assert_eq!(turns(true, b""), [false; 20]);
+        assert_eq!(turns(true, b"answer").last(), Some(&has_cores));
     }
 
     #[tokio::test]

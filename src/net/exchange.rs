@@ -13,10 +13,15 @@
 //!
 //! That is so only with a peer on the same machine or very near. An exchange that comes too late costs at most
 //! [`AWAKE`] for each [`ROW`] exchanges.
+//!
+//! A runtime of several threads wakes another thread whenever one of its tasks yields, and that thread would take over
+//! the look for events. There the driver always sleeps, and so it does with a single core, which the user needs.
 
 use std::sync::LazyLock;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
+
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Longest exchange of a row, which includes the time until the user sends the next message.
 const SHORT: Duration = Duration::from_micros(200);
@@ -30,8 +35,10 @@ static HAS_CORES: LazyLock<bool> =
     LazyLock::new(|| available_parallelism().is_ok_and(|cores| cores.get() > 1));
 
 /// The exchanges of a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Exchanges {
+    /// Whether the driver may stay awake.
+    allowed: bool,
     /// The last turn.
     last: Option<Instant>,
     /// Number of exchanges in a row.
@@ -39,14 +46,21 @@ pub(super) struct Exchanges {
 }
 
 impl Exchanges {
-    /// Counts a turn. `answered` if bytes were read and a user has written by itself since the turn before. Returns the
-    /// time until which to stay awake.
+    /// For a driver on `runtime`, or one that always sleeps.
+    pub(super) fn new(runtime: Option<&Handle>) -> Self {
+        let has_one_thread =
+            runtime.is_some_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::CurrentThread);
+        Self { allowed: has_one_thread && *HAS_CORES, last: None, row: 0 }
+    }
+
+    /// Counts a turn. `answered` if there are bytes to handle, and a user has written by itself since the turn before.
+    /// Returns the time until which to stay awake.
     pub(super) fn turn(&mut self, now: Instant, answered: bool) -> Option<Instant> {
         let longest = if self.row < ROW { SHORT } else { AWAKE };
         let last = self.last.replace(now);
         let is_short = last.is_some_and(|last| now.saturating_duration_since(last) <= longest);
         self.row = if answered && is_short { self.row.saturating_add(1) } else { 0 };
-        (self.row >= ROW && *HAS_CORES).then(|| now + AWAKE)
+        (self.row >= ROW && self.allowed).then(|| now + AWAKE)
     }
 }
 
@@ -66,33 +80,43 @@ mod tests {
         turns.iter().map(turn).collect()
     }
 
+    const ALLOWED: Exchanges = Exchanges { allowed: true, last: None, row: 0 };
+
     #[test]
     fn short_exchanges_keep_the_driver_awake_until_one_is_late() {
-        let (mut exchanges, mut now) = (Exchanges::default(), clock::now());
-        let has_cores = *HAS_CORES;
+        let (mut exchanges, mut now) = (ALLOWED, clock::now());
         let row = ROW as usize;
         let mut begin = vec![(0, true)];
         begin.extend(vec![(150, true); row]);
         let mut awake = turns(&mut exchanges, &mut now, &begin);
-        assert_eq!(awake.pop(), Some(has_cores));
+        assert_eq!(awake.pop(), Some(true));
         assert_eq!(awake, vec![false; row], "the first turn has none before it");
-        assert_eq!(turns(&mut exchanges, &mut now, &[(90, true); 1000]), [has_cores; 1000]);
+        assert_eq!(turns(&mut exchanges, &mut now, &[(90, true); 1000]), [true; 1000]);
         assert_eq!(
             turns(&mut exchanges, &mut now, &[(101, true)]),
             [false],
             "too late for one that is awake"
         );
         assert_eq!(turns(&mut exchanges, &mut now, &[(30, true); 15]), [false; 15]);
-        assert_eq!(turns(&mut exchanges, &mut now, &[(30, true)]), [has_cores]);
+        assert_eq!(turns(&mut exchanges, &mut now, &[(30, true)]), [true]);
     }
 
     #[test]
     fn turns_that_are_no_exchange_end_the_row() {
-        let (mut exchanges, mut now) = (Exchanges::default(), clock::now());
+        let (mut exchanges, mut now) = (ALLOWED, clock::now());
         for _ in 0..10 {
             let row: Vec<_> = (0..ROW).map(|turn| (30, turn > 0)).collect();
             assert_eq!(turns(&mut exchanges, &mut now, &row), vec![false; ROW as usize]);
         }
         assert_eq!(turns(&mut exchanges, &mut now, &[(201, true); 100]), [false; 100], "the peer is too far");
+    }
+
+    #[test]
+    fn a_driver_beside_other_threads_or_without_a_writer_sleeps() {
+        let several = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        for runtime in [Some(several.handle()), None] {
+            let (mut exchanges, mut now) = (Exchanges::new(runtime), clock::now());
+            assert_eq!(turns(&mut exchanges, &mut now, &[(30, true); 100]), [false; 100]);
+        }
     }
 }
