@@ -188,18 +188,23 @@ def test_requests_that_change_something_are_told_and_refusals(tmp_path: Path) ->
         assert token not in broker.rest()
 
 
-def test_the_level_is_read_again(tmp_path: Path) -> None:
+def test_the_level_is_read_again(tmp_path: Path, users: str) -> None:
     config = tmp_path / "broker.toml"
     config.write_text('log_level = "warning"\nlog_format = "json"\n')
-    with started("--config", str(config)) as broker:
-        with blocking.connect(broker.urls["mqtt_url"], client_id="first"):
+    with started("--config", str(config), "--mqtt-password-file", users) as broker:
+        url = broker.urls["mqtt_url"]
+        with blocking.connect(url, client_id="first", username="till", password=PASSWORD):
             pass
+        # Records come in order: with this one, the level has been applied to those of the first client.
+        with pytest.raises(errors.AuthenticationError):
+            blocking.connect(url, client_id="first", username="till", password="wrong")
+        assert broker.record()["event"] == "refused"
         config.write_text('log_level = "info"\nlog_format = "json"\n')
         broker.process.send_signal(signal.SIGHUP)
-        assert broker.record()["message"] == "SIGHUP: the log is written from info on"
+        assert broker.record(message="SIGHUP: the log is written from info on")
         # The engine looks at the levels of loggers again after a tenth of a second.
         time.sleep(0.2)
-        with blocking.connect(broker.urls["mqtt_url"], client_id="second"):
+        with blocking.connect(url, client_id="second", username="till", password=PASSWORD):
             assert broker.record(event="connected")["client"] == "second"
         config.write_text('log_level = "loud"\n')
         broker.process.send_signal(signal.SIGHUP)
