@@ -5,14 +5,15 @@
 //! and costs the one that wakes it as well. So while exchanges are short, the driver does not sleep between them:
 //!
 //! ```text
-//!         ROW exchanges, each within SHORT
-//! Asleep ──────────────────────────────────► Awake
-//!        ◄──────────────────────────────────
-//!         no answer within AWAKE, or a turn that is no exchange
+//!         a row of ROW exchanges, each within SHORT
+//! Asleep ─────────────────────────────────────────► Awake
+//!        ◄─────────────────────────────────────────
+//!         the row is shorter than ROW: an exchange later than AWAKE takes ROW off it,
+//!         one later than SHORT, or a turn that is no exchange, all of it
 //! ```
 //!
-//! That is so only with a peer on the same machine or very near. An exchange that comes too late costs at most
-//! [`AWAKE`] for each [`ROW`] exchanges.
+//! That is so only with a peer on the same machine or very near. A row is not counted beyond [`LONGEST_ROW`]. So being
+//! awake in vain costs at most [`AWAKE`] for each [`ROW`] exchanges, and a late one now and then does not end a row.
 //!
 //! A runtime of several threads wakes another thread whenever one of its tasks yields, and that thread would take over
 //! the look for events. There the driver always sleeps, and so it does with a single core, which the user needs.
@@ -25,8 +26,9 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Longest exchange of a row, which includes the time until the user sends the next message.
 const SHORT: Duration = Duration::from_micros(200);
-/// Number of exchanges that make a row.
+/// Exchanges in a row from which on the driver stays awake, and those that a late exchange takes off the row.
 const ROW: u32 = 16;
+const LONGEST_ROW: u32 = 4 * ROW;
 /// Longest time awake. Sleeping and waking take about as much.
 const AWAKE: Duration = Duration::from_micros(100);
 
@@ -41,7 +43,7 @@ pub(super) struct Exchanges {
     allowed: bool,
     /// The last turn.
     last: Option<Instant>,
-    /// Number of exchanges in a row.
+    /// Number of exchanges in a row, up to [`LONGEST_ROW`], without those that late ones have taken off it.
     row: u32,
 }
 
@@ -56,10 +58,18 @@ impl Exchanges {
     /// Counts a turn. `answered` if there are bytes to handle, and a user has written by itself since the turn before.
     /// Returns the time until which to stay awake.
     pub(super) fn turn(&mut self, now: Instant, answered: bool) -> Option<Instant> {
-        let longest = if self.row < ROW { SHORT } else { AWAKE };
-        let last = self.last.replace(now);
-        let is_short = last.is_some_and(|last| now.saturating_duration_since(last) <= longest);
-        self.row = if answered && is_short { self.row.saturating_add(1) } else { 0 };
+        let took = self.last.replace(now).map(|last| now.saturating_duration_since(last));
+        let was_awake = self.allowed && self.row >= ROW;
+        self.row = match took {
+            Some(took) if answered && took <= SHORT => {
+                if was_awake && took > AWAKE {
+                    self.row - ROW
+                } else {
+                    (self.row + 1).min(LONGEST_ROW)
+                }
+            }
+            _ => 0,
+        };
         (self.row >= ROW && self.allowed).then(|| now + AWAKE)
     }
 }
@@ -93,12 +103,16 @@ mod tests {
         assert_eq!(awake, vec![false; row], "the first turn has none before it");
         assert_eq!(turns(&mut exchanges, &mut now, &[(90, true); 1000]), [true; 1000]);
         assert_eq!(
-            turns(&mut exchanges, &mut now, &[(101, true)]),
-            [false],
-            "too late for one that is awake"
+            turns(&mut exchanges, &mut now, &[(101, true); 4]),
+            [true, true, true, false],
+            "late ones use the row up"
         );
+        assert_eq!(turns(&mut exchanges, &mut now, &[(150, true); 15]), [false; 15]);
+        assert_eq!(turns(&mut exchanges, &mut now, &[(150, true)]), [true]);
+        assert_eq!(turns(&mut exchanges, &mut now, &[(101, true)]), [false], "the row was just long enough");
+        assert_eq!(turns(&mut exchanges, &mut now, &[(30, true); 100]).last(), Some(&true));
+        assert_eq!(turns(&mut exchanges, &mut now, &[(201, true)]), [false], "the peer is far now");
         assert_eq!(turns(&mut exchanges, &mut now, &[(30, true); 15]), [false; 15]);
-        assert_eq!(turns(&mut exchanges, &mut now, &[(30, true)]), [true]);
     }
 
     #[test]
