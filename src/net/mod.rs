@@ -1,7 +1,8 @@
 //! The tokio layer: addresses, sockets, TLS, timers, and the driver that every protocol uses.
 //!
 //! * [`socket`]: sockets that connect and listen
-//! * [`driver`]: moves bytes between a socket and a [`crate::machine::Machine`]
+//! * [`driver`]: moves bytes between a socket and one end of a connection
+//! * [`session`]: a client's end, a [`crate::machine::Machine`] that its driver and its users share
 //! * [`tcp`]: sockets that acknowledge promptly and coalesce wake-ups
 //! * [`tls`]: rustls with an explicit provider and host name checks
 //! * [`url`]: service URLs with several hosts
@@ -28,6 +29,7 @@ pub mod driver;
 mod exchange;
 pub mod http;
 mod race;
+pub mod session;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 pub mod socket;
