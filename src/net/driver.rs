@@ -1,6 +1,6 @@
-//! The driver: moves bytes between a socket and one end of a connection. One for every protocol and both sides.
+//! The driver: moves bytes between a socket and an [`Endpoint`]. One for every protocol and both sides.
 //!
-//! It drives an [`Endpoint`]: a client's [`Session`](super::session::Session), or a connection of one of the broker's
+//! An endpoint is a client's [`Session`](super::session::Session), or a connection of one of the broker's
 //! services. Each turn of the driver:
 //!
 //! 1. [`Endpoint::turn`]: bytes and time into the protocol, bytes out of it;
@@ -141,7 +141,7 @@ struct Io<S> {
     stream: S,
     input: Input,
     output: Transmit,
-    /// The stream holds bytes that it has accepted, as TLS and WebSocket do.
+    /// The stream may hold bytes that it has accepted, as TLS and WebSocket do.
     unflushed: bool,
 }
 

@@ -8,12 +8,13 @@
 //!         a row of ROW exchanges, each within SHORT
 //! Asleep ─────────────────────────────────────────► Awake
 //!        ◄─────────────────────────────────────────
-//!         the row is shorter than ROW: an exchange later than AWAKE takes ROW off it,
-//!         one later than SHORT, or a turn that is no exchange, all of it
+//!         too many exchanges later than AWAKE, one later than SHORT,
+//!         or a turn that is no exchange
 //! ```
 //!
-//! That is so only with a peer on the same machine or very near. A row is not counted beyond [`LONGEST_ROW`]. So being
-//! awake in vain costs at most [`AWAKE`] for each [`ROW`] exchanges, and a late one now and then does not end a row.
+//! That is so only with a peer on the same machine or very near. Each exchange within [`SHORT`] adds one to the row, up
+//! to [`LONGEST_ROW`]. While the driver is awake, one later than [`AWAKE`] takes [`ROW`] off instead: that many
+//! exchanges pay for each time awake in vain.
 //!
 //! A runtime of several threads wakes another thread whenever one of its tasks yields, and that thread would take over
 //! the look for events. There the driver always sleeps, and so it does with a single core, which the user needs.
@@ -26,8 +27,9 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Longest exchange of a row, which includes the time until the user sends the next message.
 const SHORT: Duration = Duration::from_micros(200);
-/// Exchanges in a row from which on the driver stays awake, and those that a late exchange takes off the row.
+/// The driver stays awake from this row on. A late exchange takes as many off.
 const ROW: u32 = 16;
+/// Longest row: it lets three late exchanges pass.
 const LONGEST_ROW: u32 = 4 * ROW;
 /// Longest time awake. Sleeping and waking take about as much.
 const AWAKE: Duration = Duration::from_micros(100);
@@ -43,7 +45,7 @@ pub(super) struct Exchanges {
     allowed: bool,
     /// The last turn.
     last: Option<Instant>,
-    /// Number of exchanges in a row, up to [`LONGEST_ROW`], without those that late ones have taken off it.
+    /// Number of exchanges in a row, less [`ROW`] for each late one; at most [`LONGEST_ROW`].
     row: u32,
 }
 
@@ -59,7 +61,7 @@ impl Exchanges {
     /// Returns the time until which to stay awake.
     pub(super) fn turn(&mut self, now: Instant, answered: bool) -> Option<Instant> {
         let took = self.last.replace(now).map(|last| now.saturating_duration_since(last));
-        let was_awake = self.allowed && self.row >= ROW;
+        let was_awake = self.row >= ROW;
         self.row = match took {
             Some(took) if answered && took <= SHORT => {
                 if was_awake && took > AWAKE {
@@ -93,15 +95,15 @@ mod tests {
     const ALLOWED: Exchanges = Exchanges { allowed: true, last: None, row: 0 };
 
     #[test]
-    fn short_exchanges_keep_the_driver_awake_until_one_is_late() {
+    fn short_exchanges_keep_the_driver_awake_until_too_many_are_late() {
         let (mut exchanges, mut now) = (ALLOWED, clock::now());
         let row = ROW as usize;
         let mut begin = vec![(0, true)];
-        begin.extend(vec![(150, true); row]);
+        begin.extend(vec![(200, true); row]);
         let mut awake = turns(&mut exchanges, &mut now, &begin);
         assert_eq!(awake.pop(), Some(true));
         assert_eq!(awake, vec![false; row], "the first turn has none before it");
-        assert_eq!(turns(&mut exchanges, &mut now, &[(90, true); 1000]), [true; 1000]);
+        assert_eq!(turns(&mut exchanges, &mut now, &[(100, true); 1000]), [true; 1000]);
         assert_eq!(
             turns(&mut exchanges, &mut now, &[(101, true); 4]),
             [true, true, true, false],
@@ -112,7 +114,10 @@ mod tests {
         assert_eq!(turns(&mut exchanges, &mut now, &[(101, true)]), [false], "the row was just long enough");
         assert_eq!(turns(&mut exchanges, &mut now, &[(30, true); 100]).last(), Some(&true));
         assert_eq!(turns(&mut exchanges, &mut now, &[(201, true)]), [false], "the peer is far now");
-        assert_eq!(turns(&mut exchanges, &mut now, &[(30, true); 15]), [false; 15]);
+        assert_eq!(turns(&mut exchanges, &mut now, &[(30, true); 26]).last(), Some(&true));
+        assert_eq!(turns(&mut exchanges, &mut now, &[(101, true)]), [false]);
+        let rest = turns(&mut exchanges, &mut now, &[(30, true); 6]);
+        assert_eq!(rest, [false, false, false, false, false, true], "ten were left of the row");
     }
 
     #[test]
@@ -123,6 +128,9 @@ mod tests {
             assert_eq!(turns(&mut exchanges, &mut now, &row), vec![false; ROW as usize]);
         }
         assert_eq!(turns(&mut exchanges, &mut now, &[(201, true); 100]), [false; 100], "the peer is too far");
+        assert_eq!(turns(&mut exchanges, &mut now, &[(30, true); 100]).last(), Some(&true));
+        let after = turns(&mut exchanges, &mut now, &[(30, false), (30, true), (30, true)]);
+        assert_eq!(after, [false; 3], "nothing is left of a long row");
     }
 
     #[test]

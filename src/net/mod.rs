@@ -1,7 +1,7 @@
 //! The tokio layer: addresses, sockets, TLS, timers, and the driver that every protocol uses.
 //!
 //! * [`socket`]: sockets that connect and listen
-//! * [`driver`]: moves bytes between a socket and one end of a connection
+//! * [`driver`]: moves bytes between a socket and a [`driver::Endpoint`]
 //! * [`session`]: a client's end, a [`crate::machine::Machine`] that its driver and its users share
 //! * [`tcp`]: sockets that acknowledge promptly and coalesce wake-ups
 //! * [`tls`]: rustls with an explicit provider and host name checks

@@ -1,4 +1,4 @@
-//! One end of a connection of a client, shared by its driver and its users.
+//! A client's end of a connection, shared by its driver and its users.
 //!
 //! A [`Session`] is a [`Host`], which is a machine with its routes, behind a lock. It is the [`Endpoint`] that the
 //! [driver](super::driver) drives.
