@@ -6,15 +6,13 @@
 //!
 //! ```text
 //!         a row of ROW exchanges, each within SHORT
-//! Asleep ─────────────────────────────────────────► Awake
-//!        ◄─────────────────────────────────────────
-//!         too many exchanges later than AWAKE, one later than SHORT,
-//!         or a turn that is no exchange
+//! Asleep ───────────────────────────────────────────────► Awake
+//!        ◄───────────────────────────────────────────────
+//!         too many later ones, or a turn that is no exchange
 //! ```
 //!
 //! That is so only with a peer on the same machine or very near. Each exchange within [`SHORT`] adds one to the row, up
-//! to [`LONGEST_ROW`]. While the driver is awake, one later than [`AWAKE`] takes [`ROW`] off instead: that many
-//! exchanges pay for each time awake in vain.
+//! to [`LONGEST_ROW`], and a later one takes [`ROW`] off: that many exchanges pay for each time awake in vain.
 //!
 //! A runtime of several threads wakes another thread whenever one of its tasks yields, and that thread would take over
 //! the look for events. There the driver always sleeps, and so it does with a single core, which the user needs.
@@ -25,14 +23,13 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Longest exchange of a row, which includes the time until the user sends the next message.
+/// Longest exchange that adds to a row, and longest time awake. It includes the time until the user sends the next
+/// message.
 const SHORT: Duration = Duration::from_micros(200);
 /// The driver stays awake from this row on. A late exchange takes as many off.
 const ROW: u32 = 16;
 /// Longest row: it lets three late exchanges pass.
 const LONGEST_ROW: u32 = 4 * ROW;
-/// Longest time awake. Sleeping and waking take about as much.
-const AWAKE: Duration = Duration::from_micros(100);
 
 /// Whether the user can run while the driver is awake.
 static HAS_CORES: LazyLock<bool> =
@@ -60,19 +57,14 @@ impl Exchanges {
     /// Counts a turn. `answered` if there are bytes to handle, and a user has written by itself since the turn before.
     /// Returns the time until which to stay awake.
     pub(super) fn turn(&mut self, now: Instant, answered: bool) -> Option<Instant> {
-        let took = self.last.replace(now).map(|last| now.saturating_duration_since(last));
-        let was_awake = self.row >= ROW;
-        self.row = match took {
-            Some(took) if answered && took <= SHORT => {
-                if was_awake && took > AWAKE {
-                    self.row - ROW
-                } else {
-                    (self.row + 1).min(LONGEST_ROW)
-                }
-            }
-            _ => 0,
+        let last = self.last.replace(now);
+        let is_short = last.is_some_and(|last| now.saturating_duration_since(last) <= SHORT);
+        self.row = match answered {
+            false => 0,
+            true if is_short => (self.row + 1).min(LONGEST_ROW),
+            true => self.row.saturating_sub(ROW),
         };
-        (self.row >= ROW && self.allowed).then(|| now + AWAKE)
+        (self.row >= ROW && self.allowed).then(|| now + SHORT)
     }
 }
 
@@ -86,7 +78,7 @@ mod tests {
         let turn = |&(micros, answered): &(u64, bool)| {
             *now += Duration::from_micros(micros);
             let until = exchanges.turn(*now, answered);
-            assert!(until.is_none_or(|until| until == *now + AWAKE));
+            assert!(until.is_none_or(|until| until == *now + SHORT));
             until.is_some()
         };
         turns.iter().map(turn).collect()
@@ -97,40 +89,30 @@ mod tests {
     #[test]
     fn short_exchanges_keep_the_driver_awake_until_too_many_are_late() {
         let (mut exchanges, mut now) = (ALLOWED, clock::now());
-        let row = ROW as usize;
-        let mut begin = vec![(0, true)];
-        begin.extend(vec![(200, true); row]);
-        let mut awake = turns(&mut exchanges, &mut now, &begin);
-        assert_eq!(awake.pop(), Some(true));
-        assert_eq!(awake, vec![false; row], "the first turn has none before it");
-        assert_eq!(turns(&mut exchanges, &mut now, &[(100, true); 1000]), [true; 1000]);
-        assert_eq!(
-            turns(&mut exchanges, &mut now, &[(101, true); 4]),
-            [true, true, true, false],
-            "late ones use the row up"
-        );
-        assert_eq!(turns(&mut exchanges, &mut now, &[(150, true); 15]), [false; 15]);
-        assert_eq!(turns(&mut exchanges, &mut now, &[(150, true)]), [true]);
-        assert_eq!(turns(&mut exchanges, &mut now, &[(101, true)]), [false], "the row was just long enough");
-        assert_eq!(turns(&mut exchanges, &mut now, &[(30, true); 100]).last(), Some(&true));
-        assert_eq!(turns(&mut exchanges, &mut now, &[(201, true)]), [false], "the peer is far now");
-        assert_eq!(turns(&mut exchanges, &mut now, &[(30, true); 26]).last(), Some(&true));
-        assert_eq!(turns(&mut exchanges, &mut now, &[(101, true)]), [false]);
-        let rest = turns(&mut exchanges, &mut now, &[(30, true); 6]);
+        let mut awake = |given: &[(u64, bool)]| turns(&mut exchanges, &mut now, given);
+        assert_eq!(awake(&[(0, true)]), [false], "the first turn has none before it");
+        assert_eq!(awake(&[(200, true); 15]), [false; 15]);
+        assert_eq!(awake(&[(200, true); 1000]), [true; 1000]);
+        assert_eq!(awake(&[(201, true); 4]), [true, true, true, false], "late ones use the row up");
+        assert_eq!(awake(&[(30, true); 15]), [false; 15]);
+        assert_eq!(awake(&[(30, true); 11]), [true; 11]);
+        assert_eq!(awake(&[(201, true)]), [false]);
+        let rest = awake(&[(30, true); 6]);
         assert_eq!(rest, [false, false, false, false, false, true], "ten were left of the row");
+        assert_eq!(awake(&[(201, true); 100]), [false; 100], "the peer is too far");
     }
 
     #[test]
     fn turns_that_are_no_exchange_end_the_row() {
         let (mut exchanges, mut now) = (ALLOWED, clock::now());
+        let mut awake = |given: &[(u64, bool)]| turns(&mut exchanges, &mut now, given);
         for _ in 0..10 {
             let row: Vec<_> = (0..ROW).map(|turn| (30, turn > 0)).collect();
-            assert_eq!(turns(&mut exchanges, &mut now, &row), vec![false; ROW as usize]);
+            assert_eq!(awake(&row), vec![false; ROW as usize]);
         }
-        assert_eq!(turns(&mut exchanges, &mut now, &[(201, true); 100]), [false; 100], "the peer is too far");
-        assert_eq!(turns(&mut exchanges, &mut now, &[(30, true); 100]).last(), Some(&true));
-        let after = turns(&mut exchanges, &mut now, &[(30, false), (30, true), (30, true)]);
-        assert_eq!(after, [false; 3], "nothing is left of a long row");
+        assert_eq!(awake(&[(30, true); 100]).last(), Some(&true));
+        assert_eq!(awake(&[(30, false)]), [false]);
+        assert_eq!(awake(&[(30, true); 15]), [false; 15], "nothing is left of a long row");
     }
 
     #[test]
