@@ -1,6 +1,6 @@
 """Benchmarks: one runner, and a folder of cases and peers for each protocol.
 
-python -m benches.run pulsar | mqtt | tubemq [OPTION...]
+python -m benches.run pulsar | mqtt | tubemq | operating | curves | footprint | quick [OPTION...]
 """
 
 import sys

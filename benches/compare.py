@@ -4,7 +4,7 @@
     make bench-compare BENCH="OTHER --rounds 5"
 
 Both engines should be built as they are published (``maturin develop --profile dist``): the profile of the
-tests compiles in pieces, and their boundaries have made a quarter of a case's time.
+tests compiles in 16 units, which has cost one case a quarter of its time.
 
 Each build talks to its own embedded broker, and both run the cases of this checkout. Every case runs once per
 build and round, and the builds take turns at being first. The table shows the medians and the ratio of this

@@ -79,8 +79,8 @@ def _server(frame: int, window: int, port: Connection) -> None:
 
 
 async def bare_asyncio(url: str, topic: str, count: int, size: int, window: int = 1) -> dict[str, float]:
-    """Asyncio streams: frames as long as a SEND to another process, each written and read by itself, and an
-    answer as long as a receipt to each ``window`` of them, before which no more are written."""
+    """Asyncio streams to another process: frames as long as a SEND, each written and read by itself. Each
+    ``window`` of them waits for one answer, as long as a receipt, before the next."""
     body = bytes(size + SEND_OVERHEAD)
     here, there = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(

@@ -22,12 +22,11 @@ Result = dict[str, Any]
 METHOD = """\
 Each case runs in a process of its own. Cases that are compared take turns in the same run, and a figure is
 the median of the rounds, with the median distance from it as its spread. Broker and clients share the
-machine, so rates are lower than on two machines, and only those of one run compare with each other: on
-another machine the ratios are worth more than the rates. The code is in `benches/`; `make bench` and the
-targets beside it measure again.
+machine, so rates are lower than on two machines. Compare rates within one run only; from machine to machine,
+compare ratios. The code is in `benches/`; `make bench-all` measures again.
 
-The embedded broker is measured in memory and with `fsync`: then each message is on disk before it is
-acknowledged. Apache Pulsar, Mosquitto and TubeMQ do not wait for the disk, as they are configured here.
+The embedded broker is measured in memory and with `fsync`, where each message is on disk before it is
+acknowledged. As configured here, Apache Pulsar, Mosquitto and TubeMQ do not wait for the disk.
 """
 #: Suite, heading, what stands beside each other, and the target of the Makefile that measures it.
 SECTIONS = (
@@ -50,8 +49,9 @@ SECTIONS = (
 #: Columns of the tables, in this order.
 COLUMNS = {
     "rate": "messages/s",
-    "cpu": "CPU, us a message",
+    "cpu": "CPU of the client, us a message",
     "loop": "calling thread, us",
+    "broker_cpu": "least CPU of the broker, us",
     "p50": "median of a call, us",
     "milliseconds": "ms",
     "connections": "connections held",

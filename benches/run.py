@@ -9,8 +9,8 @@
     python -m benches.run quick   [OPTION...]    make bench-quick  BENCH="OPTION..."
 
 Each case runs in a process of its own, and the median of the rounds is shown. Rates of one run compare with
-each other, not with those of another run or machine. A missed target does not fail the run; a case without a
-figure does.
+each other, not with those of another run or machine. A missed target does not fail the run; a case that
+fails does.
 
 The brokers of --broker, all of them by default:
     pulsar: embedded, embedded-fsync, pulsar    Spark's rows are measured here

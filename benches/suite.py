@@ -49,7 +49,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Suite:
-    """The benchmarks of one protocol."""
+    """A set of benchmarks with its brokers and targets."""
 
     name: str
     brokers: tuple[str, ...]
@@ -92,7 +92,7 @@ def run(suite: Suite, brokers: list[str], plan: Plan, name: str) -> int:
 
 
 def _measure(broker: str, group: Group, rounds: int) -> tuple[list[Row], int]:
-    """The medians of the rounds. A median over rounds that failed in part is one of the others."""
+    """The medians of the rounds. Failed rounds are left out of it."""
     runs: dict[str, list[Row]] = {}
     skipped: dict[str, str] = {}
     failures = 0

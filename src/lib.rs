@@ -9,7 +9,7 @@
 //! broker      the embedded broker
 //! net         tokio: sockets, TLS, WebSocket, timers; one driver for all protocols
 //! pulsar mqtt tubemq    sans-IO cores: frames and state machines
-//! avro wire checksum compression transmit machine error log sync clock random    shared foundations
+//! avro wire calendar checksum compression transmit machine error log sync clock random    shared foundations
 //! ```
 //!
 //! `pulsar`, `mqtt` and `tubemq` are siblings with the same file names and verbs.

@@ -27,9 +27,9 @@ from support.service import EmbeddedBroker
 
 BODY = bytes(100)
 TIMES = 5_000
-"""Operations of which one after the other is timed."""
+"""Number of operations that are timed, one at a time."""
 LONGEST = 5.0
-"""Seconds after which there are fewer of them."""
+"""Seconds after which no more are started."""
 IDLE = 2.0
 TOGETHER = 100
 """Handles that are opened at the same time."""

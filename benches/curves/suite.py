@@ -1,4 +1,4 @@
-"""A curve for each cost that grows, in steps of powers of ten; each point in processes of its own.
+"""A curve for each cost that grows, mostly in powers of ten; each point in processes of its own.
 
 A point that takes longer than the limit is the last of its curve, and one that takes four times as long ends.
 ``--scale`` multiplies the largest step: 0.01 for a short run, 10 for a backlog of 100 million entries.
@@ -30,8 +30,9 @@ class Curve:
     steps: tuple[int, ...]
     #: The process whose resident set is recorded.
     pays: str
-    #: Figures of a point, as a plot names them; and how often the first point's the last one's may be.
+    #: Figures of a point, with their labels in the plot.
     figures: dict[str, str]
+    #: The largest ratio of the last point to the first.
     flat: dict[str, float] = field(default_factory=dict[str, float])
     #: Largest step at scale 1, if not the last.
     most: int = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benches.mqtt.load import BODY, Publish, Report, feed, one_by_one, received, timed, windowed
+from benches.mqtt.load import BODY, WINDOW, Publish, Report, feed, one_by_one, received, timed, windowed
 from benches.mqtt.peers import *  # noqa: F403
 from benches.mqtt.programs import *  # noqa: F403
 
@@ -16,7 +16,7 @@ from benches.mqtt.programs import *  # noqa: F403
 def _connect(port: int) -> Any:
     import penstock
 
-    options: Any = {"version": 5}
+    options: Any = {"version": 5, "max_inflight": WINDOW}
     return penstock.connect(f"mqtt://127.0.0.1:{port}", **options)
 
 

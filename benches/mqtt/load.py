@@ -20,8 +20,8 @@ from benches.clock import Clock
 SIZE, WINDOW, WARM = 100, 100, 2_000
 BODY = bytes(SIZE)
 UNTOLD = 1000
-"""Receive Maximum of clients that close the connection when it is exceeded: Mosquitto sends more than it was
-told, and the window is the publisher's."""
+"""Receive Maximum of clients that disconnect when it is exceeded, as Mosquitto exceeds a smaller one. The
+publisher's window is the real limit."""
 Report = dict[str, float]
 Publish = Callable[[], Any]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from benches.mqtt.load import SIZE, UNTOLD, WINDOW, Report, feed
 
 LATE = 0.5
-"""Seconds after which a program that does not report its subscription has made it."""
+"""Seconds for a program to subscribe, because it does not report that it has."""
 
 
 def _children_cpu() -> float:

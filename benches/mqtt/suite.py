@@ -1,7 +1,7 @@
-"""MQTT beside other clients, on a fake broker, Mosquitto and the embedded broker; and the embedded broker.
+"""MQTT beside other clients on a fake broker, Mosquitto and the embedded broker, and that broker itself.
 
-The fake broker (``peer.c``) only acknowledges and sends: the rest is the client's own cost. Real brokers are
-the limit of the fast clients. The rows of ``c`` are a client in C, which shows where that limit is.
+The fake broker (``peer.c``) only acknowledges and sends: the rest is the client's own cost. Real brokers
+limit the fast clients; the rows of ``c``, a client in C, show where.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The embedded broker in operation: what HTTP, permissions and the log cost, beside one without them.
 
 All brokers run during a round, and each load goes to one after the other. Idle ones use next to nothing. The
-CPU time of the broker's process for a message is compared, the least of all rounds: what else the machine
-does adds to it, and to rates more than these costs.
+CPU time of the broker's process for a message is compared, the least of all rounds: other load on the machine
+only adds to it, and distorts rates by more than these costs.
 """
 
 from __future__ import annotations

@@ -94,14 +94,14 @@ async def memory_receive(url: str, topic: str, count: int, size: int) -> dict[st
 
 
 async def _open_the_queue(consumer: Any, queue: int) -> None:
-    """Reads as much as the queue has room for: it asks for no more ahead than that."""
+    """Reads as many messages as the queue has room for: the prefetch grows only as messages arrive."""
     left = queue
     while left > 0:
         left -= len(await consumer.receive_many(left, timeout=30))
 
 
 async def _held(consumer: Any, queue: int, size: int) -> int:
-    """Bytes of the payloads that have arrived. It is asked for more when half of them are taken."""
+    """Bytes of the payloads that have arrived. More are asked for when half of them are taken."""
     held = len(await consumer.receive_many(queue, timeout=30))
     assert held >= queue // 2, f"{held} of {queue} messages were fetched ahead"
     return held * size

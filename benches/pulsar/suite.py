@@ -361,7 +361,7 @@ def groups(label: str, plan: Plan) -> Iterator[Group]:
             for size in SIZES:
                 for _ in one_round(service, label, size, plan, java, *warm_up):
                     pass
-                # Spark has a topic of its own: its rows are many.
+                # Spark has topics of its own: its rows are many.
                 yield Group(
                     size, lambda size=size: one_round(service, label, size, plan, java, STEPS, of_spark)
                 )

@@ -1,1 +1,1 @@
-"""Spark rows into a topic."""
+"""Spark rows into a topic and out of it."""

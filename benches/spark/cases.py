@@ -96,7 +96,7 @@ def spark(
             ),
             "spark_read_avro": Way(lambda _: into_nothing(source(of_avro).load()), count, 3),
             "spark_stream": Way(stream, count, 3),
-            # The others without a sink: the plan with the way of its rows to Python, and the plan.
+            # Baselines without a sink: the plan with its rows sent to Python, and the plan alone.
             "spark_to_python": Way(
                 lambda rows: into_nothing(raw(spark, rows, size).mapInArrow(swallow, "value binary")), count
             ),

@@ -16,7 +16,7 @@ from benches.clock import MIB, PeakMemory, descendants, tree_cpu
 
 PARTITIONS = 2
 WARM_UPS = 5
-"""A JVM doubles its speed in the first of them, which have a quarter of the rows. A read has them all."""
+"""A JVM doubles its speed in the first of them. Writes warm up on a quarter of the rows, reads on all."""
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 The JVM of the Java client and those of the servers are warm before anything is measured. The Java client is
 one process throughout; its CPU is that of the measured messages alone.
 
-Our rows of receiving all carry the acknowledgement of a batch in the fetch of the next: while it reads, our
-client has no other way. The Java client confirms by a call of its own, as it does by default.
+In all our receiving rows, the fetch of a batch carries the acknowledgement of the one before. The Java client
+confirms with a separate call, as it does by default.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-//! Pauses between attempts: 100 ms, doubled up to a limit, each with full jitter in its upper half, so that clients
+//! Pauses between attempts: 100 ms, doubled up to a limit, each with equal jitter (half of it is random), so that clients
 //! that were disconnected in the same second do not reconnect in the same second.
 
 use std::time::Duration;

@@ -202,8 +202,8 @@ impl Input {
         Ok(read)
     }
 
-    /// Frames share the buffer that they are cut out of, held or not, so it is filled to its end. For the rest of a
-    /// frame its decoder has reserved just the missing room, if it knows how much.
+    /// Frames share the buffer that they are cut from, so it is filled to its end, whether or not they are held. A
+    /// decoder that knows a frame's length has reserved the missing room.
     fn make_room(&mut self) {
         let room = self.buffer.capacity() - self.buffer.len();
         if self.buffer.is_empty() && room < READ_LEAST {

@@ -11,8 +11,8 @@
 //!         too many later ones, or a turn that is no exchange
 //! ```
 //!
-//! That is so only with a peer on the same machine or very near. Each exchange within [`SHORT`] adds one to the row, up
-//! to [`LONGEST_ROW`], and a later one takes [`ROW`] off: that many exchanges pay for each time awake in vain.
+//! Only a peer on the same machine or very near is that quick. Each exchange within [`SHORT`] adds one to the row, up to
+//! [`LONGEST_ROW`]; a later one takes [`ROW`] off, the price of staying awake in vain.
 //!
 //! A runtime of several threads wakes another thread whenever one of its tasks yields, and that thread would take over
 //! the look for events. There the driver always sleeps, and so it does with a single core, which the user needs.

@@ -134,7 +134,7 @@ impl Service<Uri> for Connector {
             let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
             let tls = match (secure, &tls) {
                 (false, _) => None,
-                // What is wrong with the files, the connections to brokers tell.
+                // The connections to brokers report errors in the files.
                 (true, Some(tls)) => Some(tls.get().await.0),
                 (true, None) => return Err(Error::protocol("https is not part of this connection")),
             };

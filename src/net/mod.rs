@@ -3,7 +3,8 @@
 //! * [`socket`]: sockets that connect and listen
 //! * [`driver`]: moves bytes between a socket and a [`driver::Endpoint`]
 //! * [`session`]: a client's end, a [`crate::machine::Machine`] that its driver and its users share
-//! * [`tcp`]: sockets that acknowledge promptly and coalesce wake-ups
+//! * `exchange`: when the driver stays awake for the next answer
+//! * [`tcp`]: sockets that acknowledge promptly and coalesce wake-ups; `unix`: Unix domain sockets
 //! * [`tls`]: rustls with an explicit provider and host name checks
 //! * [`url`]: service URLs with several hosts
 //! * [`ws`]: WebSocket as a byte stream; [`http`]: GET requests
@@ -61,7 +62,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// For writes by others than the owner of this, if they may write just what they have to send: plain TCP.
+    /// A writer for other threads than the owner's; only for plain TCP, which sends bytes as they are given.
     pub(crate) fn writer(&self) -> Option<Writer> {
         match self {
             Self::Plain(tcp) => Some(tcp.writer()),

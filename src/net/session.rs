@@ -40,7 +40,7 @@ pub trait Host: Send {
     fn handle_event(&mut self, now: Instant, event: <Self::Machine as Machine>::Event);
 
     /// Adds what is due to the machine's transmit queue, unless the socket is [`WRITE_HIGH_WATER`] behind. Returns the
-    /// time of the next call. `unwritten` bytes that were taken from the queue before have not been written yet.
+    /// time of the next call. `unwritten` is the number of bytes that were taken from the queue and not written.
     fn turn(&mut self, now: Instant, unwritten: usize) -> Option<Instant>;
 
     /// Whether more may be read from the socket. If not, [`Session::wake`] makes the driver ask again.
@@ -188,8 +188,8 @@ impl<H: Host> Endpoint for Session<H> {
         state.written = false;
         state.reads = result.as_ref().is_ok_and(|turn| turn.reads);
         result.map(|turn| {
-            // An earlier deadline is kept although the host has put it off: else each user that writes and brings it
-            // forward again would have to wake the driver.
+            // Keeps an earlier deadline that the host has put off. Otherwise each user whose write brings it forward
+            // again would have to wake the driver.
             let stands =
                 state.deadline.filter(|at| *at > now && turn.deadline.is_none_or(|later| *at <= later));
             state.deadline = stands.or(turn.deadline);
@@ -206,7 +206,7 @@ impl<H: Host> Endpoint for Session<H> {
     }
 }
 
-/// Steps 1 to 3 of the poll order.
+/// Steps 1 and 2 of the poll order, then the host's turn.
 fn handle<H: Host>(
     host: &mut H,
     now: Instant,

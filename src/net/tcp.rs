@@ -20,7 +20,7 @@
 //! | answers awaited | packets are collected |
 //! |---|---|
 //! | none | as long as nothing is written |
-//! | up to `MANY` | no |
+//! | fewer than `MANY` | no |
 //! | `MANY` or more | whatever is written |
 
 use std::future::Future;
@@ -48,10 +48,9 @@ const SOON: Duration = Duration::from_micros(100);
 const SMALL: u32 = 1 << 10;
 /// Number of reads whose bytes are collected.
 const GATHER: u32 = 16;
-/// Fewest answers on their way of which some are collected. With fewer the peer runs out of requests meanwhile.
+/// Fewest awaited answers for which packets are collected. With fewer, the peer would run out of requests.
 const MANY: usize = 512;
-/// Time without a read after which the kernel collects no more; also the resolution of the timer, so that it may be
-/// twice as long.
+/// Time without a read after which collecting ends. Also the timer's resolution, so it may take twice as long.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// Policy for acknowledgements and wake-ups. On systems other than Linux always as [`Pacing::Kernel`].
@@ -118,7 +117,7 @@ impl Shared {
     }
 }
 
-/// Writes to a TCP socket beside its owner, as long as that has it. The user of both sees to the order of the bytes.
+/// Writes to a TCP socket beside its owner, until the owner drops it. The session keeps the bytes in order.
 #[derive(Debug)]
 pub struct Writer {
     pub(super) socket: Weak<Shared>,
