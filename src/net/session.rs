@@ -7,7 +7,7 @@
 //! turn and writes on the thread of the caller, as long as the driver has nothing to write itself. Both write under
 //! one rule, so that bytes keep their order: what the host has queued is written under its lock, and once the driver has
 //! taken bytes out of it, no other thread writes until those are written. While answers to such messages come at once,
-//! the driver stays awake for the next one ([`exchange`](super::exchange)).
+//! the driver stays awake for the next one (`exchange`).
 
 use std::io::IoSlice;
 use std::ops::{Deref, DerefMut};
