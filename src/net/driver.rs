@@ -123,6 +123,8 @@ where
             if progress.any() {
                 break progress;
             }
+            // A thread that waits for this core runs, such as a broker's that was woken on it.
+            std::thread::yield_now();
             // The runtime looks for events, and other connections run.
             tokio::task::yield_now().await;
             awake = awake.filter(|until| clock::now() < *until);
