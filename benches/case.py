@@ -67,13 +67,10 @@ def run(
 
 
 @contextlib.contextmanager
-def one_core(*servers: int, when: bool) -> Iterator[None]:
-    """The cases run inside, and these processes, share one core if ``when``. A message and its answer
-    then cross threads without waking another core. On a virtual machine that takes most of the time, and it
-    varies; what is left is the work itself."""
-    if not when:
-        yield
-        return
+def one_core(*servers: int) -> Iterator[None]:
+    """The cases that are run inside, and these processes, share one core. A message and its answer then cross
+    threads without waking another core. On a virtual machine that takes most of the time, and it varies; what
+    is left is the work itself."""
     all_cores = os.sched_getaffinity(0)
 
     def keep_to(cores: set[int]) -> None:

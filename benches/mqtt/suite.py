@@ -162,7 +162,7 @@ def one_round(broker: Any, plan: Plan) -> Iterator[Result]:
                 continue
             messages = max(int(count * plan.scale / (4 if client in SLOW else 1)), 1_000)
             try:
-                with one_core(broker.pid, when=scenario.endswith(ON_ONE_CORE)):
+                with one_core(broker.pid) if scenario.endswith(ON_ONE_CORE) else contextlib.nullcontext():
                     report = run("mqtt", name, broker.port, broker.topic(), messages, qos, timeout=180)
             except Failed as failed:
                 yield f"{client} {scenario}", failed

@@ -317,7 +317,7 @@ def one_round(
                 if step.case.startswith(JAVA):
                     yield step.row, load(java, service, step.case, topic, count, size)
                     continue
-                with one_core(service.process.pid, when=step.one_core):
+                with one_core(service.process.pid) if step.one_core else contextlib.nullcontext():
                     report = run(step.protocol, step.case, *arguments, timeout=900, environment=environment)
             except (Failed, Refused) as failed:
                 yield step.row, failed if isinstance(failed, Failed) else Failed(str(failed))

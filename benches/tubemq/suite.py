@@ -9,6 +9,7 @@ confirms with a separate call, as it does by default.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -140,7 +141,12 @@ def one_round(java: Java, broker: TubeMqService, topic: str, size: int, plan: Pl
         if not plan.wanted(name) and name != JAVA_SEND:
             continue
         try:
-            with one_core(*processes(broker), java.process.pid, when=name.endswith(ON_ONE_CORE)):
+            cores = (
+                one_core(*processes(broker), java.process.pid)
+                if name.endswith(ON_ONE_CORE)
+                else contextlib.nullcontext()
+            )
+            with cores:
                 if client == "java":
                     width = 1 if name.startswith(JAVA_ONE) else 10_000
                     report = java_send(java, broker, topic, count, size, width)
