@@ -9,8 +9,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Panel:
-    """Points are x, y and the spread of y. With labels, x counts them; without,
-    x is logarithmic from three points on."""
+    """Points are x, y and the spread of y. With labels, x counts them; without, x is
+    logarithmic from three points on."""
 
     title: str
     points: list[tuple[float, float, float]]

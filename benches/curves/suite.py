@@ -32,7 +32,7 @@ class Curve:
     pays: str
     #: Figures of a point, with their labels in the plot.
     figures: dict[str, str]
-    #: The largest ratio of the last point to the first.
+    #: The largest ratio of the last point to the first that is allowed, for some of the figures.
     flat: dict[str, float] = field(default_factory=dict[str, float])
     #: Largest step at scale 1, if not the last.
     most: int = 0

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Longest exchange that adds to a row, and longest time awake. It includes the time until the user sends the next
-/// message.
+/// Longest exchange that adds to a row, and longest time awake. An exchange includes the time until the user sends the
+/// next message.
 const SHORT: Duration = Duration::from_micros(200);
 /// The driver stays awake from this row on. A late exchange takes as many off.
 const ROW: u32 = 16;
