@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::{Notify, oneshot};
 
+use super::holders::Holders;
 use super::part::{ActiveChanges, Ends, News, Others, PartitionConsumer, Supervisor, is_exact};
 use crate::client::events::Signal;
 use crate::client::pulsar::options::ConsumerOptions;
@@ -35,6 +36,7 @@ pub(super) struct Place {
 pub(super) struct Parts {
     all: Vec<Arc<PartitionConsumer>>,
     by_topic: HashMap<Arc<str>, usize>,
+    by_id: HashMap<u64, usize>,
     own: usize,
 }
 
@@ -51,7 +53,8 @@ impl Parts {
         let count = own.len();
         let all: Vec<_> = own.into_iter().chain(others).collect();
         let by_topic = all.iter().enumerate().map(|(index, part)| (Arc::clone(&part.topic), index)).collect();
-        Self { all, by_topic, own: count }
+        let by_id = all.iter().enumerate().map(|(index, part)| (part.id, index)).collect();
+        Self { all, by_topic, by_id, own: count }
     }
 
     /// Those of the consumer's own topics.
@@ -67,6 +70,11 @@ impl Parts {
     /// The partition with this full name.
     pub(super) fn of_topic(&self, topic: &str) -> Option<&Arc<PartitionConsumer>> {
         self.by_topic.get(topic).map(|index| &self.all[*index])
+    }
+
+    /// The partition with this number of a consumer at the broker.
+    pub(super) fn of_id(&self, id: u64) -> Option<&Arc<PartitionConsumer>> {
+        self.by_id.get(&id).map(|index| &self.all[*index])
     }
 
     /// The partition that a message came from.
@@ -124,6 +132,8 @@ pub(super) struct Members {
     options: ConsumerOptions,
     signal: Arc<Signal>,
     others: Arc<Others>,
+    /// Those that hold messages.
+    pub(super) holders: Arc<Holders>,
     /// Messages are to be sent to the dead letter topic.
     pub(super) dead: Arc<Notify>,
     /// Deliveries have become void; see [`Consumer::any_recalled`](super::Consumer::any_recalled).
@@ -167,6 +177,7 @@ impl Members {
             options: options.clone(),
             signal: Arc::clone(signal),
             others: Arc::new(others),
+            holders: Arc::default(),
             dead: Arc::default(),
             recalled: Arc::default(),
             ends: Arc::default(),
@@ -311,6 +322,7 @@ impl Members {
         partitions: usize,
     ) -> Arc<PartitionConsumer> {
         let news = News {
+            holders: Arc::clone(&self.holders),
             dead: Arc::clone(&self.dead),
             recalled: Arc::clone(&self.recalled),
             ends: Arc::clone(&self.ends),

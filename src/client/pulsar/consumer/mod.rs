@@ -5,7 +5,7 @@
 //! `growth` changes while the consumer runs: topics get more partitions, and others appear and disappear. `letters` sends messages to
 //! the topics of a dead letter policy.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use crate::sync::Mutex;
 
 mod acks;
 mod growth;
+mod holders;
 mod letters;
 mod members;
 mod part;
@@ -51,8 +52,6 @@ pub(in crate::client) struct Inner {
     topic: String,
     subscription: String,
     members: Arc<Members>,
-    /// The partition that is served first next time, so that none starves.
-    next: AtomicUsize,
     signal: Arc<Signal>,
     closed: AtomicBool,
     /// Whether acknowledgements have a time limit.
@@ -193,7 +192,6 @@ impl Consumer {
             topic: title,
             subscription,
             members: Arc::clone(&members),
-            next: AtomicUsize::new(0),
             signal,
             closed: AtomicBool::new(false),
             limits_acks: options.ack_timeout.is_some(),
@@ -234,22 +232,16 @@ impl Consumer {
     pub fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> Result<usize> {
         self.check_open()?;
         let parts = self.parts();
-        let count = parts.len();
-        if count > 1
-            && let Some(error) = self.0.signal.ended()
-        {
-            // Other partitions may never run dry.
-            return Err(error);
-        }
-        let first = if count > 1 { self.0.next.fetch_add(1, Ordering::Relaxed) % count } else { 0 };
-        let mut taken = 0;
-        for i in 0..count {
-            if taken >= max {
-                break;
+        let taken = match &parts[..] {
+            [part] => part.change(|machine| machine.take(max, out)),
+            _ => {
+                if let Some(error) = self.0.signal.ended() {
+                    // Other partitions may never run dry.
+                    return Err(error);
+                }
+                self.take_of_several(max, out)
             }
-            let part = &parts[(first + i) % count];
-            taken += part.change(|machine| machine.take(max - taken, out));
-        }
+        };
         if taken == 0 {
             if let Some(error) = self.0.signal.ended() {
                 return Err(error);
@@ -262,6 +254,22 @@ impl Consumer {
         Ok(taken)
     }
 
+    /// The same over the partitions that hold messages.
+    fn take_of_several<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> usize {
+        let holders = &self.0.members.holders;
+        let mut taken = 0;
+        // Each once: those whose first message waits for its schema go on to hold messages.
+        for _ in 0..holders.len() {
+            let Some(id) = holders.first().filter(|_| taken < max) else { break };
+            // Looked up after that: a partition is a member before it holds anything.
+            match self.parts().of_id(id) {
+                Some(part) => taken += part.take(max - taken, out),
+                None => holders.remove(id),
+            }
+        }
+        taken
+    }
+
     /// Number of messages that [`Self::take`] would return now.
     pub fn available(&self) -> usize {
         self.parts().iter().map(|part| part.machine().available()).sum()
@@ -269,7 +277,16 @@ impl Consumer {
 
     /// Whether [`Self::take`] would return a message now.
     pub fn has_ready(&self) -> bool {
-        self.parts().iter().any(|part| part.machine().has_ready())
+        let is_ready = |part: &Arc<PartitionConsumer>| part.machine().has_ready();
+        if let [part] = &self.parts()[..] {
+            return is_ready(part);
+        }
+        let holders = self.0.members.holders.all();
+        // As in `take_of_several`, looked up after that.
+        !holders.is_empty() && {
+            let parts = self.parts();
+            holders.into_iter().filter_map(|id| parts.of_id(id)).any(is_ready)
+        }
     }
 
     /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is something to take

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::{AbortHandle, JoinHandle};
 
+use super::holders::Holders;
 use crate::client::events::Signal;
 use crate::client::pulsar::connection::{Connection, ConsumerRoute, Loss, PartId};
 use crate::client::pulsar::directions::Directions;
@@ -27,7 +28,7 @@ use crate::pulsar::consumer::{
 use crate::pulsar::frame::Payload;
 use crate::pulsar::pb::command_subscribe::SubType;
 use crate::pulsar::schema::Wanted;
-use crate::pulsar::{MessageId, hot, pb};
+use crate::pulsar::{Message, MessageId, hot, pb};
 use crate::random::HashMap;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::transmit::Transmit;
@@ -83,6 +84,8 @@ pub(super) struct PartitionConsumer {
     machine: Mutex<Machine>,
     /// The driver has been woken and has not looked yet.
     notified: AtomicBool,
+    /// Whether it stands in [`Holders`]. Changes under the machine's lock.
+    listed: AtomicBool,
     state: PartWatch,
     directions: Directions,
     /// Held by the one seek that is under way.
@@ -116,6 +119,8 @@ pub(super) struct PartitionConsumer {
 /// News of the machines of a consumer.
 #[derive(Debug)]
 pub(super) struct News {
+    /// Messages are to be taken.
+    pub(super) holders: Arc<Holders>,
     /// Messages are to be sent to the dead letter topic.
     pub(super) dead: Arc<Notify>,
     /// Deliveries have become void.
@@ -250,6 +255,7 @@ impl PartitionConsumer {
             name: options.name.clone().unwrap_or_default(),
             machine: Mutex::new(Rank::Machine, machine),
             notified: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
             state: PartWatch::new(),
             directions: Directions::default(),
             seeks: Semaphore::new(1),
@@ -325,6 +331,19 @@ impl PartitionConsumer {
             self.wake();
         }
         result
+    }
+
+    /// Moves up to `max` messages to `out` and returns their number. After that it is the turn of others that hold messages.
+    pub(super) fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> usize {
+        self.change(|machine| {
+            let taken = machine.take(max, out);
+            if !machine.is_empty() {
+                self.news.holders.move_to_back(self.id);
+            } else if self.listed.swap(false, Ordering::Relaxed) {
+                self.news.holders.remove(self.id);
+            }
+            taken
+        })
     }
 
     /// Has the driver look what it has to do.
@@ -558,6 +577,9 @@ impl ConsumerRoute for PartitionConsumer {
             self.signal.stop(self.id, error.clone());
         }
         let readable = failed || machine.has_ready();
+        if !machine.is_empty() && !self.listed.swap(true, Ordering::Relaxed) {
+            self.news.holders.add(self.id);
+        }
         self.news.look(&mut machine);
         while let Some(wanted) = machine.next_wanted() {
             self.fetch(wanted);

@@ -1,0 +1,77 @@
+//! The partitions of a consumer that hold messages.
+//!
+//! A consumer may have ten thousand partitions, and each receive asks for a message. So a receive asks only those that hold some:
+//!
+//! * A partition is added under its machine's lock when a message has come, and before the consumer is told that it is readable.
+//! * It is removed under the same lock when a receive finds that it holds none. One that has lost its messages otherwise, by a seek
+//!   or with its connection, stays until then.
+//!
+//! So no message waits in a partition that is not listed, whichever threads receive.
+
+use std::collections::VecDeque;
+
+use crate::sync::Mutex;
+
+/// The ids of partitions that hold messages, each once, in the order in which they are served.
+#[derive(Debug, Default)]
+pub(super) struct Holders(Mutex<VecDeque<u64>>);
+
+impl Holders {
+    /// Adds a partition, to be served after the others. It must not be listed.
+    pub(super) fn add(&self, id: u64) {
+        self.0.lock().push_back(id);
+    }
+
+    pub(super) fn remove(&self, id: u64) {
+        let mut ids = self.0.lock();
+        // That is the first, unless another thread receives as well.
+        if let Some(index) = ids.iter().position(|listed| *listed == id) {
+            ids.remove(index);
+        }
+    }
+
+    /// Has a partition that was served wait for its next turn, so that none starves.
+    pub(super) fn move_to_back(&self, id: u64) {
+        let mut ids = self.0.lock();
+        // Another thread may have moved it.
+        if ids.front() == Some(&id) {
+            ids.rotate_left(1);
+        }
+    }
+
+    /// The partition that is served next.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.0.lock().front().copied()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    pub(super) fn all(&self) -> Vec<u64> {
+        self.0.lock().iter().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_served_by_turns_while_they_hold_messages() {
+        let holders = Holders::default();
+        [1, 2, 3].into_iter().for_each(|id| holders.add(id));
+        assert_eq!(holders.first(), Some(1));
+        holders.move_to_back(1);
+        assert_eq!(holders.all(), [2, 3, 1]);
+        // Another thread was quicker.
+        holders.move_to_back(1);
+        assert_eq!(holders.all(), [2, 3, 1]);
+        holders.remove(3);
+        holders.remove(3);
+        assert_eq!((holders.all(), holders.len()), (vec![2, 1], 2));
+        holders.remove(2);
+        holders.remove(1);
+        assert_eq!((holders.first(), holders.len()), (None, 0));
+    }
+}
