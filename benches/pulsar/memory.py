@@ -105,8 +105,7 @@ async def _open_the_queue(consumer: Any, queue: int) -> None:
 async def _held(consumer: Any, queue: int, size: int) -> int:
     """Bytes of the payloads that have arrived.
 
-    More are asked for when half of them are taken, and brokers send whole batches: the last may be taken in part, and none is sent
-    that does not fit.
+    More are asked for when half of them are taken, and brokers send whole batches: the last may be missing.
     """
     held = len(await consumer.receive_many(queue, timeout=30))
     assert held >= queue // 2 - BATCH, f"{held} of {queue} messages were fetched ahead"

@@ -341,7 +341,7 @@ def start(label: str, folder: str) -> Any:
     if label == EMBEDDED:
         # Consumers subscribe after the publishers are done: the messages must stay until then.
         return EmbeddedPulsar(durability="memory", max_store="16GiB", retention_bytes="4GiB")
-    return EmbeddedPulsar(data=folder)
+    return EmbeddedPulsar(data=folder, max_store="16GiB")
 
 
 def groups(label: str, plan: Plan) -> Iterator[Group]:

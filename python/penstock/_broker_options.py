@@ -194,8 +194,8 @@ class BrokerOptions(TypedDict, total=False):
             600.0,
             "Seconds for which acknowledged messages are kept.",
             at_limit=(
-                "Older acknowledged messages are deleted. All of them are once the store has 2 GiB or"
-                " three quarters of `max_store`."
+                "Older acknowledged messages are deleted. All of them are once the store has three quarters"
+                " of `max_store`."
             ),
         ),
     ]

@@ -69,8 +69,6 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 const CACHE_TOTAL: usize = 128 << 20;
 /// Time for which a non-durable subscription stays without consumers, which come back after a seek.
 const ABANDONED: Duration = Duration::from_secs(60);
-/// Size of the store on disk up to which acknowledged entries are retained.
-const KEPT_ON_DISK: u64 = 2 << 30;
 /// Domain of Pulsar's topics in the store.
 const DOMAIN: &str = "pulsar";
 /// Time for which a producer's sequence id is kept after its last message, as by the real broker.
@@ -660,9 +658,7 @@ impl Protocol for Broker {
         }
         if self.housekeeping_at <= now {
             self.housekeeping_at = now + HOUSEKEEPING;
-            // In memory retention_bytes is the limit.
-            let most = if self.settings.stored { KEPT_ON_DISK } else { u64::MAX };
-            let short = self.commits.used() > (self.commits.limit(self.settings.max_store) / 4 * 3).min(most);
+            let short = self.commits.used() > self.commits.limit(self.settings.max_store) / 4 * 3;
             self.housekeeping(if short { Duration::ZERO } else { self.settings.retention });
             self.remove_idle();
             if self.run_at <= now {
