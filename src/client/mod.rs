@@ -32,6 +32,7 @@ mod outcomes;
 pub mod pulsar;
 pub mod pushed;
 mod registry;
+mod together;
 pub mod traffic;
 pub mod tubemq;
 

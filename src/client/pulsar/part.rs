@@ -226,6 +226,9 @@ pub(super) trait Supervised: Send + Sync {
         std::future::pending()
     }
 
+    /// The client's options.
+    fn options(&self) -> &ClientOptions;
+
     /// The client's journal.
     fn journal(&self) -> &Journal;
 
@@ -247,23 +250,22 @@ pub(super) trait Supervised: Send + Sync {
 
 /// Opens a partition, and again each time it is lost, until it is closed or an error is hopeless. `ready` is told of
 /// the first success or of the failure. Without it the first open is tried on as a reconnect is.
-pub(super) async fn supervise(
-    part: impl Supervised,
-    options: ClientOptions,
-    mut ready: Option<oneshot::Sender<Result<()>>>,
-) {
+pub(super) async fn supervise(part: impl Supervised, mut ready: Option<oneshot::Sender<Result<()>>>) {
     let mut warned = false;
-    let mut backoff = Backoff::new(options.max_backoff);
+    let ClientOptions { max_backoff, operation_timeout, .. } = *part.options();
+    let mut backoff = Backoff::new(max_backoff);
     // Of attempts that follow directions: brokers that name each other are not asked without end.
-    let mut directed = Backoff::new(options.max_backoff);
-    let first_deadline = clock::now() + options.operation_timeout;
+    let mut directed = Backoff::new(max_backoff);
+    let first_deadline = clock::now() + operation_timeout;
     for attempt in 0.. {
         if !part.state().begin_opening().await {
             return;
         }
+        // Boxed: the task, which stays as long as the partition, has no room for what only opening needs.
+        let open = Box::pin(part.directions().until_changed(part.open(attempt)));
         let opened = tokio::select! {
             biased;
-            opened = part.directions().until_changed(part.open(attempt)) => opened,
+            opened = open => opened,
             never = part.while_detached() => match never {},
         };
         let pause = match opened {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::client::events::Signal;
 use crate::client::pulsar::connection::Connection;
 use crate::client::pulsar::options::SchemaOptions;
 use crate::client::pulsar::shared::Shared;
@@ -60,14 +59,8 @@ pub(super) async fn explain(shared: &Shared, topic: &str, ours: Option<&SchemaIn
     error.with_note(&format!("the schema given is {ours}; the latest of the topic is {theirs}"))
 }
 
-/// Asks the broker for a version, and wakes those that wait for its messages.
-pub(super) async fn fetch(
-    shared: Arc<Shared>,
-    schema: SchemaOptions,
-    topic: Arc<str>,
-    wanted: Wanted,
-    signal: Arc<Signal>,
-) {
+/// Asks the broker for a version. After that its messages can be taken.
+pub(super) async fn fetch(shared: Arc<Shared>, schema: SchemaOptions, topic: Arc<str>, wanted: Wanted) {
     match shared.lookup_of(&topic).schema(&topic, Some(wanted.version.clone())).await {
         Ok(info) => wanted.writer.set(schema.codec.resolve(Some(&info))),
         Err(error) => {
@@ -78,7 +71,6 @@ pub(super) async fn fetch(
             wanted.writer.fail(Error::new(ErrorKind::Schema, text).with_topic(topic));
         }
     }
-    signal.ring();
 }
 
 /// A version in an error.

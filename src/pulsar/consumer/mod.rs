@@ -366,11 +366,6 @@ impl Consumer {
         self.at_end && self.queue.is_empty()
     }
 
-    /// Whether nothing waits to be taken, not even a message whose schema is not known yet.
-    pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
     /// Number of messages that can be taken.
     pub fn available(&self) -> usize {
         self.ready(usize::MAX)

@@ -81,6 +81,24 @@ async def test_what_is_sent_before_the_consumer_notices_is_received(
         assert sorted(payloads(await receive(consumer, len(sent)))) == sorted(sent)
 
 
+async def test_messages_that_wait_while_the_topic_grows_are_received(
+    client: Any, service: PulsarService
+) -> None:
+    topic = service.topic(partitions=1)
+    async with client.consumer(topic, "s", **OFTEN) as consumer, client.producer(topic, **OFTEN) as producer:
+        sent = [b"%d" % i for i in range(100)]
+        await producer.send_many(sent)
+        got = await receive(consumer, 1)
+        service.grow_topic(topic, 3)
+        await send_until_spread(producer, 3, sent)
+        got += await receive(consumer, len(sent) - 1)
+        assert sorted(payloads(got)) == sorted(sent)
+        # Nothing waits any more, and the next message of each partition is seen.
+        more: list[bytes] = []
+        await send_until_spread(producer, 3, more)
+        assert sorted(payloads(await receive(consumer, len(more)))) == sorted(more)
+
+
 async def test_a_deleted_topic_that_is_made_again_is_consumed_again(
     client: Any, service: PulsarService
 ) -> None:

@@ -144,11 +144,14 @@ async def test_cumulative_acknowledgement_is_per_partition(client: Any, service:
             assert {message.id.partition for message in again} == {1}
 
 
-async def test_seek_to_the_beginning_covers_all_partitions(client: Any, service: PulsarService) -> None:
+@pytest.mark.parametrize("taken", [30, 1])
+async def test_seek_to_the_beginning_covers_all_partitions(
+    client: Any, service: PulsarService, taken: int
+) -> None:
     topic = service.topic(partitions=3)
     async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
         await producer.send_many(numbered(30), [str(i) for i in range(30)])
-        await consumer.ack_many(await receive(consumer, 30))
+        await consumer.ack_many(await receive(consumer, taken))
         await consumer.seek("earliest")
         assert sorted(payloads(await receive(consumer, 30))) == numbered(30)
 

@@ -11,6 +11,7 @@ import penstock
 import penstock.blocking
 from penstock import errors
 
+from support.pulsar import wire
 from support.waiting import PATIENCE
 
 
@@ -94,6 +95,55 @@ async def test_close_ends_without_a_broker_and_without_a_send_timeout() -> None:
         with pytest.raises(errors.Closed):
             await lost
         await client.close()
+
+
+class Counting(wire.FakeBroker):
+    """Topics of three partitions. A close is answered once all ``count`` of its kind have been asked for."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.answered: set[int] = set()
+        self.answers[wire.PARTITIONS] = lambda peer, fields, rest: peer.send(
+            wire.frame(wire.PARTITIONS_RESPONSE, {1: 3, 2: fields[2][0], 3: 0})
+        )
+        for kind in (wire.CLOSE_PRODUCER, wire.CLOSE_CONSUMER):
+            self.answers[kind] = self._all_at_once(kind, count)
+
+    def _all_at_once(self, kind: int, count: int) -> wire.Answer:
+        asked: list[int] = []
+
+        def answer(peer: wire.Peer, fields: dict[int, list[Any]], rest: bytes) -> None:
+            asked.append(fields[2][0])
+            if len(asked) == count:
+                self.answered.add(kind)
+                peer.send(*[wire.frame(wire.SUCCESS, {1: request}) for request in asked])
+
+        return answer
+
+
+async def test_the_partitions_of_a_handle_are_closed_side_by_side() -> None:
+    broker = Counting(3)
+    try:
+        async with penstock.connect(broker.url) as client:
+            producer, consumer = await client.producer("t"), await client.consumer("t", "s")
+            await asyncio.wait_for(producer.close(), PATIENCE)
+            await asyncio.wait_for(consumer.close(), PATIENCE)
+            assert broker.answered == {wire.CLOSE_PRODUCER, wire.CLOSE_CONSUMER}
+    finally:
+        broker.close()
+
+
+async def test_the_handles_of_a_client_are_closed_side_by_side() -> None:
+    broker = Counting(9)
+    try:
+        client = await penstock.connect(broker.url)
+        for topic in "abc":
+            await client.producer(topic)
+            await client.consumer(topic, "s")
+        await asyncio.wait_for(client.close(), PATIENCE)
+        assert broker.answered == {wire.CLOSE_PRODUCER, wire.CLOSE_CONSUMER}
+    finally:
+        broker.close()
 
 
 async def test_a_close_that_is_cancelled_gives_up() -> None:

@@ -289,10 +289,13 @@ impl Growth {
     /// Takes the partitions of a topic out that is no longer listed.
     fn forget(&mut self, family: &Family) {
         let now = self.members.now();
-        for place in family.places() {
-            let Some(part) = now.of_topic(&place.topic) else { continue };
+        let parts: Vec<_> = family.places().iter().filter_map(|place| now.of_topic(&place.topic)).collect();
+        let removed = parts.iter().map(|part| {
             let error = Error::new(ErrorKind::TopicNotFound, "the topic was deleted");
-            self.members.remove(part, error.with_topic(Arc::clone(&part.topic)));
+            (Arc::clone(part), error.with_topic(Arc::clone(&part.topic)))
+        });
+        self.members.remove(removed.collect());
+        for part in parts {
             self.warned.remove(&part.topic);
             close(part);
         }
@@ -373,7 +376,7 @@ impl Growth {
                         part.topic
                     ));
                 }
-                self.members.remove(&part, error);
+                self.members.remove(vec![(part, error)]);
             }
             Some((part, Ok(()))) => {
                 self.warned.remove(&part.topic);

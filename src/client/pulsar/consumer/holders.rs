@@ -1,18 +1,21 @@
-//! The partitions of a consumer that hold messages.
+//! The partitions of a consumer that have messages to be taken.
 //!
-//! A consumer may have ten thousand partitions, and each receive asks for a message. So a receive asks only those that hold some:
+//! A consumer may have ten thousand partitions. A receive asks only those that are listed here:
 //!
-//! * A partition is added under its machine's lock when a message has come, and before the consumer is told that it is readable.
-//! * It is removed under the same lock when a receive finds that it holds none. One that has lost its messages otherwise, by a seek
-//!   or with its connection, stays until then.
+//! * A partition is added when a message has come, or the schema that it waited for, and before the consumer is told that it is readable.
+//! * It is removed when a receive leaves none in it that can be taken. If its messages have become void, by a seek or with its
+//!   connection, it stays until a receive finds that out.
 //!
-//! So no message waits in a partition that is not listed, whichever threads receive.
+//! Both are done under the lock of its machine, so that no message that can be taken is in a partition that is not listed, whichever
+//! threads receive. A partition that the consumer no longer has may be removed at any time.
+//!
+//! A consumer of one partition asks that, and removes nothing.
 
 use std::collections::VecDeque;
 
 use crate::sync::Mutex;
 
-/// The ids of partitions that hold messages, each once, in the order in which they are served.
+/// The ids of partitions, each once, in the order in which they are served.
 #[derive(Debug, Default)]
 pub(super) struct Holders(Mutex<VecDeque<u64>>);
 
@@ -30,7 +33,7 @@ impl Holders {
         }
     }
 
-    /// Has a partition that was served wait for its next turn, so that none starves.
+    /// Moves a partition that was served behind the others, so that none starves.
     pub(super) fn move_to_back(&self, id: u64) {
         let mut ids = self.0.lock();
         // Another thread may have moved it.
@@ -42,10 +45,6 @@ impl Holders {
     /// The partition that is served next.
     pub(super) fn first(&self) -> Option<u64> {
         self.0.lock().front().copied()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.lock().len()
     }
 
     pub(super) fn all(&self) -> Vec<u64> {
@@ -69,9 +68,9 @@ mod tests {
         assert_eq!(holders.all(), [2, 3, 1]);
         holders.remove(3);
         holders.remove(3);
-        assert_eq!((holders.all(), holders.len()), (vec![2, 1], 2));
+        assert_eq!(holders.all(), [2, 1]);
         holders.remove(2);
         holders.remove(1);
-        assert_eq!((holders.first(), holders.len()), (None, 0));
+        assert_eq!(holders.first(), None);
     }
 }

@@ -24,6 +24,7 @@ use crate::client::pulsar::counters::{LetterCounters, LetterCounts};
 use crate::client::pulsar::options::{ConsumerOptions, DeadLetterPolicy, ProducerOptions};
 use crate::client::pulsar::producer::Producer;
 use crate::client::pulsar::shared::Shared;
+use crate::client::together::together;
 use crate::client::until;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -494,13 +495,14 @@ impl Letters {
             lines.closed = true;
             std::mem::take(&mut lines.by_topic)
         };
-        for line in lines.into_values() {
+        let closing = lines.into_values().filter_map(|line| {
             line.task.abort();
-            let opened = line.opened.borrow().clone();
-            if let Some(Opened::Open(sender)) = opened {
-                let _ = sender.producer.close(false).await;
+            match line.opened.borrow().clone() {
+                Some(Opened::Open(sender)) => Some(async move { sender.producer.close(false).await }),
+                _ => None,
             }
-        }
+        });
+        let _ = together(closing).await;
     }
 }
 

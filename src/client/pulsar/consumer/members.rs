@@ -72,7 +72,7 @@ impl Parts {
         self.by_topic.get(topic).map(|index| &self.all[*index])
     }
 
-    /// The partition with this number of a consumer at the broker.
+    /// The partition whose consumer has this id at the broker.
     pub(super) fn of_id(&self, id: u64) -> Option<&Arc<PartitionConsumer>> {
         self.by_id.get(&id).map(|index| &self.all[*index])
     }
@@ -132,7 +132,7 @@ pub(super) struct Members {
     options: ConsumerOptions,
     signal: Arc<Signal>,
     others: Arc<Others>,
-    /// Those that hold messages.
+    /// Those that have messages to be taken.
     pub(super) holders: Arc<Holders>,
     /// Messages are to be sent to the dead letter topic.
     pub(super) dead: Arc<Notify>,
@@ -260,29 +260,32 @@ impl Members {
             let (ready, opened) = oneshot::channel();
             let joins = join || self.others.endless;
             let supervisor = Supervisor::new(Arc::clone(&self.shared), Arc::clone(&part), options, joins);
-            part.start(tokio::spawn(supervise(supervisor, self.shared.options.clone(), Some(ready))));
+            part.start(tokio::spawn(supervise(supervisor, Some(ready))));
             (part, opened)
         };
         added.into_iter().map(opening).collect()
     }
 
-    /// Takes a partition out. It is the caller's to close.
-    pub(super) fn remove(&self, part: &Arc<PartitionConsumer>, why: Error) {
-        part.retire(why);
-        let counts = part.machine_counts();
+    /// Takes partitions out, each with the reason. They are the caller's to close.
+    pub(super) fn remove(&self, removed: Vec<(Arc<PartitionConsumer>, Error)>) {
+        let counts: HashMap<_, _> =
+            removed.iter().map(|(part, _)| (part.id, part.machine_counts())).collect();
         let rest = {
             let mut state = self.state.lock();
             let before = Arc::clone(&state.parts);
             let without = |parts: &[Arc<PartitionConsumer>]| {
-                parts.iter().filter(|other| !Arc::ptr_eq(other, part)).map(Arc::clone).collect::<Vec<_>>()
+                parts.iter().filter(|part| !counts.contains_key(&part.id)).map(Arc::clone).collect()
             };
             let rest = Arc::new(Parts::new(without(before.own()), without(&before[before.own..])));
-            if rest.len() < before.len() {
-                state.gone = state.gone + counts;
-            }
+            let gone = before.iter().filter_map(|part| counts.get(&part.id));
+            state.gone = gone.fold(state.gone, |sum, counts| sum + *counts);
             state.parts = Arc::clone(&rest);
             rest
         };
+        for (part, why) in removed {
+            part.retire(why);
+            self.holders.remove(part.id);
+        }
         self.share(&rest, rest.len());
         // All others may be at the end of their topics.
         self.ends.changed.notify_waiters();
@@ -329,17 +332,20 @@ impl Members {
             active: Arc::clone(&self.active),
             chunks_warned: Arc::clone(&self.chunks_warned),
         };
-        Arc::new(PartitionConsumer::new(
-            &self.shared,
-            topic,
-            partition,
-            creates_topic,
-            &self.subscription,
-            options,
-            Arc::clone(&self.signal),
-            Arc::clone(&self.others),
-            partitions,
-            news,
-        ))
+        Arc::new_cyclic(|me| {
+            PartitionConsumer::new(
+                me,
+                &self.shared,
+                topic,
+                partition,
+                creates_topic,
+                &self.subscription,
+                options,
+                Arc::clone(&self.signal),
+                Arc::clone(&self.others),
+                partitions,
+                news,
+            )
+        })
     }
 }

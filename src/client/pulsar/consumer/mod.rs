@@ -2,20 +2,21 @@
 //!
 //! Each partition is a `PartitionConsumer` (in `part`): the sans-IO machine behind a short lock, and a supervisor
 //! that subscribes again whenever its connection ends or the broker closes the consumer. `members` is the set of them, which
-//! `growth` changes while the consumer runs: topics get more partitions, and others appear and disappear. `letters` sends messages to
-//! the topics of a dead letter policy.
+//! `growth` changes while the consumer runs: topics get more partitions, and others appear and disappear. `holders` knows which of them
+//! have messages. `letters` sends messages to the topics of a dead letter policy.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 
 use crate::client::events::{ConsumerEvents, Signal};
 use crate::client::pulsar::options::ConsumerOptions;
 use crate::client::pulsar::shared::Shared;
 use crate::client::registry;
+use crate::client::together::together;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::command::Command;
 use crate::pulsar::consumer::{Consumer as Machine, Counts};
@@ -209,7 +210,7 @@ impl Consumer {
                         && !part.creates_topic
                         && error.kind() == ErrorKind::TopicNotFound =>
                 {
-                    members.remove(&part, error);
+                    members.remove(vec![(part, error)]);
                 }
                 opened => opened?,
             }
@@ -258,16 +259,21 @@ impl Consumer {
     fn take_of_several<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> usize {
         let holders = &self.0.members.holders;
         let mut taken = 0;
-        // Each once: those whose first message waits for its schema go on to hold messages.
-        for _ in 0..holders.len() {
-            let Some(id) = holders.first().filter(|_| taken < max) else { break };
-            // Looked up after that: a partition is a member before it holds anything.
-            match self.parts().of_id(id) {
+        while taken < max {
+            let Some(id) = holders.first() else { break };
+            match self.member(id) {
                 Some(part) => taken += part.take(max - taken, out),
+                // It was taken out, and is no member any more.
                 None => holders.remove(id),
             }
         }
         taken
+    }
+
+    /// The partition of an id that [`Holders`](holders::Holders) gave, unless it was taken out. The members are read after the id:
+    /// a partition is one of them before it holds a message.
+    fn member(&self, id: u64) -> Option<Arc<PartitionConsumer>> {
+        self.parts().of_id(id).map(Arc::clone)
     }
 
     /// Number of messages that [`Self::take`] would return now.
@@ -277,16 +283,13 @@ impl Consumer {
 
     /// Whether [`Self::take`] would return a message now.
     pub fn has_ready(&self) -> bool {
-        let is_ready = |part: &Arc<PartitionConsumer>| part.machine().has_ready();
         if let [part] = &self.parts()[..] {
-            return is_ready(part);
+            return part.machine().has_ready();
         }
-        let holders = self.0.members.holders.all();
-        // As in `take_of_several`, looked up after that.
-        !holders.is_empty() && {
-            let parts = self.parts();
-            holders.into_iter().filter_map(|id| parts.of_id(id)).any(is_ready)
-        }
+        let holders = &self.0.members.holders;
+        let is_ready = |id| self.member(id).is_some_and(|part| part.machine().has_ready());
+        // As a rule the first tells.
+        holders.first().is_some_and(|first| is_ready(first) || holders.all().into_iter().any(is_ready))
     }
 
     /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is something to take
@@ -380,21 +383,13 @@ impl Consumer {
     where
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let mut asked = JoinSet::new();
-        let mut answers = Vec::new();
-        for (index, part) in self.parts().living().enumerate() {
-            let answer = ask(Arc::clone(part));
-            asked.spawn(async move { (index, answer.await) });
-            let ended = Err(Error::new(ErrorKind::Cancelled, "the engine has ended"));
-            answers.push((Arc::clone(part), ended));
-        }
-        while let Some(answered) = asked.join_next().await {
-            if let Ok((index, answer)) = answered {
-                let (part, place) = &mut answers[index];
-                *place = answer.map_err(|error| error.with_topic(Arc::clone(&part.topic)));
-            }
-        }
-        answers
+        let parts: Vec<_> = self.parts().living().map(Arc::clone).collect();
+        let answers = together(parts.iter().map(Arc::clone).map(ask)).await;
+        let named = |(part, answer): (Arc<PartitionConsumer>, Result<T>)| {
+            let answer = answer.map_err(|error| error.with_topic(Arc::clone(&part.topic)));
+            (part, answer)
+        };
+        parts.into_iter().zip(answers).map(named).collect()
     }
 
     /// Sends gathered acknowledgements and closes the consumer at the broker. Messages that were taken and not
@@ -410,10 +405,13 @@ impl Consumer {
             undertaker.abort();
             letters.close().await;
         }
-        for part in self.0.members.close().iter() {
+        let parts: Vec<_> = self.0.members.close().iter().map(Arc::clone).collect();
+        let closing = parts.into_iter().map(|part| async move {
             part.stop();
             part.close().await;
-        }
+            Ok(())
+        });
+        together(closing).await;
         self.0.signal.end(Error::new(ErrorKind::Closed, "the consumer is closed"));
         self.0.members.ends.changed.notify_waiters();
         self.0.members.active.changed.notify_waiters();

@@ -73,6 +73,7 @@ pub(super) struct Others {
 /// One partition of a consumer.
 #[derive(Debug)]
 pub(super) struct PartitionConsumer {
+    me: Weak<Self>,
     pub(super) id: u64,
     pub(super) topic: Arc<str>,
     pub(super) partition: i32,
@@ -84,7 +85,7 @@ pub(super) struct PartitionConsumer {
     machine: Mutex<Machine>,
     /// The driver has been woken and has not looked yet.
     notified: AtomicBool,
-    /// Whether it stands in [`Holders`]. Changes under the machine's lock.
+    /// Whether it was added to the [`Holders`], and no receive has found since that it has none. Changes under the machine's lock.
     listed: AtomicBool,
     state: PartWatch,
     directions: Directions,
@@ -119,7 +120,7 @@ pub(super) struct PartitionConsumer {
 /// News of the machines of a consumer.
 #[derive(Debug)]
 pub(super) struct News {
-    /// Messages are to be taken.
+    /// The partitions that have messages to be taken.
     pub(super) holders: Arc<Holders>,
     /// Messages are to be sent to the dead letter topic.
     pub(super) dead: Arc<Notify>,
@@ -200,6 +201,7 @@ impl News {
 impl PartitionConsumer {
     #[allow(clippy::too_many_arguments, reason = "the parts of a consumer, put together by the only caller")]
     pub(super) fn new(
+        me: &Weak<Self>,
         shared: &Arc<Shared>,
         topic: String,
         partition: i32,
@@ -247,6 +249,7 @@ impl PartitionConsumer {
             },
         );
         Self {
+            me: Weak::clone(me),
             id,
             topic,
             partition,
@@ -291,9 +294,27 @@ impl PartitionConsumer {
     /// Begins to get the schema of messages that have come.
     fn fetch(&self, wanted: Wanted) {
         if let Some((shared, schema)) = &self.schema {
-            let (topic, signal) = (Arc::clone(&self.topic), Arc::clone(&self.signal));
-            tokio::spawn(schema::fetch(Arc::clone(shared), schema.clone(), topic, wanted, signal));
+            let fetched = schema::fetch(Arc::clone(shared), schema.clone(), Arc::clone(&self.topic), wanted);
+            let part = Weak::clone(&self.me);
+            tokio::spawn(async move {
+                fetched.await;
+                let Some(part) = part.upgrade() else { return };
+                let readable = part.list(&part.machine());
+                if readable {
+                    part.signal.ring();
+                }
+            });
         }
+    }
+
+    /// Adds it to the [`Holders`] if a message can be taken, and tells whether one can. Under the lock of its machine.
+    fn list(&self, machine: &Machine) -> bool {
+        let is_ready = machine.has_ready();
+        if is_ready && !self.listed.load(Ordering::Relaxed) {
+            self.listed.store(true, Ordering::Relaxed);
+            self.news.holders.add(self.id);
+        }
+        is_ready
     }
 
     /// Notes the supervisor's task, for [`Self::stop`].
@@ -333,13 +354,14 @@ impl PartitionConsumer {
         result
     }
 
-    /// Moves up to `max` messages to `out` and returns their number. After that it is the turn of others that hold messages.
+    /// Moves up to `max` messages to `out` and returns their number. After that it is the turn of the other [`Holders`].
     pub(super) fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> usize {
         self.change(|machine| {
             let taken = machine.take(max, out);
-            if !machine.is_empty() {
+            if machine.has_ready() {
                 self.news.holders.move_to_back(self.id);
-            } else if self.listed.swap(false, Ordering::Relaxed) {
+            } else {
+                self.listed.store(false, Ordering::Relaxed);
                 self.news.holders.remove(self.id);
             }
             taken
@@ -576,10 +598,7 @@ impl ConsumerRoute for PartitionConsumer {
             // Under the machine's lock, as in `settle_seek`: a seek has it go on only if it comes later.
             self.signal.stop(self.id, error.clone());
         }
-        let readable = failed || machine.has_ready();
-        if !machine.is_empty() && !self.listed.swap(true, Ordering::Relaxed) {
-            self.news.holders.add(self.id);
-        }
+        let readable = self.list(&machine) || failed;
         self.news.look(&mut machine);
         while let Some(wanted) = machine.next_wanted() {
             self.fetch(wanted);

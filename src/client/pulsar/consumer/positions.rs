@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use tokio::task::JoinSet;
-
 use super::Consumer;
 use super::part::{self, PartitionConsumer, SeekTo, last_message_id};
+use crate::client::together::together;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pulsar::{Message, MessageId, pb};
 
@@ -138,15 +137,9 @@ impl Consumer {
 
 /// Moves partitions, all at the same time. An error says how many have not moved.
 async fn seek_parts(parts: Vec<(Arc<PartitionConsumer>, SeekTo)>) -> Result<()> {
-    let (all, mut failures) = (parts.len(), Vec::new());
-    let mut seeks = JoinSet::new();
-    for (part, to) in parts {
-        seeks.spawn(async move { part.seek(to).await });
-    }
-    while let Some(sought) = seeks.join_next().await {
-        let ended = |_| Err(Error::new(ErrorKind::Cancelled, "the engine has ended"));
-        failures.extend(sought.unwrap_or_else(ended).err());
-    }
+    let all = parts.len();
+    let sought = together(parts.into_iter().map(|(part, to)| async move { part.seek(to).await })).await;
+    let failures: Vec<_> = sought.into_iter().filter_map(Result::err).collect();
     let failed = failures.len();
     match failures.into_iter().next() {
         None => Ok(()),

@@ -80,7 +80,7 @@ impl Opening {
                 let (ready, opened) = oneshot::channel();
                 let supervisor =
                     Supervisor::new(registrar.clone(), Arc::clone(&part), options.clone(), joins);
-                part.start(|| tokio::spawn(supervise(supervisor, shared.options.clone(), Some(ready))));
+                part.start(|| tokio::spawn(supervise(supervisor, Some(ready))));
                 (part, opened)
             })
             .unzip();

@@ -34,10 +34,9 @@ impl Starter {
             return;
         }
         part.start(|| {
-            let options = self.shared().options.clone();
             let supervisor =
                 Supervisor::new(self.registrar.clone(), Arc::clone(part), self.options.clone(), false);
-            self.registrar.engine().spawn(supervise(supervisor, options, ready))
+            self.registrar.engine().spawn(supervise(supervisor, ready))
         });
     }
 }

@@ -20,7 +20,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::task::JoinSet;
 
 use crate::client::events::ProducerEvents;
 use crate::client::pulsar::options::{AccessMode, ProducerOptions};
@@ -28,6 +27,7 @@ use crate::client::pulsar::schema;
 use crate::client::pulsar::shared::Shared;
 use crate::client::pushed::{Dispatch as _, Pushed};
 use crate::client::registry;
+use crate::client::together::together;
 use crate::client::traffic::SendCounts;
 use crate::clock::{self, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
@@ -275,24 +275,22 @@ impl Producer {
         // A growth under way has added its partitions by now, or sees that the producer is closed.
         drop(self.0.router.lock());
         self.flush();
+        let parts: Vec<_> = self.0.parts.iter().map(Arc::clone).collect();
         let mut result = Ok(());
         if wait {
             // Side by side, so that one that has to be given up costs the others no time.
-            let mut settling = JoinSet::new();
-            for part in self.0.parts.iter() {
-                let (part, patience) = (Arc::clone(part), self.0.patience);
-                settling.spawn(async move { part.settle(patience).await });
-            }
-            while let Some(settled) = settling.join_next().await {
-                let ended = |_| Err(Error::new(ErrorKind::Cancelled, "the engine has ended"));
-                result = result.and(settled.unwrap_or_else(ended));
-            }
+            let patience = self.0.patience;
+            let settling =
+                parts.iter().map(Arc::clone).map(|part| async move { part.settle(patience).await });
+            result = together(settling).await.into_iter().collect();
         }
-        for part in self.0.parts.iter() {
+        let closing = parts.into_iter().map(|part| async move {
             part.stop();
             part.close().await;
             part.fail(Error::new(ErrorKind::Closed, "the producer was closed"));
-        }
+            Ok(())
+        });
+        together(closing).await;
         result
     }
 

@@ -8,7 +8,7 @@ use super::{PartitionConsumer, is_exact, last_message_id, send_seek, whole_entry
 use crate::client::journal::Journal;
 use crate::client::pulsar::connection::{Connection, ConsumerRoute, PartId, Withdraw};
 use crate::client::pulsar::directions::Directions;
-use crate::client::pulsar::options::{ConsumerOptions, KeySharedPolicy};
+use crate::client::pulsar::options::{ClientOptions, ConsumerOptions, KeySharedPolicy};
 use crate::client::pulsar::part::{PartWatch, Supervised};
 use crate::client::pulsar::schema;
 use crate::client::pulsar::shared::{Shared, key_values};
@@ -243,6 +243,10 @@ impl Supervised for Supervisor {
 
     fn topic(&self) -> &str {
         &self.part.topic
+    }
+
+    fn options(&self) -> &ClientOptions {
+        &self.shared.options
     }
 
     fn journal(&self) -> &Journal {

@@ -12,7 +12,7 @@ use super::{PartitionProducer, Registration, TICK};
 use crate::client::journal::Journal;
 use crate::client::pulsar::connection::{Connection, PartId, ProducerRoute, Withdraw};
 use crate::client::pulsar::directions::Directions;
-use crate::client::pulsar::options::{AccessMode, ProducerOptions};
+use crate::client::pulsar::options::{AccessMode, ClientOptions, ProducerOptions};
 use crate::client::pulsar::part::{PartWatch, Supervised};
 use crate::client::pulsar::schema;
 use crate::client::pulsar::shared::{Shared, key_values};
@@ -95,6 +95,10 @@ impl Supervised for Supervisor {
 
     fn topic(&self) -> &str {
         &self.part.topic
+    }
+
+    fn options(&self) -> &ClientOptions {
+        &self.shared.options
     }
 
     fn journal(&self) -> &Journal {
