@@ -195,7 +195,7 @@ class BrokerOptions(TypedDict, total=False):
             "Seconds for which acknowledged messages are kept.",
             at_limit=(
                 "Older acknowledged messages are deleted. All of them are once the store has three quarters"
-                " of `max_store`."
+                " of `max_store`, or of what the disk has room for."
             ),
         ),
     ]

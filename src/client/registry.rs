@@ -34,12 +34,24 @@ impl<P: Shared, C: Shared> Default for Registry<P, C> {
 }
 
 impl<P: Shared, C: Shared> Registry<P, C> {
-    pub(super) fn add_producer(&self, producer: &P) {
-        self.0.lock().producers.push(Arc::downgrade(producer.inner()));
+    /// Fails if the client was closed while the producer was opened: it is the caller's to close then.
+    pub(super) fn add_producer(&self, producer: &P) -> Result<()> {
+        let mut open = self.0.lock();
+        if open.closed {
+            return Err(closed());
+        }
+        open.producers.push(Arc::downgrade(producer.inner()));
+        Ok(())
     }
 
-    pub(super) fn add_consumer(&self, consumer: &C) {
-        self.0.lock().consumers.push(Arc::downgrade(consumer.inner()));
+    /// As [`Self::add_producer`].
+    pub(super) fn add_consumer(&self, consumer: &C) -> Result<()> {
+        let mut open = self.0.lock();
+        if open.closed {
+            return Err(closed());
+        }
+        open.consumers.push(Arc::downgrade(consumer.inner()));
+        Ok(())
     }
 
     /// The producers that are still in use.
@@ -70,6 +82,44 @@ impl<P: Shared, C: Shared> Registry<P, C> {
     }
 
     pub(super) fn check_open(&self) -> Result<()> {
-        if self.is_closed() { Err(Error::new(ErrorKind::Closed, "the client is closed")) } else { Ok(()) }
+        if self.is_closed() { Err(closed()) } else { Ok(()) }
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the client is closed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Handle(Arc<u8>);
+
+    impl Shared for Handle {
+        type Inner = u8;
+
+        fn inner(&self) -> &Arc<u8> {
+            &self.0
+        }
+
+        fn from_inner(inner: Arc<u8>) -> Self {
+            Self(inner)
+        }
+    }
+
+    #[test]
+    fn a_handle_that_is_opened_while_the_client_is_closed_is_refused() {
+        let registry = Registry::<Handle, Handle>::default();
+        let (kept, dropped, late) = (Handle(Arc::new(1)), Handle(Arc::new(2)), Handle(Arc::new(3)));
+        registry.add_producer(&kept).unwrap();
+        registry.add_consumer(&dropped).unwrap();
+        drop(dropped);
+        let (producers, consumers) = registry.close().unwrap();
+        assert_eq!((producers.len(), *producers[0].0, consumers.len()), (1, 1, 0));
+        assert_eq!(registry.add_producer(&late).unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(registry.add_consumer(&late).unwrap_err().kind(), ErrorKind::Closed);
+        assert!(registry.close().is_none() && registry.producers().is_empty());
     }
 }

@@ -15,8 +15,10 @@ pub(super) async fn together<T: Send + 'static>(
         tasks.spawn(async move { (index, future.await) });
     }
     while let Some(ended) = tasks.join_next().await {
-        if let Ok((index, result)) = ended {
-            results[index] = result;
+        match ended {
+            Ok((index, result)) => results[index] = result,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => {}
         }
     }
     results

@@ -178,8 +178,12 @@ class ClientHandle(Handle):
 
     def _shut(self, failed: bool) -> None:
         try:
+            children = list(self._children)
+            # Producers wait for their last answers side by side.
+            for child in children:
+                child._prepare()
             with contextlib.ExitStack() as stack:
-                for child in list(self._children):
+                for child in children:
                     stack.callback(child._leave, failed)
         finally:
             self._open = False
@@ -224,6 +228,9 @@ class ChildHandle(Handle):
         """
         return self._open and self._native.connected
 
+    def _prepare(self) -> None:
+        """Begins what closing is to wait for."""
+
     def _forget(self) -> None:
         with contextlib.suppress(Exception):
             self._native.close()
@@ -231,6 +238,8 @@ class ChildHandle(Handle):
 
 class ProducerHandle(ChildHandle):
     """A producer: leaving it flushes."""
+
+    _draining: Pending[None] | None = None
 
     def flush(self, timeout: Duration | None = None) -> None:
         """Waits until the broker has answered for every message sent before.
@@ -246,11 +255,16 @@ class ProducerHandle(ChildHandle):
         self._check()
         self._native.flush(parse.seconds(timeout)).wait()
 
+    def _prepare(self) -> None:
+        # What goes wrong here goes wrong again, and is told, when it is closed.
+        with contextlib.suppress(Exception):
+            self._draining = self._native.drain()
+
     def _shut(self, failed: bool) -> None:
         try:
             # After an exception in the block its error matters, not those of the messages.
             with contextlib.suppress(Exception) if failed else contextlib.nullcontext():
-                self._native.drain().wait()
+                (self._draining or self._native.drain()).wait()
         except Exception:
             self._open = False
             self._native.close().wait()

@@ -98,7 +98,10 @@ impl Client {
         self.0.open.check_open()?;
         let topic = TopicName::parse(topic)?;
         let producer = Producer::open(Arc::clone(&self.0.shared), topic, options, events).await?;
-        self.0.open.add_producer(&producer);
+        if let Err(closed) = self.0.open.add_producer(&producer) {
+            let _ = producer.close(false).await;
+            return Err(closed);
+        }
         Ok(producer)
     }
 
@@ -139,7 +142,10 @@ impl Client {
     ) -> Result<Consumer> {
         let shared = Arc::clone(&self.0.shared);
         let consumer = Consumer::open(shared, topics, subscription, options, events).await?;
-        self.0.open.add_consumer(&consumer);
+        if let Err(closed) = self.0.open.add_consumer(&consumer) {
+            let _ = consumer.close().await;
+            return Err(closed);
+        }
         Ok(consumer)
     }
 
@@ -240,7 +246,7 @@ impl Client {
     /// Closes everything that was made with this client, then its connections.
     pub async fn close(&self) -> Result<()> {
         let (producers, consumers) = self.0.open.close().unwrap_or_default();
-        // Side by side, so that the time for it does not grow with their number.
+        // Side by side: one that has to be given up costs the others no time.
         let mut results = together(producers.into_iter().map(|it| async move { it.close(true).await })).await;
         results.extend(together(consumers.into_iter().map(|it| async move { it.close().await })).await);
         let connections = self.0.shared.pool.all().await;

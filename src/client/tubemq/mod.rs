@@ -117,7 +117,10 @@ impl Client {
         check_topic(topic)?;
         let published = self.0.shared.known_topic(topic).await?;
         let producer = Producer::open(published, Arc::clone(&self.0.shared), topic, options, events);
-        self.0.open.add_producer(&producer);
+        if let Err(closed) = self.0.open.add_producer(&producer) {
+            let _ = producer.close(false).await;
+            return Err(closed);
+        }
         Ok(producer)
     }
 
@@ -136,7 +139,10 @@ impl Client {
         topics.iter().try_for_each(|topic| check_topic(topic))?;
         check_group(&group)?;
         let consumer = Consumer::open(Arc::clone(&self.0.shared), topics, group, options, events).await?;
-        self.0.open.add_consumer(&consumer);
+        if let Err(closed) = self.0.open.add_consumer(&consumer) {
+            let _ = consumer.close().await;
+            return Err(closed);
+        }
         Ok(consumer)
     }
 
@@ -216,7 +222,7 @@ impl Client {
     pub async fn close(&self) -> Result<()> {
         let shared = &self.0.shared;
         let Some((producers, consumers)) = self.0.open.close() else { return Ok(()) };
-        // Side by side, so that the time for it does not grow with their number.
+        // Side by side: one that has to be given up costs the others no time.
         let mut results = together(producers.into_iter().map(|it| async move { it.close(true).await })).await;
         results.extend(together(consumers.into_iter().map(|it| async move { it.close().await })).await);
         shared.leave(LEAVE).await;

@@ -12,7 +12,7 @@ import penstock.blocking
 from penstock import errors
 
 from support.pulsar import wire
-from support.waiting import PATIENCE
+from support.waiting import PATIENCE, eventually
 
 
 async def until(reached: Callable[[], Any]) -> None:
@@ -133,15 +133,15 @@ async def test_the_partitions_of_a_handle_are_closed_side_by_side() -> None:
         broker.close()
 
 
-async def test_the_handles_of_a_client_are_closed_side_by_side() -> None:
+def test_the_handles_of_a_client_are_closed_side_by_side() -> None:
     broker = Counting(9)
     try:
-        client = await penstock.connect(broker.url)
-        for topic in "abc":
-            await client.producer(topic)
-            await client.consumer(topic, "s")
-        await asyncio.wait_for(client.close(), PATIENCE)
-        assert broker.answered == {wire.CLOSE_PRODUCER, wire.CLOSE_CONSUMER}
+        client = penstock.blocking.connect(broker.url)
+        handles = [(client.producer(topic), client.consumer(topic, "s")) for topic in "abc"]
+        # The engine alone closes them.
+        client.abandon()
+        eventually(lambda: broker.answered == {wire.CLOSE_PRODUCER, wire.CLOSE_CONSUMER})
+        assert all(handle.closed for pair in handles for handle in pair)
     finally:
         broker.close()
 

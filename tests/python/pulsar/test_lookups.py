@@ -40,6 +40,26 @@ async def test_lookups_name_their_listener() -> None:
     assert lookups[0][TOPIC_OF_LOOKUP] == [b"persistent://public/default/t"]
 
 
+async def test_the_topics_of_a_consumer_are_asked_for_side_by_side() -> None:
+    """The broker answers once it has been asked for all of them."""
+    asked: list[int] = []
+
+    def partitions(peer: wire.Peer, fields: dict[int, list[Any]], rest: bytes) -> None:
+        asked.append(fields[2][0])
+        if len(asked) == 3:
+            peer.send(*[wire.frame(wire.PARTITIONS_RESPONSE, {1: 0, 2: request, 3: 0}) for request in asked])
+
+    broker = wire.FakeBroker({wire.PARTITIONS: partitions})
+    try:
+        async with (
+            penstock.connect(broker.url, operation_timeout=PATIENCE) as client,
+            client.consumer(["a", "b", "c"], "s"),
+        ):
+            assert len(asked) == 3
+    finally:
+        broker.close()
+
+
 async def test_a_proxy_is_told_the_broker_to_connect_to() -> None:
     connects: list[dict[int, list[Any]]] = []
 

@@ -13,6 +13,7 @@ use super::members::{Members, Place};
 use super::part::PartitionConsumer;
 use super::watch::Listing;
 use crate::client::pulsar::shared::Shared;
+use crate::client::together::together;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::log;
@@ -32,7 +33,7 @@ pub(super) struct Family {
 
 impl Family {
     /// Asks for the number of partitions. With `create` the topic is created if the broker allows it.
-    pub(super) async fn find(shared: &Shared, topic: TopicName, own: bool, create: bool) -> Result<Self> {
+    pub(super) async fn find(shared: Arc<Shared>, topic: TopicName, own: bool, create: bool) -> Result<Self> {
         let partitions = match topic.partition() {
             Some(_) => 0,
             None => {
@@ -82,19 +83,23 @@ pub(super) async fn families_of(
             partitions.push(topic);
         }
     }
+    // Only partitions betray a partitioned topic, and a plain topic may be named like one.
+    let may_be_partitioned = listed.iter().filter(|(_, (_, partitions))| !partitions.is_empty());
+    let asking = may_be_partitioned.map(|(name, _)| {
+        let (lookup, name) = (shared.lookup_of(name), name.clone());
+        async move { lookup.partitions(&name, false).await }
+    });
+    let mut counts = together(asking).await.into_iter();
     let mut families = Vec::new();
-    for (name, (base, listed)) in listed {
+    for (base, listed) in listed.into_values() {
         let family = |topic, partitions| Family { topic, own: true, partitions };
-        // Only partitions betray a partitioned topic, and a plain topic may be named like one.
-        let count = match listed.is_empty() {
-            true => 0,
-            false => match shared.lookup_of(&name).partitions(&name, false).await {
-                Err(error) if error.kind() != ErrorKind::TopicNotFound => {
-                    without(&base, error)?;
-                    continue;
-                }
-                count => count.unwrap_or(0),
-            },
+        let asked = if listed.is_empty() { None } else { counts.next() };
+        let count = match asked.unwrap_or(Ok(0)) {
+            Err(error) if error.kind() != ErrorKind::TopicNotFound => {
+                without(&base, error)?;
+                continue;
+            }
+            count => count.unwrap_or(0),
         };
         if count > 0 || listed.is_empty() {
             families.push(family(base, count));

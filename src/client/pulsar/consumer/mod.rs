@@ -2,8 +2,8 @@
 //!
 //! Each partition is a `PartitionConsumer` (in `part`): the sans-IO machine behind a short lock, and a supervisor
 //! that subscribes again whenever its connection ends or the broker closes the consumer. `members` is the set of them, which
-//! `growth` changes while the consumer runs: topics get more partitions, and others appear and disappear. `holders` knows which of them
-//! have messages. `letters` sends messages to the topics of a dead letter policy.
+//! `growth` changes while the consumer runs: topics get more partitions, and others appear and disappear. `holders` knows in which of
+//! them messages can be taken. `letters` sends messages to the topics of a dead letter policy.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -148,17 +148,19 @@ impl Consumer {
         let letters = letters::check(&topics, &subscription, &options)?;
         let left_out = letters::sent_to(letters.as_ref(), &subscription);
         let is_pattern = matches!(topics, Topics::Matching(_));
-        let (mut families, mut listing) = (Vec::new(), None);
-        match topics {
+        let mut listing = None;
+        let mut families = match topics {
             Topics::Named(topics) => {
-                for topic in topics {
-                    families.push(Family::find(&shared, topic, true, options.creates_topic).await?);
-                }
+                let creates = options.creates_topic;
+                let finding =
+                    topics.into_iter().map(|it| Family::find(Arc::clone(&shared), it, true, creates));
+                together(finding).await.into_iter().collect::<Result<Vec<_>>>()?
             }
             Topics::Matching(pattern) => {
                 let found = Listing::find(&shared, pattern).await?;
                 let all = |_: &_, error| Err(error);
-                families = growth::families_of(&shared, &found, &HashSet::default(), &left_out, all).await?;
+                let families =
+                    growth::families_of(&shared, &found, &HashSet::default(), &left_out, all).await?;
                 let (count, limit) = (growth::places_of(&families), options.pattern_max_topics);
                 if count > limit {
                     let text = format!(
@@ -168,12 +170,13 @@ impl Consumer {
                     return Err(Error::new(ErrorKind::NotAllowed, text));
                 }
                 listing = Some(found);
+                families
             }
-        }
+        };
         check_position(&title, is_pattern, &families, &options)?;
         let several = is_pattern || families.len() > 1;
         if let Some(retry) = letters.as_ref().and_then(|topics| topics.retry.clone()) {
-            families.push(Family::find(&shared, retry, false, true).await?);
+            families.push(Family::find(Arc::clone(&shared), retry, false, true).await?);
         }
         let is_one = matches!(&families[..], [family] if family.is_whole()) && !is_pattern;
         if options.receiver_queue == 0 && !is_one {
@@ -255,7 +258,7 @@ impl Consumer {
         Ok(taken)
     }
 
-    /// The same over the partitions that hold messages.
+    /// The same over the partitions that have messages to be taken.
     fn take_of_several<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> usize {
         let holders = &self.0.members.holders;
         let mut taken = 0;

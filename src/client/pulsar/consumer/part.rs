@@ -85,7 +85,7 @@ pub(super) struct PartitionConsumer {
     machine: Mutex<Machine>,
     /// The driver has been woken and has not looked yet.
     notified: AtomicBool,
-    /// Whether it was added to the [`Holders`], and no receive has found since that it has none. Changes under the machine's lock.
+    /// Whether it was added to the [`Holders`], and no receive has found since that it has no message. Changes under the machine's lock.
     listed: AtomicBool,
     state: PartWatch,
     directions: Directions,
