@@ -19,7 +19,11 @@ class SlowChild:
 
     def __init__(self) -> None:
         self.closes = 0
+        self.prepared = False
         self.release = threading.Event()
+
+    def _prepare(self) -> None:
+        self.prepared = True
 
     def _leave(self, failed: bool) -> None:
         self.closes += 1
@@ -55,6 +59,22 @@ def test_a_second_blocking_close_waits_for_the_first_and_does_nothing() -> None:
         began = time.monotonic()
         client.close()
         assert child.closes == 1 and time.monotonic() - began < 20
+
+
+def test_the_producers_of_a_blocking_client_wait_side_by_side() -> None:
+    with penstock.Broker() as broker:
+        client: Any = penstock.blocking.connect(broker.url)
+        children = [SlowChild() for _ in range(3)]
+        for child in children:
+            client._children.add(child)
+        closing = threading.Thread(target=client.close)
+        closing.start()
+        eventually(lambda: any(child.closes for child in children))
+        assert all(child.prepared for child in children)
+        for child in children:
+            child.release.set()
+        closing.join(PATIENCE)
+        assert [child.closes for child in children] == [1, 1, 1]
 
 
 def test_a_callback_may_close_a_client_that_is_being_closed() -> None:
