@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 
 /// A producer or consumer: a cheap handle around an [`Arc`].
 pub(super) trait Shared: Sized {
@@ -36,21 +36,13 @@ impl<P: Shared, C: Shared> Default for Registry<P, C> {
 impl<P: Shared, C: Shared> Registry<P, C> {
     /// Fails if the client was closed while the producer was opened: it is the caller's to close then.
     pub(super) fn add_producer(&self, producer: &P) -> Result<()> {
-        let mut open = self.0.lock();
-        if open.closed {
-            return Err(closed());
-        }
-        open.producers.push(Arc::downgrade(producer.inner()));
+        self.while_open()?.producers.push(Arc::downgrade(producer.inner()));
         Ok(())
     }
 
     /// As [`Self::add_producer`].
     pub(super) fn add_consumer(&self, consumer: &C) -> Result<()> {
-        let mut open = self.0.lock();
-        if open.closed {
-            return Err(closed());
-        }
-        open.consumers.push(Arc::downgrade(consumer.inner()));
+        self.while_open()?.consumers.push(Arc::downgrade(consumer.inner()));
         Ok(())
     }
 
@@ -82,12 +74,13 @@ impl<P: Shared, C: Shared> Registry<P, C> {
     }
 
     pub(super) fn check_open(&self) -> Result<()> {
-        if self.is_closed() { Err(closed()) } else { Ok(()) }
+        self.while_open().map(drop)
     }
-}
 
-fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the client is closed")
+    fn while_open(&self) -> Result<MutexGuard<'_, Open<P::Inner, C::Inner>>> {
+        let open = self.0.lock();
+        if open.closed { Err(Error::new(ErrorKind::Closed, "the client is closed")) } else { Ok(open) }
+    }
 }
 
 #[cfg(test)]
