@@ -75,8 +75,8 @@ class BrokerOptions(TypedDict, total=False):
         Option(
             parse.key_bytes,
             None,
-            "Key that tokens must be signed with: a secret (HS256), public keys in PEM (RS256, ES256) or a"
-            " set of JSON Web Keys. Makes the broker require tokens.",
+            "Key that tokens must be signed with: a secret (HS256), public keys in PEM or DER (RS256, ES256),"
+            " or JSON Web Keys. Makes the broker require tokens. The log names the kinds of the keys.",
             secret=True,
         ),
     ]

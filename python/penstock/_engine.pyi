@@ -62,6 +62,7 @@ __all__ = [
     "encode_pulsar_frame",
     "hash_password",
     "check_users",
+    "is_secret",
     "is_signed_with",
     "restore_store",
     "set_error_factory",
@@ -179,11 +180,21 @@ def hash_password(password: bytes) -> str:
         IoError: the system has not enough memory, or no random numbers.
     """
 
+def is_secret(key: bytes) -> bool:
+    """Whether the option ``token_key`` reads a key as a secret, which can sign tokens.
+
+    Args:
+        key: a secret, public keys in PEM or DER, or JSON Web Keys, as the option ``token_key`` takes them.
+
+    Raises:
+        InvalidArgument: the key contains a public key in a form that cannot be read.
+    """
+
 def is_signed_with(key: bytes, token: bytes) -> bool:
     """Whether a JSON Web Token has the signature of a key, whatever its claims say.
 
     Args:
-        key: a secret, public keys in PEM, or JSON Web Keys, as the option ``token_key`` takes them.
+        key: a secret, public keys in PEM or DER, or JSON Web Keys, as the option ``token_key`` takes them.
         token: the token.
 
     Raises:

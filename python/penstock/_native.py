@@ -19,6 +19,7 @@ check_store = _engine.check_store
 backup_store = _engine.backup_store
 restore_store = _engine.restore_store
 compact_store = _engine.compact_store
+is_secret = _engine.is_secret
 is_signed_with = _engine.is_signed_with
 hash_password = _engine.hash_password
 check_users = _engine.check_users

@@ -2,9 +2,13 @@
 //!
 //! The option `token_key` is one of
 //! * a secret, for HS256;
-//! * public keys in PEM, each for the algorithm of its kind;
-//! * a JSON Web Key or a set of them (RFC 7517), by which keys are changed: tokens of the old and of the new one are good
-//!   as long as both are in the set, and a token with a `kid` is verified with the key of that name only.
+//! * public keys in PEM, or one in DER, each for the algorithm of its kind;
+//! * a JSON Web Key, a list or a set of them (RFC 7517), by which keys are changed: tokens of the old and of the new one are
+//!   good as long as both are in the set, and a token with a `kid` is verified with the key of that name only.
+//!
+//! Public keys are published. If one of them were read as a secret, everybody could sign tokens with it. A text with any sign
+//! of a public key is therefore never a secret: either its keys are read or it is rejected. The log names the kinds of the
+//! keys when the broker starts.
 //!
 //! A key has one algorithm, whatever the header of a token says: a public key is no secret, and `none` is no algorithm. The
 //! expiry time is returned with the claims, so that a session can end with its token.
@@ -12,7 +16,7 @@
 use std::sync::Arc;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::hmac;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
@@ -127,17 +131,21 @@ fn wrong(what: impl AsRef<str>) -> Error {
 }
 
 impl TokenKeys {
-    /// Reads a secret, public keys in PEM, or JSON Web Keys.
+    /// Reads a secret, public keys in PEM or DER, or JSON Web Keys.
     pub fn new(text: &[u8]) -> Result<Self> {
-        let keys = match text.trim_ascii_start() {
-            pem if pem.starts_with(b"-----BEGIN ") => of_pem(pem)?,
-            json if json.starts_with(b"{") && std::str::from_utf8(json).is_ok() => of_json(json)?,
-            _ => vec![Key { id: None, verifier: Verifier::secret(text)? }],
+        let keys = match stated(text)? {
+            Some(keys) => keys,
+            None => vec![Key { id: None, verifier: Verifier::secret(text)? }],
         };
         if keys.is_empty() {
             return Err(wrong("has no key that tokens can be verified with"));
         }
         Ok(Self { keys: Mutex::new(Rank::Leaf, keys.into()), audience: None })
+    }
+
+    /// Whether a text is read as a secret, which can sign.
+    pub fn is_secret(text: &[u8]) -> Result<bool> {
+        Ok(stated(text)?.is_none())
     }
 
     /// With the name of this broker, which tokens must have as their audience (`aud`). Without one, a token that is for an
@@ -156,6 +164,11 @@ impl TokenKeys {
     /// Number of keys.
     pub fn count(&self) -> usize {
         self.keys().len()
+    }
+
+    /// The algorithm of each key, for the log: `RS256, ES256`.
+    pub fn algorithms(&self) -> String {
+        self.keys().iter().map(|key| key.verifier.algorithm()).collect::<Vec<_>>().join(", ")
     }
 
     fn keys(&self) -> Arc<[Key]> {
@@ -262,6 +275,53 @@ fn json(part: &str) -> Option<Value> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
 }
 
+/// Signs of a public key: PEM with a damaged first line, OpenSSH, RFC 4716, JSON behind a comment, and .NET.
+const PUBLIC_KEY_SIGNS: [&[u8]; 6] =
+    [b"PUBLIC KEY", b"---- BEGIN ", b"ssh-rsa ", b"ecdsa-sha2-", b"\"kty\"", b"<RSAKeyValue"];
+
+/// The keys that a text states as the [module](self) describes; `None` if the text is itself a secret.
+fn stated(text: &[u8]) -> Result<Option<Vec<Key>>> {
+    let has = |text: &[u8], part: &[u8]| text.windows(part.len()).any(|found| found == part);
+    // Editors on Windows write a byte order mark.
+    let start = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text).trim_ascii();
+    if start.starts_with(b"{") || start.starts_with(b"[") {
+        if std::str::from_utf8(start).is_ok() {
+            return of_json(start).map(Some);
+        }
+    } else if has(start, b"-----BEGIN ") {
+        return of_pem(start).map(Some);
+    }
+    if let Some(der) = whole_der(start) {
+        let verifier = of_der(&der).ok_or_else(|| {
+            wrong("is DER, but not a public key (SubjectPublicKeyInfo) that is RSA or on the curve P-256")
+        })??;
+        return Ok(Some(vec![Key { id: None, verifier }]));
+    }
+    // Without the zeros of UTF-16.
+    let letters: Vec<u8> = text.iter().copied().filter(|byte| *byte != 0).collect();
+    if PUBLIC_KEY_SIGNS.iter().any(|sign| has(&letters, sign)) {
+        return Err(wrong(
+            "contains a public key in a form that cannot be read: pass PEM (-----BEGIN PUBLIC KEY-----) or JSON Web Keys, \
+             in UTF-8 and without other text",
+        ));
+    }
+    Ok(None)
+}
+
+/// The bytes of a text that is one element of DER, or the base64 of one.
+fn whole_der(text: &[u8]) -> Option<Vec<u8>> {
+    let is_der = |mut rest: &[u8]| {
+        element(&mut rest, |tag| tag == SEQUENCE).is_some_and(|contents| {
+            rest.is_empty() && matches!(contents.first(), Some(&(SEQUENCE | INTEGER)))
+        })
+    };
+    if is_der(text) {
+        return Some(text.to_vec());
+    }
+    let letters: Vec<u8> = text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    STANDARD.decode(letters).ok().filter(|der| is_der(der))
+}
+
 /// Public keys in PEM.
 fn of_pem(text: &[u8]) -> Result<Vec<Key>> {
     if text.windows(12).any(|part| part == b"PRIVATE KEY-") {
@@ -294,14 +354,13 @@ fn of_der(mut der: &[u8]) -> Option<Result<Verifier>> {
     (kind == EC && curve == P256).then(|| Verifier::p256(key.to_vec()))
 }
 
-/// A JSON Web Key, or a set of them. Keys for other purposes are left out (RFC 7517, 5).
+/// A JSON Web Key, a list or a set of them. Keys for other purposes are left out (RFC 7517, 5).
 fn of_json(text: &[u8]) -> Result<Vec<Key>> {
     let json: Value =
         serde_json::from_slice(text).map_err(|error| wrong(format!("is not a JSON Web Key: {error}")))?;
-    let one = [json.clone()];
-    let all = match &json["keys"] {
-        Value::Array(keys) => &keys[..],
-        Value::Null => &one,
+    let all = match (&json, &json["keys"]) {
+        (Value::Array(keys), _) | (_, Value::Array(keys)) => &keys[..],
+        (one, Value::Null) => std::slice::from_ref(one),
         _ => return Err(wrong("is no set of JSON Web Keys: \"keys\" is not a list")),
     };
     let mut keys = Vec::new();
@@ -466,6 +525,96 @@ mod tests {
                 let forged = forged.sign("root", None);
                 assert_eq!(said(public, &forged), "the token's algorithm is not that of the key");
             }
+        }
+    }
+
+    /// The forms in which the public key of RS256 is found, and whether its keys are read.
+    fn public_texts() -> Vec<(Vec<u8>, bool)> {
+        let [jwk, pem, _] = RS256;
+        let body: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
+        let der = STANDARD.decode(&body).unwrap();
+        let utf16 = |text: &str| {
+            [&[0xff, 0xfe], &*text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>()].concat()
+        };
+        let texts = |read: bool, texts: &[String]| -> Vec<(Vec<u8>, bool)> {
+            texts.iter().map(|text| (text.clone().into_bytes(), read)).collect()
+        };
+        let mut all = texts(
+            true,
+            &[
+                pem.to_owned(),
+                format!("# issuer.example, 2026\n{pem}"),
+                format!("\u{feff}{pem}"),
+                format!("Public-Key: (2048 bit)\nModulus:\n    00:a1\n{pem}"),
+                format!("Bag Attributes\n    friendlyName: issuer\n{pem}"),
+                pem.replace('\n', "\r\n"),
+                format!("[{jwk}]"),
+                format!("\u{feff}{jwk}"),
+                format!(" {{\"keys\": [{jwk}]}}\n"),
+                body.clone(),
+                format!("{}\n{}\n", &body[..64], &body[64..]),
+            ],
+        );
+        all.push((der.clone(), true));
+        all.extend(texts(
+            false,
+            &[
+                format!("# key of the issuer\n{jwk}"),
+                format!("issuer = {jwk}"),
+                pem.replace("-----BEGIN ", "----BEGIN "),
+                pem.replace("-----BEGIN PUBLIC KEY-----\n", ""),
+                format!("key: {pem}"),
+                "[\"text, but no keys\"]".to_owned(),
+                "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQDKpQ issuer@example".to_owned(),
+                "---- BEGIN SSH2 PUBLIC KEY ----\nAAAAB3NzaC1yc2EAAAADAQABAAABAQDKpQ\n".to_owned(),
+                "<RSAKeyValue><Modulus>AQAB</Modulus></RSAKeyValue>".to_owned(),
+            ],
+        ));
+        all.push((utf16(pem), false));
+        all.push((utf16(jwk), false));
+        // A certificate is a sequence, too, and so is the key in the form of PKCS #1.
+        all.push((der[24..].to_vec(), false));
+        all
+    }
+
+    #[test]
+    fn a_text_with_a_public_key_is_never_a_secret() {
+        for (text, read) in public_texts() {
+            let shown = String::from_utf8_lossy(&text).into_owned();
+            match TokenKeys::new(&text) {
+                Ok(keys) => {
+                    assert!(read, "{shown}");
+                    assert_eq!(keys.algorithms(), "RS256", "{shown}");
+                    let refusal = keys.verify(RS256[2].as_bytes(), 0).unwrap_err();
+                    assert_eq!(refusal.message(), SIGNED, "{shown}");
+                }
+                Err(error) => assert!(!read, "{shown}: {error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn secrets_are_read_as_they_are() {
+        for secret in [
+            &b"0123456789abcdef0123456789abcdef"[..],
+            b"  with spaces around it and at the end \n",
+            b"12345678901234567890123456789012",
+            b"{\xff\x00 random bytes that begin like JSON",
+            b"[\xff\x00 random bytes that begin like JSON",
+            &[0x30; 32],
+            b"\x30\x1e random bytes, a sequence of DER",
+            b"MBYAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+        ] {
+            let keys = TokenKeys::new(secret).unwrap();
+            assert_eq!(keys.algorithms(), "HS256");
+            let token = format!(
+                "{}.{}",
+                URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256"}"#),
+                URL_SAFE_NO_PAD.encode(r#"{"sub":"x"}"#)
+            );
+            let signature = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), token.as_bytes());
+            let token = format!("{token}.{}", URL_SAFE_NO_PAD.encode(signature));
+            assert_eq!(keys.verify(token.as_bytes(), 0).unwrap().subject, "x");
         }
     }
 

@@ -29,6 +29,7 @@ use crate::broker::tls::{Current, Tls};
 use crate::broker::{mqtt, pulsar, tubemq};
 use crate::clock::{self, wall_ms};
 use crate::error::{Error, ErrorKind, Result};
+use crate::log::{self, Level, Record};
 use crate::random;
 use crate::sqlite::Sync;
 
@@ -144,9 +145,20 @@ impl KeysInUse {
         self.certificates.iter().flatten().zip(renewed).for_each(|(tls, current)| tls.renew(current));
         if let (Some(tokens), Some(keys)) = (&self.tokens, &keys) {
             tokens.replace(keys);
+            log_keys("reloaded", keys);
         }
         Ok(counts)
     }
+}
+
+/// Logs the kinds of the keys that tokens are verified with, so that a key that was read as another kind is noticed.
+fn log_keys(what: &str, keys: &TokenKeys) {
+    let algorithms = keys.algorithms();
+    log::write(Level::Info, "penstock.broker", || {
+        Record::new(format!("{what} token_key: {algorithms}"))
+            .with("event", "token_keys")
+            .with("algorithms", &algorithms)
+    });
 }
 
 /// A protocol that is open on the store, before its tasks run.
@@ -229,6 +241,9 @@ impl Server {
             for port in http {
                 listening.spawn_local(server.clone().accept(port));
             }
+        }
+        if let Some(keys) = &tokens {
+            log_keys("loaded", keys);
         }
         let keys = KeysInUse { certificates, tokens };
         Ok((Self { registry, keys, written, listening, reporting }, urls))

@@ -51,6 +51,12 @@ pub(super) fn is_signed_with(py: Python<'_>, key: &[u8], token: &[u8]) -> PyResu
     Ok(keys.is_signed(token))
 }
 
+/// Whether a key, which is one as `token_key` takes them, is a secret, which can sign.
+#[pyfunction]
+pub(super) fn is_secret(py: Python<'_>, key: &[u8]) -> PyResult<bool> {
+    py_result(py, native::auth::TokenKeys::is_secret(key))
+}
+
 /// A hash of an MQTT user's password by Argon2id, with a new salt.
 #[pyfunction]
 pub(super) fn hash_password(py: Python<'_>, password: &[u8]) -> PyResult<String> {

@@ -65,6 +65,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(broker::backup_store, module)?)?;
     module.add_function(wrap_pyfunction!(broker::restore_store, module)?)?;
     module.add_function(wrap_pyfunction!(broker::compact_store, module)?)?;
+    module.add_function(wrap_pyfunction!(broker::is_secret, module)?)?;
     module.add_function(wrap_pyfunction!(broker::is_signed_with, module)?)?;
     module.add_function(wrap_pyfunction!(broker::hash_password, module)?)?;
     module.add_function(wrap_pyfunction!(broker::check_users, module)?)?;

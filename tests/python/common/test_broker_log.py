@@ -92,6 +92,12 @@ def test_connections_are_told_with_who_from_where_and_why_they_ended(users: str)
     assert PASSWORD not in rest and "not in the log" not in rest
 
 
+def test_the_kinds_of_the_token_keys_are_logged(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"a secret of more than 16 bytes")
+    with started("--log-format", "json", "--token-key", f"file:{tmp_path / 'key'}") as broker:
+        assert broker.record(event="token_keys")["algorithms"] == "HS256"
+
+
 def test_a_name_cannot_look_like_a_record() -> None:
     with started() as broker:
         with blocking.connect(

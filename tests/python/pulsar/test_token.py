@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import io
 import json
 import stat
@@ -236,6 +237,28 @@ def jwk(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, kid: str) -> dict[s
     at = key.public_key().public_numbers()
     x, y = encoded(at.x.to_bytes(32)), encoded(at.y.to_bytes(32))
     return {"kty": "EC", "crv": "P-256", "kid": kid, "x": x, "y": y}
+
+
+@pytest.mark.parametrize(
+    "before", [b"# issuer.example, 2026\n", b"\xef\xbb\xbf", b"Public-Key: (2048 bit)\n"]
+)
+def test_a_public_key_behind_other_text_signs_nothing(before: bytes, tmp_path: Path, run: Run) -> None:
+    """The file is public: whoever has it could sign tokens of any user, if it were taken for a secret."""
+    issuer = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    path = tmp_path / "keys"
+    path.write_bytes(
+        before
+        + issuer.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+    text = ".".join(encoded(json.dumps(part).encode()) for part in ({"alg": "HS256"}, {"sub": "root"}))
+    forged = f"{text}.{encoded(hmac.digest(path.read_bytes(), text.encode(), 'sha256'))}"
+    with penstock.Broker(token_key=f"file:{path}") as broker:
+        with pytest.raises(errors.AuthenticationError):
+            blocking.connect(broker.url, token=forged)
+        blocking.connect(broker.url, token=signed(issuer, "1")).close()
+    assert "public keys" in run("create", "--key", f"file:{path}", "--subject", "root", status=2)
 
 
 def test_keys_of_an_issuer_are_changed_by_their_names(tmp_path: Path, run: Run) -> None:

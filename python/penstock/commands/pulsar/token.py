@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import parse
-from penstock._native import is_signed_with
+from penstock._native import is_secret, is_signed_with
 from penstock.commands._shared.failed import Failed
 from penstock.errors import InvalidArgument
 
@@ -151,9 +151,7 @@ def _key(text: str) -> bytes:
 def _secret(text: str) -> bytes:
     """The key, which can sign."""
     key = _key(text)
-    start = key.lstrip()
-    # As the broker tells them apart: random bytes may begin with a brace, too.
-    if start.startswith(b"-----BEGIN ") or (start.startswith(b"{") and _is_text(key)):
+    if not is_secret(key):
         raise InvalidArgument(
             "--key: tokens are signed with a secret, and this has public keys or a set of keys"
         )
@@ -163,14 +161,6 @@ def _secret(text: str) -> bytes:
             " `penstock token create-key FILE` makes one"
         )
     return key
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _text(given: str) -> str:
