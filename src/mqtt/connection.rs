@@ -45,12 +45,19 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// used one takes time proportional to their number.
 const MAX_ALIASES: u16 = 256;
 
+/// Maximum number of QoS 2 publications in flight to a server that cannot state a limit, as MQTT 3 has no Receive Maximum. It
+/// is the limit of Mosquitto's default configuration, and the default of other clients. Mosquitto confirms QoS 2
+/// publications beyond its limit, but does not deliver them.
+const EXACTLY_ONCE_MAXIMUM: u16 = 20;
+
 /// Capabilities and limits of the server on this connection (3.2.2.3). Before CONNACK, and for properties that
 /// CONNACK omits, they have the defaults of the standard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of unacknowledged QoS 1 and 2 publications.
     pub receive_maximum: u16,
+    /// Maximum number of QoS 2 publications without PUBCOMP, in addition to `receive_maximum`.
+    pub exactly_once_maximum: u16,
     /// Highest QoS that we may publish with.
     pub maximum_qos: QoS,
     /// Whether the server supports retained messages.
@@ -71,6 +78,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             receive_maximum: u16::MAX,
+            exactly_once_maximum: u16::MAX,
             maximum_qos: QoS::ExactlyOnce,
             retain_available: true,
             maximum_packet_size: MAX_FIXED_HEADER + MAX_REMAINING_LENGTH,
@@ -87,6 +95,10 @@ impl Limits {
         let (properties, default) = (&ack.properties, Self::default());
         Self {
             receive_maximum: properties.receive_maximum().copied().unwrap_or(default.receive_maximum),
+            exactly_once_maximum: match version {
+                Version::V5 => default.exactly_once_maximum,
+                Version::V3_1 | Version::V3_1_1 => EXACTLY_ONCE_MAXIMUM,
+            },
             maximum_qos: match properties.maximum_qos() {
                 Some(false) => QoS::AtMostOnce,
                 Some(true) => QoS::AtLeastOnce,

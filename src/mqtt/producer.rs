@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::mqtt::connection::Connection;
+use crate::mqtt::connection::{Connection, Limits};
 use crate::mqtt::packet::{Ack, PacketId, Publish};
 use crate::mqtt::{Packet, Property, QoS, Reason, Version, Violation};
 
@@ -186,6 +186,32 @@ struct Dropped {
     count: u32,
 }
 
+/// Numbers of publications sent on this connection and not answered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unanswered {
+    all: u16,
+    /// Those with QoS 2, which are answered by PUBCOMP.
+    exactly_once: u16,
+}
+
+impl Unanswered {
+    fn add(&mut self, qos: QoS) {
+        self.all += 1;
+        self.exactly_once += u16::from(qos == QoS::ExactlyOnce);
+    }
+
+    fn remove(&mut self, qos: QoS) {
+        self.all = self.all.saturating_sub(1);
+        let exactly_once = u16::from(qos == QoS::ExactlyOnce);
+        self.exactly_once = self.exactly_once.saturating_sub(exactly_once);
+    }
+
+    /// Whether another one may be sent, if `maximum` may be in flight.
+    fn has_room(self, qos: QoS, maximum: u16, limits: &Limits) -> bool {
+        self.all < maximum && (qos != QoS::ExactlyOnce || self.exactly_once < limits.exactly_once_maximum)
+    }
+}
+
 /// The sending half of a session.
 #[derive(Debug)]
 pub struct Producer {
@@ -200,8 +226,7 @@ pub struct Producer {
     first: u64,
     /// Maximum number in flight, in addition to the server's limit.
     own_maximum: u16,
-    /// Number of publications sent on this connection and not answered.
-    unanswered: u16,
+    unanswered: Unanswered,
     /// Number of publications at the head of the window that have been sent on this connection.
     resumed: usize,
     /// QoS 0 publications, each with the number of bytes that must be written before it has ended.
@@ -223,7 +248,7 @@ impl Producer {
             window: VecDeque::new(),
             first: 0,
             own_maximum: own_maximum.max(1),
-            unanswered: 0,
+            unanswered: Unanswered::default(),
             resumed: 0,
             unwritten: VecDeque::new(),
             dropped: VecDeque::new(),
@@ -353,7 +378,7 @@ impl Producer {
 
     /// Handles CONNACK. With `session_present` the window is resent.
     pub fn attach(&mut self, ids: &mut PacketIds, session_present: bool) {
-        self.unanswered = 0;
+        self.unanswered = Unanswered::default();
         self.resumed = 0;
         if let Some(records) = &mut self.records {
             records.pubrels_due.clear();
@@ -496,7 +521,10 @@ impl Producer {
         connection: &mut Connection,
         limit: u64,
     ) -> bool {
-        while self.unanswered < maximum && self.resumed == self.window.len() && !self.queue.is_empty() {
+        while self.resumed == self.window.len()
+            && let Some(next) = self.queue.front()
+            && self.unanswered.has_room(next.publish.qos, maximum, connection.limits())
+        {
             if connection.queued() >= limit {
                 return true;
             }
@@ -505,7 +533,9 @@ impl Producer {
             self.first_waits = false;
             publish.packet_id = Some(id);
             let sent = admit(now, &mut publish, expires).and_then(|()| connection.publish(now, &publish));
-            self.unanswered += u16::from(sent.is_ok());
+            if sent.is_ok() {
+                self.unanswered.add(publish.qos);
+            }
             self.resumed += 1;
             // A failed publication also waits for its predecessors.
             let state = sent.map_or_else(|error| State::Done(Err(error)), |()| State::Published);
@@ -571,20 +601,21 @@ impl Producer {
         let written = self.written();
         while self.resumed < self.window.len() && connection.queued() < limit {
             let flight = &mut self.window[self.resumed];
+            let qos = flight.publish.qos;
             let sent = match &flight.state {
                 _ if flight.sent => Ok(()),
                 State::Done(_) => Ok(()),
                 _ if flight.waits_for > written => return,
                 State::Released => connection.send(now, Packet::PubRel(Ack::new(flight.id))).inspect(|()| {
-                    self.unanswered += 1;
+                    self.unanswered.add(qos);
                     flight.sent = true;
                 }),
-                State::Published if self.unanswered >= maximum => return,
+                State::Published if !self.unanswered.has_room(qos, maximum, connection.limits()) => return,
                 State::Published => {
                     flight.publish.dup = flight.ever_sent;
                     flight.ever_sent = true;
                     connection.publish(now, &flight.publish).inspect(|()| {
-                        self.unanswered += 1;
+                        self.unanswered.add(qos);
                         flight.sent = true;
                     })
                 }
@@ -641,7 +672,9 @@ impl Producer {
         let again = matches!(std::mem::replace(&mut flight.state, State::Released), State::Released);
         let late = !std::mem::replace(&mut flight.sent, true);
         let (owner, waits_for) = (flight.owner, flight.waits_for);
-        self.unanswered += u16::from(late);
+        if late {
+            self.unanswered.add(QoS::ExactlyOnce);
+        }
         let Some(records) = &mut self.records else {
             let _ = connection.send(now, Packet::PubRel(Ack::new(id)));
             return Ok(());
@@ -686,7 +719,7 @@ impl Producer {
             self.end(queued.owner, &queued.publish, Err(error.clone()));
         }
         self.resumed = 0;
-        self.unanswered = 0;
+        self.unanswered = Unanswered::default();
     }
 
     /// Returns the next outcome; for each QoS, in the order of the pushes.
@@ -703,7 +736,7 @@ impl Producer {
     /// Completes the flow of `id`.
     fn answer(&mut self, ids: &mut PacketIds, id: PacketId, ack: &Ack) {
         let Some(flight) = self.flight(ids, id) else { return };
-        let was_sent = flight.sent;
+        let (was_sent, qos) = (flight.sent, flight.publish.qos);
         flight.state = State::Done(if ack.reason.is_error() {
             let error = ack.reason.error("PUBLISH").with_topic(&*flight.publish.topic);
             Err(match ack.properties.reason_string() {
@@ -714,7 +747,9 @@ impl Producer {
             Ok(ack.reason)
         });
         flight.sent = true;
-        self.unanswered = self.unanswered.saturating_sub(u16::from(was_sent));
+        if was_sent {
+            self.unanswered.remove(qos);
+        }
         self.settle(ids);
     }
 

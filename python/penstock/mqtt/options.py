@@ -139,7 +139,9 @@ class MqttClientOptions(TypedDict, total=False):
         Option(
             parse.whole(1, 65535),
             1000,
-            "QoS 1 and 2 messages in flight to the broker, unless its Receive Maximum is smaller.",
+            "Limit of QoS 1 and 2 messages in flight to the broker. The broker's Receive Maximum lowers it."
+            " MQTT 3 brokers cannot announce one: at most 20 QoS 2 messages are in flight to them, because"
+            " Mosquitto loses more than that.",
         ),
     ]
     receive_maximum: Annotated[

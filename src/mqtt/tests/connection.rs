@@ -332,6 +332,7 @@ fn limits_are_the_servers_and_die_with_the_connection() {
         *client.connection().limits(),
         Limits {
             receive_maximum: 7,
+            exactly_once_maximum: u16::MAX,
             maximum_qos: Q1,
             retain_available: false,
             maximum_packet_size: 1000,

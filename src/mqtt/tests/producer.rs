@@ -9,7 +9,7 @@ use crate::machine::Machine as _;
 use crate::mqtt::packet::{Ack, ConnAck, Publish};
 use crate::mqtt::producer::{PacketIds, check_version};
 use crate::mqtt::session::Event;
-use crate::mqtt::{Packet, Properties, Property, Reason};
+use crate::mqtt::{Packet, Properties, Property, Reason, Version};
 
 fn errors(client: &mut Client) -> Vec<Option<ErrorKind>> {
     client.outcomes().into_iter().map(|(_, result)| result.err().map(|error| error.kind())).collect()
@@ -218,6 +218,64 @@ fn the_window_never_exceeds_the_receive_maximum() {
         }
         assert_eq!((sent, client.session.pending_messages()), (10, 0));
     }
+}
+
+/// MQTT 3 has no Receive Maximum: Mosquitto 2.0 confirms more than 20 QoS 2 publications in flight, and drops the others.
+#[test]
+fn without_a_receive_maximum_20_publications_of_qos_2_are_in_flight() {
+    for (version, most) in [(Version::V3_1, 20), (V4, 20), (V5, 50)] {
+        let mut client = Client::with_windows(1000, 10);
+        client.stand(version, accepted());
+        (0..5).for_each(|_| client.publish(Q1, "before"));
+        (0..50).for_each(|_| client.publish(Q2, "m"));
+        let mut in_flight = client.published();
+        assert_eq!(in_flight.len(), 5 + most, "QoS 1 has no such limit, nor has MQTT 5 (3.2.2.3.3)");
+        in_flight.drain(..5).for_each(|publish| client.hear(puback(id_of(&publish))).unwrap());
+        let mut sent = most;
+        while !in_flight.is_empty() {
+            assert!(client.published().is_empty(), "there is no room");
+            let id = id_of(&in_flight.remove(0));
+            client.hear(pubrec(id)).unwrap();
+            assert_eq!(client.said(), [pubrel(id)], "PUBREC does not free a place");
+            client.hear(pubcomp(id)).unwrap();
+            let next = client.published();
+            sent += next.len();
+            in_flight.extend(next);
+            assert!(in_flight.len() <= most);
+        }
+        assert_eq!(sent, 50);
+    }
+}
+
+/// What is sent again counts, and so does what has its PUBREC.
+#[test]
+fn a_resumed_window_keeps_to_20_publications_of_qos_2() {
+    let mut client = Client::with_windows(1000, 10);
+    client.stand(V4, accepted());
+    (0..50).for_each(|_| client.publish(Q2, "m"));
+    let first = id_of(&client.published()[0]);
+    client.hear(pubrec(first)).unwrap();
+    client.says();
+    client.cut();
+    client.resume(V4);
+    let said = client.said();
+    assert_eq!((said.len(), &said[0]), (20, &pubrel(first)));
+    client.hear(pubcomp(first)).unwrap();
+    assert_eq!(client.published().len(), 1);
+}
+
+/// A process before this one may have had more of them in flight.
+#[test]
+fn a_restored_window_keeps_to_20_publications_of_qos_2() {
+    let mut client = Client::with_windows(1000, 10);
+    client.session.set_durable();
+    for number in 1..=50 {
+        let publish = message("t", Q2, "m");
+        client.session.restore(number, publish, id(number as u16), number > 45).unwrap();
+    }
+    client.stand(V4, ConnAck { session_present: true, ..accepted() });
+    let said = client.said();
+    assert_eq!(said.len(), 20, "{said:?}");
 }
 
 /// [MQTT-3.3.4-8]: all other packets may be sent.

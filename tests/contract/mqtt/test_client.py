@@ -51,8 +51,6 @@ async def test_each_qos_both_ways(connect: Connect, topic: str, published: int, 
         await nothing(consumer, 0.1)
 
 
-@pytest.mark.differs("mosquitto", "a burst of QoS 2 stops behind its window of 20", version=V31)
-@pytest.mark.differs("mosquitto", "a burst of QoS 2 stops behind its window of 20", version=V311)
 async def test_a_thousand_messages_come_in_their_order(connect: Connect, topic: str, patience: float) -> None:
     async with connect() as client, client.consumer(topic, qos=2) as consumer:
         for qos in (1, 2):
