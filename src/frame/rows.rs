@@ -28,6 +28,23 @@ pub struct RowRef<'a> {
     pub rare: &'a Rare,
 }
 
+impl<'a> RowRef<'a> {
+    /// A row that has nothing but a payload.
+    pub fn of_payload(payload: &'a [u8]) -> Self {
+        Self {
+            payload,
+            key: None,
+            key_is_base64: false,
+            topic: None,
+            properties: &[],
+            event_time: 0,
+            null_value: false,
+            sequence_id: None,
+            rare: &Rare::NONE,
+        }
+    }
+}
+
 /// Fields that few rows have.
 #[derive(Debug, Default)]
 pub struct Rare {
@@ -41,6 +58,11 @@ pub struct Rare {
     pub qos: Option<u8>,
     /// Retain flag, if not the producer's.
     pub retain: Option<bool>,
+}
+
+impl Rare {
+    const NONE: Self =
+        Self { ordering_key: None, deliver_at: None, message_type: None, qos: None, retain: None };
 }
 
 /// A row that was not sent, since it cannot be a message.
@@ -129,8 +151,9 @@ struct Row {
     payload_end: usize,
     /// End of the key in `text`; `None` without a key.
     key_end: Option<usize>,
-    /// End of the topic in `text`, behind the key. It is empty if the rows have none of their own.
+    /// End of the topic in `text`, behind the key.
     text_end: usize,
+    has_topic: bool,
     properties_end: usize,
     event_time: u64,
     null_value: bool,
@@ -173,10 +196,10 @@ impl Rows {
         self.bad.as_mut().map_or_else(Vec::new, std::mem::take)
     }
 
-    /// Adds a payload with its key.
-    pub fn push(&mut self, payload: &[u8], key: Option<&str>) {
+    /// Adds a payload with its key and its topic.
+    pub fn push(&mut self, payload: &[u8], key: Option<&str>, topic: Option<&str>) {
         let number = self.rows.len() as u64;
-        self.push_row(NewRow { number, payload: Some(payload), key, ..NewRow::default() });
+        self.push_row(NewRow { number, payload: Some(payload), key, topic, ..NewRow::default() });
     }
 
     /// Adds a row.
@@ -205,6 +228,7 @@ impl Rows {
             payload_end,
             key_end,
             text_end: self.text.len(),
+            has_topic: new.topic.is_some(),
             properties_end: self.properties.len(),
             event_time: new.event_time,
             null_value: new.payload.is_none(),
@@ -295,22 +319,19 @@ impl Cursor {
         rows: &'a Rows,
         properties: &'a [(&'a str, &'a str)],
     ) -> impl Iterator<Item = RowRef<'a>> + use<'a> {
-        static NONE: Rare =
-            Rare { ordering_key: None, deliver_at: None, message_type: None, qos: None, retain: None };
         let mut at = *self;
         std::iter::from_fn(move || {
             let row = rows.rows.get(at.next)?;
-            let topic = &rows.text[row.key_end.unwrap_or(at.text_at)..row.text_end];
             let found = RowRef {
                 payload: &rows.payloads[at.payload_at..row.payload_end],
                 key: row.key_end.map(|end| &rows.text[at.text_at..end]),
                 key_is_base64: rows.key_is_base64 && row.key_end.is_some(),
-                topic: (!topic.is_empty()).then_some(topic),
+                topic: row.has_topic.then(|| &rows.text[row.key_end.unwrap_or(at.text_at)..row.text_end]),
                 properties: &properties[at.properties_at..row.properties_end],
                 event_time: row.event_time,
                 null_value: row.null_value,
                 sequence_id: rows.sequence.map(|first| first + row.number),
-                rare: rows.rare.get(at.next).unwrap_or(&NONE),
+                rare: rows.rare.get(at.next).unwrap_or(&Rare::NONE),
             };
             at.advance(rows);
             Some(found)

@@ -55,14 +55,10 @@ pub(super) trait Sink: Receipts + Clone {
         async { Ok(()) }
     }
 
-    /// Pushes payloads with their keys until one is refused, and calls `each` with the slot of every one admitted.
-    fn push_keyed<'a>(
-        &self,
-        messages: impl Iterator<Item = (&'a [u8], Option<&'a str>)>,
-        each: &mut dyn FnMut(usize),
-    ) -> Result<()>;
+    /// Whether the texts that `send_many` takes for each payload are topics; they are keys otherwise.
+    const SENDS_TO_TOPICS: bool = false;
 
-    /// As [`Self::push_keyed`], for rows of a frame.
+    /// Pushes rows until one is refused, and calls `each` with the slot of every one admitted.
     fn push_rows<'a>(
         &self,
         form: &'a Form,
@@ -223,21 +219,26 @@ impl<S: Sink> Sender<S> {
         Ok(())
     }
 
-    /// Sends payloads as one group. `what` is the name of the argument `keys`.
+    /// Sends payloads as one group. `texts` are their keys or topics ([`Sink::SENDS_TO_TOPICS`]), `what` is the name of
+    /// that argument.
     pub(super) fn send_many(
         &self,
         py: Python<'_>,
         payloads: &Bound<'_, PyAny>,
-        keys: Option<&Bound<'_, PyAny>>,
+        texts: Option<&Bound<'_, PyAny>>,
         what: &str,
     ) -> PyResult<Py<PyAny>> {
         let sink = self.sink(py)?;
         let payloads: Vec<Bound<'_, PyAny>> = payloads.try_iter()?.collect::<PyResult<_>>()?;
         let payloads: Vec<Payload<'_>> =
             payloads.iter().map(|value| sink.payload(value)).collect::<PyResult<_>>()?;
-        let keys = keys_for(payloads.len(), keys, what)?;
-        let key = |i: usize| keys.as_ref().and_then(|keys| keys[i].as_deref());
-        let messages = payloads.iter().enumerate().map(|(i, payload)| (payload.bytes(), key(i)));
+        let texts = keys_for(payloads.len(), texts, what)?;
+        // The rows that are pushed now and those that wait for room are the same.
+        let messages = payloads.iter().enumerate().map(|(i, payload)| {
+            let text = texts.as_ref().and_then(|texts| texts[i].as_deref());
+            let (key, topic) = if S::SENDS_TO_TOPICS { (None, text) } else { (text, None) };
+            RowRef { key, topic, ..RowRef::of_payload(payload.bytes()) }
+        });
         let (group, pending) = self.group(py, sink)?;
         let mut taken = 0;
         let result = if !self.line.is_empty() {
@@ -245,7 +246,7 @@ impl<S: Sink> Sender<S> {
         } else {
             let mut queues = self.sends.queues();
             let mut pushed = queues.group(&group);
-            sink.push_keyed(messages.clone(), &mut |slot| {
+            sink.push_rows(&Form::Plain, messages.clone(), &mut |slot| {
                 pushed.add(slot);
                 taken += 1;
             })
@@ -254,7 +255,7 @@ impl<S: Sink> Sender<S> {
             Err(error) if is_full(&error) => {
                 // The rest is copied and follows when there is room.
                 let mut rows = Rows::default();
-                messages.skip(taken).for_each(|(payload, key)| rows.push(payload, key));
+                messages.skip(taken).for_each(|row| rows.push(row.payload, row.key, row.topic));
                 self.spawn_rows(py, sink, group, rows)?;
             }
             result => group.seal(payloads.len() - taken, result.err()),

@@ -57,8 +57,9 @@ impl Receipts for Producer {
     }
 }
 
-/// The key of a message is its topic.
 impl Sink for Producer {
+    const SENDS_TO_TOPICS: bool = true;
+
     fn topic(&self) -> &str {
         self.topic()
     }
@@ -77,15 +78,6 @@ impl Sink for Producer {
 
     fn slots(&self) -> usize {
         self.slots()
-    }
-
-    fn push_keyed<'a>(
-        &self,
-        messages: impl Iterator<Item = (&'a [u8], Option<&'a str>)>,
-        each: &mut dyn FnMut(usize),
-    ) -> Result<()> {
-        let message = |(payload, topic)| Outgoing { payload, topic, ..Outgoing::default() };
-        self.push_many(&mut messages.map(message), false, each)
     }
 
     fn push_rows<'a>(

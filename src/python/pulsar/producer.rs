@@ -95,7 +95,7 @@ producer_class! {
         let mut rows = Rows::default();
         for (i, value) in values.iter().enumerate() {
             let payload = schema::payload(&*own.codec, value)?;
-            rows.push(payload.bytes(), keys.as_ref().and_then(|keys| keys[i].as_deref()));
+            rows.push(payload.bytes(), keys.as_ref().and_then(|keys| keys[i].as_deref()), None);
         }
         Ok(FrameRows::of(rows, Form::Schema(Arc::new(Arc::clone(&own.info)))))
     }
@@ -254,18 +254,6 @@ impl Sink for native::Producer {
         self.slots()
     }
 
-    fn push_keyed<'a>(
-        &self,
-        messages: impl Iterator<Item = (&'a [u8], Option<&'a str>)>,
-        each: &mut dyn FnMut(usize),
-    ) -> Result<()> {
-        let message = |(payload, key)| Outgoing { payload, key, ..Outgoing::default() };
-        if is_separated(self.codec()) {
-            return push_separated(self, messages.map(message), each);
-        }
-        self.push_many(&mut messages.map(message), each)
-    }
-
     fn push_rows<'a>(
         &self,
         form: &'a Form,
@@ -295,7 +283,7 @@ impl Sink for native::Producer {
             schema,
             ..Outgoing::default()
         });
-        // What send_many() has left over.
+        // Of send_many(): rows of a frame have been encoded by their schema.
         if matches!(form, Form::Plain) && is_separated(self.codec()) {
             return push_separated(self, messages, each);
         }

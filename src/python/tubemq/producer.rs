@@ -81,15 +81,6 @@ impl Sink for Producer {
         self.slots()
     }
 
-    fn push_keyed<'a>(
-        &self,
-        messages: impl Iterator<Item = (&'a [u8], Option<&'a str>)>,
-        each: &mut dyn FnMut(usize),
-    ) -> Result<()> {
-        let message = |(payload, key)| Outgoing { payload, key, ..Outgoing::default() };
-        self.push_many(&mut messages.map(message), false, each)
-    }
-
     fn push_rows<'a>(
         &self,
         _: &'a Form,

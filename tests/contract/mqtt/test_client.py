@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock
-from penstock import errors
+from penstock import blocking, errors
 from penstock.mqtt import ReasonCode
 
 from support.messages import gather, nothing, numbered, payloads, receive
@@ -58,6 +59,56 @@ async def test_a_thousand_messages_come_in_their_order(connect: Connect, topic: 
                 await gather(*[producer.send(payload) for payload in numbered(1000)])
             got = await take(consumer, 1000, patience)
             assert payloads(got) == numbered(1000)
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["in memory", "outbox"])
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_send_many_beyond_the_window_keeps_the_topic_of_each_row(
+    connect: Connect, topic: str, tmp_path: Path, qos: int, *, kept: bool
+) -> None:
+    """Rows that have to wait for room, and calls that wait for others, go where their callers said."""
+    rows = [(payload, f"{topic}/to/{number % 7}") for number, payload in enumerate(numbered(700))]
+    options = {"outbox": tmp_path / "outbox", "client_id": topic.replace("/", "-")} if kept else {}
+    async with (
+        connect() as watching,
+        watching.consumer(f"{topic}/#", qos=qos) as consumer,
+        connect(**options) as client,
+        client.producer(f"{topic}/default", qos=qos, max_pending=50) as producer,
+    ):
+        halves = [rows[:350], rows[350:]]
+        calls = [producer.send_many([p for p, _ in half], topics=[to for _, to in half]) for half in halves]
+        for half, codes in zip(halves, await gather(*calls), strict=True):
+            assert len(codes) == len(half)
+        got = await take(consumer, len(rows))
+        await nothing(consumer, 0.1)
+    assert sorted((bytes(message.data), message.topic) for message in got) == sorted(rows)
+    for to in {to for _, to in rows}:
+        mine = [bytes(message.data) for message in got if message.topic == to]
+        assert mine == [payload for payload, wanted in rows if wanted == to]
+
+
+def test_the_blocking_send_many_keeps_the_topic_of_each_row(broker: MqttService, topic: str) -> None:
+    rows = [(payload, f"{topic}/to/{number % 3}") for number, payload in enumerate(numbered(500))]
+    with (
+        blocking.connect(broker.url, connect_timeout=PATIENCE) as client,
+        client.consumer(f"{topic}/#", qos=1) as consumer,
+        client.producer(f"{topic}/default", qos=1, max_pending=50) as producer,
+    ):
+        assert len(producer.send_many([p for p, _ in rows], topics=[to for _, to in rows])) == len(rows)
+        got: list[tuple[bytes, str]] = []
+        while len(got) < len(rows):
+            some = consumer.receive_many(500, timeout=PATIENCE)
+            assert some
+            for message in some:
+                consumer.ack(message)
+            got += [(bytes(message.data), message.topic) for message in some]
+    assert sorted(got) == sorted(rows)
+
+
+async def test_an_empty_topic_beyond_the_window_is_refused(connect: Connect, topic: str) -> None:
+    async with connect() as client, client.producer(f"{topic}/default", qos=1, max_pending=10) as producer:
+        with pytest.raises(errors.Error, match="topic"):
+            await producer.send_many([b"x"] * 50, topics=[topic] * 49 + [""])
 
 
 async def test_acknowledging_in_any_order(connect: Connect, topic: str) -> None:
