@@ -26,6 +26,7 @@ def run(spark, url, topic, folder, number_of):
             stable_order=True,
             write_id="copy",
             batch_id=number_of(number),
+            tasks=2,
         )
 
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50)

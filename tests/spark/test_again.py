@@ -59,14 +59,15 @@ def fails_at_first(how, after):
 @pytest.mark.parametrize("how", ["raises", "killed"])
 def test_a_task_that_fails_in_the_middle_repeats_its_ids(spark, url, topic, how, reading):
     frame = spark.range(0, 20_000, 1, 2).selectExpr("cast(id as string) value")
-    writer = partition_writer(url, topic, value="value", qos=1, id_property="row-id", write_id="job-7")
+    named = {"id_property": "row-id", "write_id": "job-7", "tasks": 2}
+    writer = partition_writer(url, topic, value="value", qos=1, **named)
     with reading(url, topic) as reader:
         # Two batches have been acknowledged by then, and the third is incomplete.
         frame.rdd.mapPartitionsWithIndex(fails_at_first(how, 5000)).foreachPartition(writer)
         rows = reader.rows_until(lambda rows: len(by_id(rows)) == 20_000)
     assert len(rows) > 20_000, "the first attempt had sent nothing"
     assert by_id(rows) == {
-        f"job-7/{partition}/{row}": str(partition * 10_000 + row)
+        f"job-7/{partition}-of-2/{row}": str(partition * 10_000 + row)
         for partition in range(2)
         for row in range(10_000)
     }
@@ -82,14 +83,16 @@ def test_ids_of_a_write_are_its_own(spark, url, topic, door, monkeypatch, readin
         write(frame, url, topic, **arguments)
         write(frame, url, topic, **arguments)
         write(frame, url, topic, **arguments, write_id="job")
-        write(frame, url, topic, **arguments, write_id="job")
+        # The data source does not see the number of tasks.
+        write(frame, url, topic, **arguments, write_id="job", tasks=2)
         rows = reader.rows(120_000)
     assert all(("a", "b") in row["properties"] for row in rows)
     writes = collections.Counter(name.split("/")[0] for name in by_id(rows))
     # Two generated names, and one that was used twice for the same rows.
     assert sorted(writes.values()) == [30_000] * 3
     assert "job" in writes
-    assert {f"job/{part}/{row}" for part in (0, 1) for row in (0, 9_999, 10_000, 14_999)} <= set(by_id(rows))
+    ends = (0, 9_999, 10_000, 14_999)
+    assert {f"job/{part}-of-2/{row}" for part in (0, 1) for row in ends} <= set(by_id(rows))
 
 
 def stream(spark, rows):
@@ -123,8 +126,8 @@ def test_a_replayed_micro_batch_repeats_its_ids(
             return writer.foreachBatch(
                 lambda df, _: write(df, url, topic, value="value", id_property="row-id") and None
             ).start()
-        options = {"url": url, "topic": topic, "value": "value", "id_property": "row-id", "qos": "2"}
-        return writer.format("penstock").options(**options).start()
+        options = {"url": url, "topic": topic, "value": "value", "id_property": "row-id", "tasks": "2"}
+        return writer.format("penstock").options(**options, qos="2").start()
 
     with reading(url, topic) as reader:
         query = start()

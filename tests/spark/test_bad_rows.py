@@ -123,6 +123,7 @@ def test_a_row_of_which_not_even_a_letter_can_be_sent_is_an_error(embedded, topi
         event_time="at",
         id_property="row-id",
         write_id=TOO_LARGE,
+        tasks=1,
         on_bad_row="dead_letter",
         dead_letter_topic=f"{topic}-dead",
     )

@@ -89,7 +89,7 @@ def test_a_write_that_is_run_again_adds_no_row(spark, service, topics, door):
         else:
             register(spark)
             options = {"url": service.url, "topic": topic, "value": "value", "writeId": "job-7"}
-            options |= {"delivery": "idempotent", "stableOrder": "true", "batchId": "0"}
+            options |= {"delivery": "idempotent", "stableOrder": "true", "batchId": "0", "tasks": "2"}
             frame.write.format("penstock").options(**options).mode("append").save()
     assert sorted(map(int, payloads(service.url, topic, 3000))) == list(range(3000))
     # Another write is another write.
@@ -105,7 +105,7 @@ def test_a_micro_batch_that_is_replayed_adds_no_row(spark, service, topics, tmp_
         source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50)
         rows = source.option("numPartitions", 2).load().selectExpr("cast(value as string) value")
         options = {"url": service.url, "topic": topic, "value": "value", "delivery": "idempotent"}
-        writer = rows.writeStream.format("penstock").options(**options, stableOrder="true")
+        writer = rows.writeStream.format("penstock").options(**options, stableOrder="true", tasks="2")
         return writer.option("checkpointLocation", str(tmp_path)).start()
 
     def run_until(query, batch):
@@ -228,13 +228,13 @@ def test_bad_rows_get_to_a_topic_of_their_own(mixed, service, topics):
     with blocking.connect(service.url) as client, client.reader(dead, position="earliest") as reader:
         messages = [reader.receive(PATIENCE) for _ in range(4)]
         found = {message.properties["row-id"]: message for message in messages}
-    assert set(found) == {"job/0/3", "job/0/7", "job/1/0", "job/1/499"}
-    assert found["job/0/7"].value == b"7"
-    assert "event_time of row 7 is -1" in found["job/0/7"].properties["penstock-error"]
+    assert set(found) == {"job/0-of-2/3", "job/0-of-2/7", "job/1-of-2/0", "job/1-of-2/499"}
+    assert found["job/0-of-2/7"].value == b"7"
+    assert "event_time of row 7 is -1" in found["job/0-of-2/7"].properties["penstock-error"]
     # It fits nowhere, so that only what is known of it is there.
-    assert found["job/0/3"].value == b"{}"
-    assert "bytes" in found["job/0/3"].properties["penstock-error"]
-    assert found["job/0/3"].properties["penstock-topic"] == topic
+    assert found["job/0-of-2/3"].value == b"{}"
+    assert "bytes" in found["job/0-of-2/3"].properties["penstock-error"]
+    assert found["job/0-of-2/3"].properties["penstock-topic"] == topic
 
 
 def test_bad_rows_are_logged(embedded, topic, caplog):
@@ -367,7 +367,7 @@ def test_each_row_has_its_topic(spark, service, topics, how):
         # The ids are those of the rows in their partition, not in their topic.
         for row in rows:
             value = int(row["value"])
-            assert dict(row["properties"])["row-id"] == f"job/{value // 1500}/{value % 1500}"
+            assert dict(row["properties"])["row-id"] == f"job/{value // 1500}-of-2/{value % 1500}"
             assert row["key"] == str(value)
 
 
@@ -473,4 +473,4 @@ def test_json_keeps_numbers_of_rows_in_ids(spark, service, topics):
         while len(rows) < 2500:
             rows += reader.read_frame(2500 - len(rows), timeout=PATIENCE).to_pylist()
     for row in rows:
-        assert dict(row["properties"])["row-id"] == f"job/0/{json.loads(row['value'])['id']}"
+        assert dict(row["properties"])["row-id"] == f"job/0-of-1/{json.loads(row['value'])['id']}"

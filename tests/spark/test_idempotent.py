@@ -17,7 +17,7 @@ from support.service import BrokerProcess
 from support.waiting import PATIENCE, eventually
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
-IDEMPOTENT = {"delivery": "idempotent", "stable_order": True, "write_id": "job"}
+IDEMPOTENT = {"delivery": "idempotent", "stable_order": True, "write_id": "job", "tasks": 1}
 
 
 @pytest.fixture
@@ -141,6 +141,28 @@ def test_what_the_broker_refuses_hides_no_row_of_the_next_attempt(real_pulsar):
     (report,) = writer(batches({"v": ["a", "b", "c", "d"]}))
     assert (report.rows, report.repeated_rows) == (4, 1)
     assert payloads(real_pulsar.url, topic) == [b"a", b"b", b"c", b"d"]
+
+
+def test_other_numbers_of_tasks_are_other_writes(service, new_topic):
+    """Row 0 of task 0 of 4 is not row 0 of task 0 of 2."""
+    topic = new_topic()
+    arguments = {"value": "v", **IDEMPOTENT}
+    for tasks, rows in ((4, ["a", "b"]), (2, ["a", "c"]), (2, ["a", "c"]), (4, ["a", "b"])):
+        writer = partition_writer(service.url, topic, **{**arguments, "tasks": tasks})
+        assert writer(batches({"v": rows}))[0].rows == 2
+    assert payloads(service.url, topic) == [b"a", b"b", b"a", b"c"]
+
+
+def test_a_name_that_outlives_the_job_needs_the_number_of_tasks(embedded, topic):
+    unknown = {**IDEMPOTENT, "tasks": None}
+    with pytest.raises(errors.InvalidArgument, match=r"a write_id needs tasks= here.*getNumPartitions"):
+        partition_writer(embedded.url, topic, value="v", **unknown)
+    with pytest.raises(errors.InvalidArgument, match="a write_id needs tasks="):
+        partition_writer(embedded.url, topic, value="v", id_property="row-id", write_id="job")
+    with pytest.raises(errors.InvalidArgument, match="tasks: expected a whole number between 1"):
+        partition_writer(embedded.url, topic, value="v", **{**IDEMPOTENT, "tasks": 0})
+    with pytest.raises(errors.InvalidArgument, match="tasks= is part of the ids of rows"):
+        partition_writer(embedded.url, topic, value="v", tasks=2)
 
 
 def test_a_copy_of_a_task_waits_for_the_one_that_runs(embedded, topic):

@@ -97,7 +97,8 @@ def test_a_task_that_fails_in_the_middle_repeats_its_ids(spark, service, topic):
             yield row
 
     frame = spark.range(0, 20_000, 1, 2).selectExpr("cast(id as string) value")
-    writer = partition_writer(service.url, topic, value="value", id_property="row-id", write_id="job-7")
+    named = {"id_property": "row-id", "write_id": "job-7", "tasks": 2}
+    writer = partition_writer(service.url, topic, value="value", **named)
     frame.rdd.mapPartitionsWithIndex(fails_at_first).foreachPartition(writer)
 
     def id_of(row):
@@ -109,7 +110,7 @@ def test_a_task_that_fails_in_the_middle_repeats_its_ids(spark, service, topic):
     for row in rows:
         assert seen.setdefault(id_of(row), row["value"]) == row["value"]
     assert seen == {
-        f"job-7/{partition}/{row}": b"%d" % (partition * 10_000 + row)
+        f"job-7/{partition}-of-2/{row}": b"%d" % (partition * 10_000 + row)
         for partition in range(2)
         for row in range(10_000)
     }

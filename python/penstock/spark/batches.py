@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 QUERY = "sql.streaming.queryId"
 BATCH = "streaming.sql.batchId"
 """Local properties of the tasks of a streaming query, and of the thread that runs ``foreachBatch``."""
+RUN = "spark.jobGroup.id"
+"""The same for the id of the query since its last start."""
 
 _GIVE_IT = "pass write_id=, a name of this write, and batch_id=, the number that foreachBatch gives"
 
@@ -52,6 +54,16 @@ def check(config: SinkConfig, df: Any = None) -> None:
             "a streaming query is running, and in this thread it cannot be seen whether the write is part of "
             f"one of its batches: if it is, {_GIVE_IT}; if not, pass write_id= and batch_id=0"
         )
+
+
+def outlives_job(config: SinkConfig, df: Any) -> bool:
+    """Whether another job may repeat a write of classic Spark under the same names and ids."""
+    if not hasattr(df, "_jdf") or not (config.delivery == "idempotent" or config.id_property):
+        return False
+    from pyspark import SparkContext
+
+    context: Any = SparkContext._active_spark_context
+    return bool(config.write_id) or (context is not None and context.getLocalProperty(BATCH) is not None)
 
 
 def check_is_given(config: SinkConfig) -> None:

@@ -43,6 +43,7 @@ ARGUMENTS = (
     "id_property",
     "write_id",
     "batch_id",
+    "tasks",
     "ack_timeout",
     "delivery",
     "stable_order",
@@ -78,6 +79,8 @@ class SinkConfig:
     """Beginning of these ids, if the user set one."""
     batch_id: int | None
     """Number of the batch of a stream, if the user gave it."""
+    tasks: int | None
+    """Number of tasks that write, if it is known."""
     run_id: str
     """Beginning of these ids otherwise, outside of streams."""
     delivery: str
@@ -253,6 +256,7 @@ def sink_config(
     id_property: str | None = None,
     write_id: str | None = None,
     batch_id: int | str | None = None,
+    tasks: int | str | None = None,
     ack_timeout: Duration = ACK_TIMEOUT,
     delivery: str | None = None,
     stable_order: bool | str = False,
@@ -309,6 +313,11 @@ def sink_config(
         )
     if batch_id is not None and not write_id:
         raise InvalidArgument("batch_id needs write_id=, the name of the write in all batches")
+    if tasks is not None and not id_property and delivery != "idempotent":
+        raise InvalidArgument(
+            "tasks= is part of the ids of rows: name the property for them with id_property=, or use "
+            'delivery="idempotent"'
+        )
     if protocol == "tubemq" and any(sign in f"{id_property}{write_id}" for sign in ",="):
         raise InvalidArgument("TubeMQ attributes contain neither ',' nor '=': change id_property or write_id")
     producer = travelling(scopes[1], {**inherited["producer"], **producers}, with_secrets=with_secrets)
@@ -336,7 +345,8 @@ def sink_config(
         encoding="avro" if encoding == "avro" else check_encoding(value, encoding),
         id_property=id_property,
         write_id=write_id,
-        batch_id=None if batch_id is None else _batch(batch_id),
+        batch_id=None if batch_id is None else _whole("batch_id", batch_id, 0),
+        tasks=None if tasks is None else _whole("tasks", tasks, 1),
         run_id=uuid.uuid4().hex,
         delivery=delivery,
         stable_order=_flag("stable_order", stable_order),
@@ -382,6 +392,19 @@ def check_write_is_named(config: SinkConfig) -> None:
         )
 
 
+def check_tasks_are_given(config: SinkConfig) -> None:
+    """For a write whose number of tasks cannot be seen on the driver.
+
+    Raises:
+        InvalidArgument: with another number of tasks, rows of a repeated write could count as sent.
+    """
+    if config.write_id and config.tasks is None:
+        raise InvalidArgument(
+            "a write_id needs tasks= here, the number of tasks that write (df.rdd.getNumPartitions()): it is "
+            "part of the identity of a row, and only penstock.spark.write() on classic Spark can count them"
+        )
+
+
 def _flag(name: str, value: bool | str) -> bool:
     try:
         return parse.boolean(value)
@@ -389,11 +412,11 @@ def _flag(name: str, value: bool | str) -> bool:
         raise InvalidArgument(f"{name}: {error}") from None
 
 
-def _batch(value: int | str) -> int:
+def _whole(name: str, value: int | str, least: int) -> int:
     try:
-        return parse.whole(0)(value)
+        return parse.whole(least)(value)
     except ValueError as error:
-        raise InvalidArgument(f"batch_id: {error}") from None
+        raise InvalidArgument(f"{name}: {error}") from None
 
 
 def _seconds(value: Duration) -> float:

@@ -29,7 +29,14 @@ from penstock.errors import InvalidArgument, Unsupported
 
 from . import errors
 from .columns import check_rows, fitted
-from .config import ARGUMENTS, SinkConfig, check_order_is_stated, inherited_for, sink_config
+from .config import (
+    ARGUMENTS,
+    SinkConfig,
+    check_order_is_stated,
+    check_tasks_are_given,
+    inherited_for,
+    sink_config,
+)
 from .report import PartitionReport, WriteReport
 from .shipping import Shipped
 from .sink import PartitionWriter
@@ -135,6 +142,7 @@ def _config(options: dict[str, Any], schema: Any, *, with_secrets: bool = True) 
         raise InvalidArgument('option "topic" is missing')
     config = sink_config(url, topic, rest, **given, with_secrets=with_secrets)
     check_order_is_stated(config)
+    check_tasks_are_given(config)
     check_rows(schema, "DataFrame")
     return fitted(config, schema, "DataFrame")
 
@@ -155,6 +163,7 @@ class _Writer(Shipped, DataSourceArrowWriter):
         return _Written(writer(iterator)[0])
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        _check_tasks(self._config, messages)
         # This runs in another process on the driver's machine, and reports through a file.
         # The file is the one that the driver made for it, and no other.
         if self._report and _is_to_come(Path(self._report)):
@@ -164,7 +173,8 @@ class _Writer(Shipped, DataSourceArrowWriter):
 
 class _StreamWriter(Shipped, _StreamBase):
     """Writes micro-batches. When the tasks of a batch have ended, every row is acknowledged, so there is
-    nothing to commit. A batch that Spark repeats is sent again, with the same ids."""
+    nothing to commit. A batch that Spark repeats is sent again. Its rows have the same ids if the number of
+    tasks is given, which is checked before Spark commits the batch."""
 
     def __init__(self, config: SinkConfig, schema: Any) -> None:
         self._config = config
@@ -176,10 +186,23 @@ class _StreamWriter(Shipped, _StreamBase):
         return _Written(writer(iterator)[0])
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        pass
+        _check_tasks(self._config, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         pass
+
+
+def _check_tasks(config: SinkConfig, messages: list[WriterCommitMessage | None]) -> None:
+    """
+    Raises:
+        InvalidArgument: another number of tasks has written than was given.
+    """
+    if config.tasks in (None, len(messages)):
+        return
+    # Spark may replace a plan without rows by one of another number of partitions.
+    reports = [message.report for message in messages if isinstance(message, _Written)]
+    if any(report.rows or report.bad_rows for report in reports):
+        raise errors.other_number_of_tasks(config.tasks, str(len(messages)))
 
 
 def _is_to_come(path: Path) -> bool:

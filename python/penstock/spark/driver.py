@@ -10,16 +10,17 @@ import re
 import threading
 import time
 from collections.abc import Generator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock import parse
 from penstock._frames import ACK_TIMEOUT
-from penstock.errors import Unsupported
+from penstock.errors import Error, Unsupported
 
 from . import batches, errors, plans
 from .arrow import arrow_schema
 from .columns import fitted, has_interval, has_map_without_entries, intervals_as_text
-from .config import SinkConfig, sink_config
+from .config import SinkConfig, check_tasks_are_given, sink_config
 from .pool import client_options
 from .report import PartitionReport, WriteReport
 from .shipping import travels_by_value
@@ -65,6 +66,7 @@ def write(
     id_property: str | None = None,
     write_id: str | None = None,
     batch_id: int | None = None,
+    tasks: int | None = None,
     ack_timeout: Duration = ACK_TIMEOUT,
     delivery: str = "at-least-once",
     stable_order: bool = False,
@@ -99,20 +101,26 @@ def write(
             they are null, that of the options.
         id_property: name of a property to add. Its value is an id that stays the same when Spark sends the
             row again, so that readers can drop duplicates: ``write/partition/row``, or in a stream
-            ``query/batch/partition/row``. It is reliable as long as the plan yields the same rows in the same
-            order.
+            ``query/batch/partition/row``. The partition is ``0-of-4`` where another job may repeat the write.
+            Ids are reliable only if the plan yields the same rows in the same partitions and order.
         write_id: beginning of these ids, in place of a random name or the query's. Use the same one when a
             job is run again, and different ones for several writes in one ``foreachBatch``. With
             ``delivery="idempotent"`` it is the name of the write, and needed in every ``foreachBatch``.
         batch_id: the number that ``foreachBatch`` gives. It is needed where a write does not see it: with
             Spark Connect, and in a thread that the function of ``foreachBatch`` has started. Together with
             ``write_id``.
+        tasks: number of tasks that write, which is the number of partitions of ``df``. Default: counted by
+            the driver of classic Spark. Required together with ``write_id`` for Spark Connect, and for
+            columns that have no Arrow type or a DataFrame with ``observe()``. The write fails if the number
+            is wrong.
         ack_timeout: seconds to wait for the broker to acknowledge a lot of rows. Then the task fails, and
             Spark repeats it.
         delivery: ``"at-least-once"``, or with Pulsar ``"idempotent"``: rows that Spark sends again are
             dropped by the broker, which has to have deduplication enabled. Each task numbers its rows, so the
             plan has to give a task that is repeated the same rows in the same order; otherwise the write is
-            refused. With a ``write_id`` it also has to cut the rows into the same partitions.
+            refused. With a ``write_id`` it also has to cut the rows into the same partitions: rows of another
+            number of partitions are stored again, and rows that the same number of partitions divides in
+            another way can be lost.
         stable_order: states that the plan does so, where that cannot be seen.
         on_bad_row: what happens to a row that cannot be a message, because it is too large, has no topic or
             cannot be encoded: ``"fail"`` ends the write with an error that names it, ``"skip"`` leaves it
@@ -158,6 +166,7 @@ def write(
         id_property=id_property,
         write_id=write_id,
         batch_id=batch_id,
+        tasks=tasks,
         ack_timeout=ack_timeout,
         delivery=delivery,
         stable_order=stable_order,
@@ -168,14 +177,18 @@ def write(
         df = _with_intervals_as_text(df)
     config = fitted(config, df.schema, "DataFrame")
     batches.check(config, df)
+    if not hasattr(df, "_jdf"):
+        check_tasks_are_given(config)
     if config.delivery == "idempotent":
         plans.check_order(df, config)
     _ask_broker(config)
     df = _shape(df, config)
     session = df.sparkSession
     with _job_description(session, f"penstock: write to {topic or topic_column}"):
-        schema = None if _through_source(config) else _batch_schema(df)
+        is_to_count = config.tasks is None and batches.outlives_job(config, df)
+        schema = _batch_schema(df) if is_to_count or not _through_source(config) else None
         if schema is None:
+            check_tasks_are_given(config)
             register(session)
             from .datasource import write_through
 
@@ -184,8 +197,13 @@ def write(
         try:
             # The first of these runs the shuffles below the frame. What they raise is the job's failure.
             messages = _arrow_batches(df)
-            writer = PartitionWriter(config, schema)
+            count = messages.getNumPartitions()
+            if config.tasks not in (None, count):
+                raise errors.other_number_of_tasks(config.tasks, str(count))
+            writer = PartitionWriter(replace(config, tasks=count), schema)
             partitions: list[PartitionReport] = messages.mapPartitions(writer).collect()
+        except Error:
+            raise
         except Exception as error:
             raise errors.of_task(error) from error
     return WriteReport.of(partitions, time.monotonic() - started)
@@ -291,7 +309,7 @@ def _quoted(name: str) -> str:
 
 
 def _through_source(config: SinkConfig) -> bool:
-    """Whether the data source writes the frame: it runs as a query of Spark, with the commit coordinator,
+    """Whether the data source can write the frame: it runs as a query of Spark, with the commit coordinator,
     metrics and lineage. It is handed texts only; with other options, and PySpark 3.5, a plain job writes."""
     import pyspark_penstock
 

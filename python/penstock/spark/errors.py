@@ -58,6 +58,19 @@ def _as_of_spark(error: Error) -> str:
     return error.message.removesuffix(_NOTE)
 
 
+def other_number_of_tasks(given: int, found: str) -> InvalidArgument:
+    """The error for a write whose rows are in another number of partitions than the user gave.
+
+    Args:
+        given: the number that the user gave.
+        found: the number of tasks, or what is known of it.
+    """
+    return InvalidArgument(
+        f"tasks={given}, and the number of tasks that write is {found}: repeat the write with the right "
+        "number, which stores rows again that were written under the wrong one"
+    )
+
+
 def no_key(what: str) -> InvalidArgument:
     """The error for a key whose text depends on who writes it, Spark, Arrow or Python. Equal keys would get
     to different partitions.

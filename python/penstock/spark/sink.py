@@ -10,7 +10,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock import _frames, _native
@@ -19,7 +19,14 @@ from penstock.errors import Error, InvalidArgument, MessageTooLarge, Unsupported
 
 from . import batches, errors, letters, pool
 from .columns import check_rows, fitted
-from .config import ROLES, SinkConfig, check_order_is_stated, check_write_is_named, sink_config
+from .config import (
+    ROLES,
+    SinkConfig,
+    check_order_is_stated,
+    check_tasks_are_given,
+    check_write_is_named,
+    sink_config,
+)
 from .report import PartitionReport
 from .rows import numbered_batch
 from .shipping import Shipped
@@ -77,10 +84,15 @@ class PartitionWriter(Shipped):
 
     def __call__(self, rows: Iterable[Any]) -> list[PartitionReport]:
         task = Task.current(self.config)
+        if not self.of_query:
+            # A function of foreachBatch may set a job group of its own, the same one in each run.
+            task = replace(task, run=None)
         if task.query and not self.of_query:
             check_write_is_named(self.config)
         if self.of_data_source and task.batch is None:
             batches.check_is_given(self.config)
+        if self.config.tasks is not None and task.partition >= self.config.tasks:
+            raise errors.other_number_of_tasks(self.config.tasks, f"at least {task.partition + 1}")
         started = time.monotonic()
         total = _Total()
         iterator = iter(rows)
@@ -437,6 +449,8 @@ class Task:
     query: str | None
     """Id of the streaming query. It and ``batch`` stay the same when a batch is replayed."""
     batch: int | None
+    run: str | None = None
+    """Id of the query since its last start."""
 
     @classmethod
     def current(cls, config: SinkConfig) -> Task:
@@ -445,30 +459,32 @@ class Task:
         context = TaskContext.get()
         if context is None:
             return cls(0, 0, 0, None, config.batch_id)
-        query, batch = (context.getLocalProperty(name) for name in (batches.QUERY, batches.BATCH))
+        names = (batches.QUERY, batches.BATCH, batches.RUN)
+        query, batch, run = (context.getLocalProperty(name) for name in names)
         if query is None or batch is None:
             query, batch = None, config.batch_id
         elif config.batch_id is not None:
             batch = config.batch_id
         number = None if batch is None else int(batch)
-        return cls(context.partitionId(), context.attemptNumber(), context.stageId(), query, number)
+        return cls(context.partitionId(), context.attemptNumber(), context.stageId(), query, number, run)
 
     def ids(self, config: SinkConfig) -> tuple[str, str] | None:
         """Name of the property with ids, and the beginning of the ids. The attempt is not part of them,
         because it repeats the same rows."""
         if config.id_property is None:
             return None
-        write = self._write(config)
+        write, part = self._identity(config)
         if self.batch is not None:
             write = f"{write}/{self.batch}"
-        return config.id_property, f"{write}/{self.partition}"
+        return config.id_property, f"{write}/{part}"
 
     def producer_name(self, config: SinkConfig) -> str | None:
         """Name of the task's producers, if they have one: the same for each attempt, and for each batch of a
-        stream."""
+        stream that has as many tasks."""
         name = config.producer.get("name")
         if config.delivery == "idempotent":
-            return f"{name or 'penstock'}-{self._write(config)}-{self.partition}"
+            write, part = self._identity(config)
+            return f"{name or 'penstock'}-{write}-{part}"
         return f"{name}-{self.partition}" if name else None
 
     def sequence(self, config: SinkConfig) -> int | None:
@@ -477,10 +493,20 @@ class Task:
             return None
         return (self.batch or 0) * ROWS_PER_TASK
 
-    def _write(self, config: SinkConfig) -> str:
-        """Name of the write: the query's in a stream."""
-        # One writer may be used for several frames, which differ in their stages.
-        return config.write_id or self.query or f"{config.run_id}-{self.stage}"
+    def _identity(self, config: SinkConfig) -> tuple[str, str]:
+        """Names of the write and of its part that this task has. With its batch and its number, they tell a
+        row from all others, also when another job repeats the write.
+
+        Row 5 of task 1 of 4 is not row 5 of task 1 of 2. So a name that outlives the job contains the number
+        of tasks. If the number is unknown, the name does not outlive the run of the query.
+        """
+        lasting = config.write_id or self.query
+        if lasting is None:
+            # One writer may be used for several frames, which differ in their stages.
+            return f"{config.run_id}-{self.stage}", str(self.partition)
+        if config.tasks is None:
+            return f"{lasting}-{self.run or config.run_id}", str(self.partition)
+        return lasting, f"{self.partition}-of-{config.tasks}"
 
 
 def _payload(value: Any) -> bytes:
@@ -529,6 +555,7 @@ def partition_writer(
     id_property: str | None = None,
     write_id: str | None = None,
     batch_id: int | None = None,
+    tasks: int | None = None,
     ack_timeout: Duration = ACK_TIMEOUT,
     delivery: str = "at-least-once",
     stable_order: bool = False,
@@ -546,6 +573,8 @@ def partition_writer(
         properties, event_time, deliver_at, message_type, qos_column, retain_column: as there.
         id_property, write_id, batch_id, ack_timeout: as there.
         on_bad_row, dead_letter_topic, options: as there.
+        tasks: the number of partitions of the DataFrame, ``df.rdd.getNumPartitions()``. Required with
+            ``write_id``.
         delivery: as there. The plan of the rows is not known here, so that ``"idempotent"`` needs
             ``stable_order=True``.
         stable_order: states that a task that is repeated gets the same rows in the same order.
@@ -575,6 +604,7 @@ def partition_writer(
         id_property=id_property,
         write_id=write_id,
         batch_id=batch_id,
+        tasks=tasks,
         ack_timeout=ack_timeout,
         delivery=delivery,
         stable_order=stable_order,
@@ -583,6 +613,7 @@ def partition_writer(
     )
     check_order_is_stated(config)
     batches.check(config)
+    check_tasks_are_given(config)
     if config.encoding == "avro" and schema is None:
         raise InvalidArgument(
             'encoding="avro" needs schema=df.schema here: rows do not carry their types, and what is made of '

@@ -373,7 +373,13 @@ def stream(url: str, topic: str, checkpoint: str, mode: str) -> None:
         penstock.spark.register(spark)
         source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS_PER_BATCH)
         rows = source.option("numPartitions", 2).load().selectExpr("cast(value as string) value")
-        options = {"url": url, "topic": topic, "value": "value", "checkpointLocation": checkpoint}
+        options = {
+            "url": url,
+            "topic": topic,
+            "value": "value",
+            "checkpointLocation": checkpoint,
+            "tasks": "2",
+        }
         for name, value in MODES[mode].items():
             options[name] = str(value)
         rows.writeStream.format("penstock").options(**options).start().awaitTermination()
