@@ -92,7 +92,7 @@ $(VENV)/.dev: tools/locks/dev.txt $(VENV)/.demo
 	@$(STEP) "Python packages of the tests" $(PIP) -r tools/locks/dev.txt
 	@touch $@
 
-# The engine goes into python/penstock/, which the environment refers to: Python files need no new build.
+# The engine goes into python/forebay/, which the environment refers to: Python files need no new build.
 # PIP_QUIET: maturin hands pip every optional dependency, and pip would list those that it ignores.
 $(VENV)/.engine: $(ENGINE_SOURCES) $(VENV)/.maturin
 	@$(STEP) "engine, release build" env VIRTUAL_ENV=$(CURDIR)/$(VENV) PIP_QUIET=1 \
@@ -192,7 +192,7 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pyright, strict" $(VENV)/bin/pyright --pythonpath $(PY)
 	@$(STEP) "mypy: the types that users see" $(PY) -m mypy --warn-unused-ignores tests/typing
-	@$(STEP) "stubs against the module" $(PY) -m mypy.stubtest penstock._engine
+	@$(STEP) "stubs against the module" $(PY) -m mypy.stubtest forebay._engine
 
 python-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: the Python face" $(PYTEST) $(THREE) tests/python
@@ -301,4 +301,4 @@ soak: $(VENV)/.dev $(VENV)/.engine
 	@PYTHONPATH=tests $(PY) tests/campaign/soak.py $(MINUTES) $(SOAK)
 
 clean:
-	rm -rf target fuzz/target $(VENV) dist build site python/penstock/*.so .pytest_cache .ruff_cache .mypy_cache
+	rm -rf target fuzz/target $(VENV) dist build site python/forebay/*.so .pytest_cache .ruff_cache .mypy_cache

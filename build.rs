@@ -3,7 +3,7 @@
 fn main() {
     println!("cargo:rerun-if-changed=proto");
     // Figures of engines that were optimised differently do not compare.
-    println!("cargo:rustc-env=PENSTOCK_OPT_LEVEL={}", std::env::var("OPT_LEVEL").expect("cargo sets it"));
+    println!("cargo:rustc-env=FOREBAY_OPT_LEVEL={}", std::env::var("OPT_LEVEL").expect("cargo sets it"));
     let files =
         protox::compile(["proto/pulsar.proto", "proto/tubemq.proto"], ["proto"]).expect("proto/ compiles");
     prost_build::Config::new()

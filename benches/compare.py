@@ -49,23 +49,23 @@ class Row:
 
 
 ROWS = [
-    Row("pulsar: window of sends, 100 B", "pulsar", "penstock_window", 300_000, 100),
-    Row("pulsar: window of sends, 1 KiB", "pulsar", "penstock_window", 200_000, 1024),
-    Row("pulsar: send_many, 100 B", "pulsar", "penstock_many", 500_000, 100),
-    Row("pulsar: one at a time, 100 B", "pulsar", "penstock_one", 5_000, 100),
-    Row("pulsar: async for + ack, 100 B", "pulsar", "penstock_for", 300_000, 100, fill="penstock_many"),
-    Row("pulsar: receive_many, 100 B", "pulsar", "penstock_receive_many", 400_000, 100, fill="penstock_many"),
-    Row("pulsar: listener, 100 B", "pulsar", "penstock_listen", 400_000, 100, fill="penstock_many"),
-    Row("pulsar: blocking receive, 100 B", "pulsar", "penstock_blocking", 300_000, 100, fill="penstock_many"),
-    Row("pulsar: window of sends, 1 KiB, fsync", "pulsar", "penstock_window", 100_000, 1024, fsync=True),
-    Row("pulsar: send_many, 1 KiB, fsync", "pulsar", "penstock_many", 100_000, 1024, fsync=True),
-    *(Row(f"mqtt: publish, QoS {qos}", "mqtt", "penstock_publish", 80_000, qos) for qos in (0, 1, 2)),
-    *(Row(f"mqtt: receive, QoS {qos}", "mqtt", "penstock_receive", 80_000, qos) for qos in (0, 1, 2)),
-    Row("mqtt: one at a time, QoS 1", "mqtt", "penstock_one", 5_000, 1),
+    Row("pulsar: window of sends, 100 B", "pulsar", "forebay_window", 300_000, 100),
+    Row("pulsar: window of sends, 1 KiB", "pulsar", "forebay_window", 200_000, 1024),
+    Row("pulsar: send_many, 100 B", "pulsar", "forebay_many", 500_000, 100),
+    Row("pulsar: one at a time, 100 B", "pulsar", "forebay_one", 5_000, 100),
+    Row("pulsar: async for + ack, 100 B", "pulsar", "forebay_for", 300_000, 100, fill="forebay_many"),
+    Row("pulsar: receive_many, 100 B", "pulsar", "forebay_receive_many", 400_000, 100, fill="forebay_many"),
+    Row("pulsar: listener, 100 B", "pulsar", "forebay_listen", 400_000, 100, fill="forebay_many"),
+    Row("pulsar: blocking receive, 100 B", "pulsar", "forebay_blocking", 300_000, 100, fill="forebay_many"),
+    Row("pulsar: window of sends, 1 KiB, fsync", "pulsar", "forebay_window", 100_000, 1024, fsync=True),
+    Row("pulsar: send_many, 1 KiB, fsync", "pulsar", "forebay_many", 100_000, 1024, fsync=True),
+    *(Row(f"mqtt: publish, QoS {qos}", "mqtt", "forebay_publish", 80_000, qos) for qos in (0, 1, 2)),
+    *(Row(f"mqtt: receive, QoS {qos}", "mqtt", "forebay_receive", 80_000, qos) for qos in (0, 1, 2)),
+    Row("mqtt: one at a time, QoS 1", "mqtt", "forebay_one", 5_000, 1),
     Row(
         "mqtt: publish to a session that is away, QoS 1, fsync",
         "mqtt",
-        "penstock_keep",
+        "forebay_keep",
         40_000,
         1,
         fsync=True,
@@ -83,7 +83,7 @@ class Build:
 
     def __init__(self, root: Path) -> None:
         self.environment = {**os.environ, "PYTHONPATH": str(root / "python")}
-        known = "".join(file.read_text() for file in (root / "python" / "penstock").glob("*.py"))
+        known = "".join(file.read_text() for file in (root / "python" / "forebay").glob("*.py"))
         # The rate is that of arrivals, so nothing may be dropped. Older builds always wait for subscribers.
         self.lossless = {"mqtt_slow_subscriber": "wait"} if "mqtt_slow_subscriber" in known else {}
 

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import penstock
-from penstock import _engine
+import forebay
+from forebay import _engine
 
-MEASURED = Path(penstock.__file__).parents[2]
+MEASURED = Path(forebay.__file__).parents[2]
 """The checkout whose package and engine are measured."""
 
 
@@ -32,7 +32,7 @@ def origin() -> dict[str, Any]:
     engine differ from the commit."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "commit": _git("rev-parse", "--short", "HEAD") or penstock.__version__,
+        "commit": _git("rev-parse", "--short", "HEAD") or forebay.__version__,
         # Figures of engines that were optimised differently do not compare.
         "opt_level": _engine.OPT_LEVEL,
         "modified": bool(_git("status", "--porcelain", "--", "src", "python", "Cargo.toml", "Cargo.lock")),

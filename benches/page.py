@@ -122,7 +122,7 @@ def targets_of(result: Result) -> Iterator[str]:
 
 
 def behind(results: dict[str, Result]) -> Iterator[str]:
-    yield "## Where Penstock is not ahead\n"
+    yield "## Where Forebay is not ahead\n"
     lines = [
         [line["target"], name, line["wanted"], line["measured"]]
         for name, result in results.items()

@@ -1,4 +1,4 @@
-"""Measures Penstock beside other clients on the same brokers, interleaved; prints a table and the targets.
+"""Measures Forebay beside other clients on the same brokers, interleaved; prints a table and the targets.
 
     python -m benches.run pulsar  [OPTION...]    make bench        BENCH="OPTION..."
     python -m benches.run mqtt    [OPTION...]    make bench-mqtt   BENCH="OPTION..."

@@ -1,4 +1,4 @@
-"""Targets: figures that Penstock aims at, each computed from the rows of a run.
+"""Targets: figures that Forebay aims at, each computed from the rows of a run.
 
 A missed target does not fail the run: rates depend on the machine, ratios less.
 """

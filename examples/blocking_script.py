@@ -5,7 +5,7 @@ python examples/blocking_script.py [URL] < FILE
 
 import sys
 
-from penstock import QueueFull, Timeout, blocking
+from forebay import QueueFull, Timeout, blocking
 
 
 def main(url: str) -> None:

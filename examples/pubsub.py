@@ -6,7 +6,7 @@ python examples/pubsub.py [URL]      default: a broker in this process
 import asyncio
 import sys
 
-import penstock
+import forebay
 
 ORDERS = 1000
 
@@ -19,7 +19,7 @@ async def consume(client, name, done):
 
 
 async def main(url: str) -> None:
-    async with penstock.connect(url) as client:
+    async with forebay.connect(url) as client:
         done: asyncio.Queue[str] = asyncio.Queue()
         workers = [asyncio.create_task(consume(client, name, done)) for name in ("ann", "bob")]
         async with client.producer("orders", compression="zstd") as producer:

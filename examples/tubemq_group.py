@@ -6,8 +6,8 @@ python examples/tubemq_group.py [URL]      default: a master and broker in this 
 import sys
 from collections import Counter
 
-import penstock
-from penstock import blocking
+import forebay
+from forebay import blocking
 
 SALES = 300
 
@@ -36,5 +36,5 @@ def main(url: str) -> None:
             member.close()
 
 
-with penstock.Broker(tubemq_port=0) as broker:
+with forebay.Broker(tubemq_port=0) as broker:
     main(sys.argv[1] if len(sys.argv) > 1 else str(broker.tubemq_url))

@@ -1,4 +1,4 @@
-//! Penstock's engine.
+//! Forebay's engine.
 //!
 //! Layers; dependencies only point down:
 //!

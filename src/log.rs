@@ -1,7 +1,7 @@
 //! Log records: what happens in the background and belongs to no call of the application, and at the embedded broker what its
 //! operator may want to know.
 //!
-//! A record goes to the logger of a part, as `penstock.pulsar.connection` or `penstock.broker.connection`. Its text never
+//! A record goes to the logger of a part, as `forebay.pulsar.connection` or `forebay.broker.connection`. Its text never
 //! holds a secret: passwords and tokens are not in errors, and a URL has no credentials. What a peer has chosen, such as its
 //! name, is quoted, so that it cannot look like another record. The fields have the same for programs.
 
@@ -106,17 +106,17 @@ pub(crate) fn warn_of_certificates(trouble: Option<Error>) {
     }
 }
 
-/// The logger of a source file: `src/client/pulsar/consumer/part.rs` belongs to `penstock.pulsar.consumer`.
+/// The logger of a source file: `src/client/pulsar/consumer/part.rs` belongs to `forebay.pulsar.consumer`.
 fn logger_of(file: &str) -> String {
     let path = file.replace('\\', "/");
     let part = path.rsplit_once("/client/").map_or("", |(_, part)| part);
     let mut names = part.trim_end_matches(".rs").split('/');
     match (names.next(), names.next()) {
-        (Some(name), None) if !name.is_empty() => format!("penstock.{name}"),
+        (Some(name), None) if !name.is_empty() => format!("forebay.{name}"),
         // What the producers and consumers of a client share.
-        (Some(protocol), Some("shared" | "part" | "mod")) => format!("penstock.{protocol}"),
-        (Some(protocol), Some(name)) => format!("penstock.{protocol}.{name}"),
-        _ => "penstock".into(),
+        (Some(protocol), Some("shared" | "part" | "mod")) => format!("forebay.{protocol}"),
+        (Some(protocol), Some(name)) => format!("forebay.{protocol}.{name}"),
+        _ => "forebay".into(),
     }
 }
 
@@ -134,11 +134,11 @@ mod tests {
     #[test]
     fn a_warning_belongs_to_the_logger_of_its_part() {
         for (file, logger) in [
-            ("src/client/pulsar/consumer/part.rs", "penstock.pulsar.consumer"),
-            ("src/client/pulsar/part.rs", "penstock.pulsar"),
-            ("src\\client\\mqtt\\connection.rs", "penstock.mqtt.connection"),
-            ("src/client/credentials.rs", "penstock.credentials"),
-            ("elsewhere.rs", "penstock"),
+            ("src/client/pulsar/consumer/part.rs", "forebay.pulsar.consumer"),
+            ("src/client/pulsar/part.rs", "forebay.pulsar"),
+            ("src\\client\\mqtt\\connection.rs", "forebay.mqtt.connection"),
+            ("src/client/credentials.rs", "forebay.credentials"),
+            ("elsewhere.rs", "forebay"),
         ] {
             assert_eq!(logger_of(file), logger);
         }

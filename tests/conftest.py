@@ -38,7 +38,7 @@ def short_lived_jvms() -> Iterator[None]:
 def patient_closes() -> Iterator[None]:
     """Callbacks for connection events have more time for the last events: the machine may be busy."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("penstock._observing", "penstock.blocking._observing"):
+        for module in ("forebay._observing", "forebay.blocking._observing"):
             patch.setattr(f"{module}.LAST", 20.0)
         yield
 
@@ -47,15 +47,15 @@ def patient_closes() -> Iterator[None]:
 def quiet_brokers() -> Iterator[None]:
     """Records of brokers in this process are not written to stderr, which some tests look at."""
     handler = logging.NullHandler()
-    logging.getLogger("penstock.broker").addHandler(handler)
+    logging.getLogger("forebay.broker").addHandler(handler)
     yield
-    logging.getLogger("penstock.broker").removeHandler(handler)
+    logging.getLogger("forebay.broker").removeHandler(handler)
 
 
 @pytest.fixture(autouse=True)
 def loggers_as_before() -> Iterator[None]:
-    """``penstock broker``, run in this process, gives the loggers a handler and a level."""
-    top, broker = logging.getLogger("penstock"), logging.getLogger("penstock.broker")
+    """``forebay broker``, run in this process, gives the loggers a handler and a level."""
+    top, broker = logging.getLogger("forebay"), logging.getLogger("forebay.broker")
     handlers, level = list(top.handlers), broker.level
     yield
     top.handlers[:] = handlers
@@ -118,9 +118,9 @@ def topic(service: PulsarService) -> str:
 @pytest_asyncio.fixture
 async def client(service: PulsarService) -> AsyncIterator[Any]:
     """A client of ``service``."""
-    import penstock
+    import forebay
 
-    async with penstock.connect(service.url, connect_timeout=PATIENCE, operation_timeout=PATIENCE) as client:
+    async with forebay.connect(service.url, connect_timeout=PATIENCE, operation_timeout=PATIENCE) as client:
         yield client
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Generates the blocking face of penstock from the asyncio one, comments and formatting kept.
+"""Generates the blocking face of forebay from the asyncio one, comments and formatting kept.
 
     tools/generate_blocking.py           writes the files of FILES
     tools/generate_blocking.py --check   changes nothing; status 1 when a file is stale
@@ -17,8 +17,8 @@ The rules, of which each has a method in ``Blocking``:
 * Modules are replaced by their twins, see ``MODULES``.
 
 What these rules cannot express is written by hand for both faces: ``_handle.py``, ``_opening.py``,
-``_listening.py``, ``_observing.py`` and ``_intercepting.py`` in ``penstock`` and in
-``penstock/blocking``.
+``_listening.py``, ``_observing.py`` and ``_intercepting.py`` in ``forebay`` and in
+``forebay/blocking``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pathlib import Path
 import libcst as cst
 from libcst import matchers as m
 
-PACKAGE = Path(__file__).resolve().parents[1] / "python" / "penstock"
+PACKAGE = Path(__file__).resolve().parents[1] / "python" / "forebay"
 PROTOCOLS = sorted(file.parent.name for file in PACKAGE.glob("*/client.py"))
 FILES = {
     "_base.py": "blocking/_base.py",
@@ -61,7 +61,7 @@ WORDS = (
     (" (when awaited or entered)", ""),
     (", at once.", "."),
     (" on asyncio:", ", blocking:"),
-    (":func:`penstock.connect`", ":func:`penstock.blocking.connect`"),
+    (":func:`forebay.connect`", ":func:`forebay.blocking.connect`"),
     ("Cancelling the wait does not unsend.", "An exception during the wait does not unsend."),
     ("await earlier sends first", "flush first"),
 )
@@ -143,10 +143,10 @@ class Blocking(cst.CSTTransformer):
         module = code(node.module) if node.module else ""
         if node.relative:
             # Only the package's own modules are at its top.
-            module = f"penstock.{module}".rstrip(".")
-        twin = MODULES.get(module.removeprefix("penstock."))
+            module = f"forebay.{module}".rstrip(".")
+        twin = MODULES.get(module.removeprefix("forebay."))
         return node.with_changes(
-            module=cst.parse_expression(f"penstock.{twin}" if twin else module), relative=[], names=kept
+            module=cst.parse_expression(f"forebay.{twin}" if twin else module), relative=[], names=kept
         )
 
     def leave_SimpleString(self, _: cst.SimpleString, node: cst.SimpleString) -> cst.SimpleString:
@@ -158,14 +158,14 @@ class Blocking(cst.CSTTransformer):
     def leave_FormattedStringText(
         self, _: cst.FormattedStringText, node: cst.FormattedStringText
     ) -> cst.FormattedStringText:
-        return node.with_changes(value=node.value.replace("<penstock.", "<penstock.blocking."))
+        return node.with_changes(value=node.value.replace("<forebay.", "<forebay.blocking."))
 
 
 def generate(source: str) -> str:
     """The blocking twin of a file."""
     tree = cst.parse_module((PACKAGE / source).read_text()).visit(Blocking(source))
     text = re.sub(r"(?m)^.* is generated from this file\.\n", "", tree.code)
-    text = f"# Generated from penstock/{source} by tools/generate_blocking.py; do not edit.\n{text}"
+    text = f"# Generated from forebay/{source} by tools/generate_blocking.py; do not edit.\n{text}"
     for arguments in (["check", "--quiet", "--select=F401,I", "--fix", "--exit-zero"], ["format", "--quiet"]):
         name = str(PACKAGE / FILES[source])
         text = subprocess.run(

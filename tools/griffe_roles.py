@@ -1,6 +1,6 @@
 """Extension of griffe for the reference: removes Sphinx roles from docstrings.
 
-Docstrings refer to names as in ``:class:`penstock.Broker` ``, which editors understand; Markdown does not.
+Docstrings refer to names as in ``:class:`forebay.Broker` ``, which editors understand; Markdown does not.
 """
 
 from __future__ import annotations

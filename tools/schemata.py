@@ -3,7 +3,7 @@
 
 cargo-mutants builds the crate for each mutant, which takes days. Here all of them are compiled into one
 copy of the sources (mutant schemata): a function holds its body once for each mutant, and the environment
-variable ``PENSTOCK_MUTANT`` names the one that runs. What does not compile is taken out by the errors of the
+variable ``FOREBAY_MUTANT`` names the one that runs. What does not compile is taken out by the errors of the
 compiler. A first pass runs each test by itself and notes which functions it reaches, so that a mutant is
 shown only to tests that can notice it, those nearest to it first.
 
@@ -63,8 +63,8 @@ pub mod mutant {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     static ACTIVE: LazyLock<u32> =
-        LazyLock::new(|| std::env::var("PENSTOCK_MUTANT").map_or(0, |text| text.parse().unwrap()));
-    static NOTES: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("PENSTOCK_REACHED").ok());
+        LazyLock::new(|| std::env::var("FOREBAY_MUTANT").map_or(0, |text| text.parse().unwrap()));
+    static NOTES: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("FOREBAY_REACHED").ok());
     static REACHED: [AtomicBool; COUNT] = [const { AtomicBool::new(false) }; COUNT];
 
     pub fn at(first: u32, last: u32) -> u32 {
@@ -312,7 +312,7 @@ def reached(binaries: dict[str, Path]) -> dict[int, list[tuple[float, str, str]]
                 continue
             notes.unlink(missing_ok=True)
             begun = time.monotonic()
-            if end := run(binary, [test], LONGEST, PENSTOCK_REACHED=str(notes)):
+            if end := run(binary, [test], LONGEST, FOREBAY_REACHED=str(notes)):
                 print(f"left out: {name} {test}: {end}", flush=True)
                 continue
             seconds = time.monotonic() - begun
@@ -325,7 +325,7 @@ def reached(binaries: dict[str, Path]) -> dict[int, list[tuple[float, str, str]]
 def distance(mutant: Mutant, name: str, test: str) -> int:
     """0 for a unit test of the mutant's module, 1 for one of its neighbours, 2 for others."""
     module = mutant.file.removeprefix("src/").removesuffix(".rs").removesuffix("/mod").replace("/", "::")
-    if name != "penstock" or not test.startswith(module.rpartition("::")[0]):
+    if name != "forebay" or not test.startswith(module.rpartition("::")[0]):
         return 2
     return 0 if test.startswith(f"{module}::") else 1
 
@@ -339,7 +339,7 @@ def verdict(mutant: Mutant, tests: list[tuple[float, str, str]], binaries: dict[
     for _, batch in sorted(batches.items()):
         limit = 10 + 6 * sum(seconds for seconds, _, _ in batch)
         name = batch[0][1]
-        if end := run(binaries[name], [test for _, _, test in batch], limit, PENSTOCK_MUTANT=str(mutant.id)):
+        if end := run(binaries[name], [test for _, _, test in batch], limit, FOREBAY_MUTANT=str(mutant.id)):
             return f"{name} {end}"
     return None
 

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import penstock
+import forebay
 
 from benches.clock import MIB, Clock, PeakMemory, high_water
 from benches.mqtt.load import Report
@@ -51,7 +51,7 @@ def embedded(**options: Any) -> Generator[EmbeddedBroker]:
 
 def connected(url: str, **options: Any) -> Any:
     """A client of any protocol."""
-    return penstock.connect(url, **options)
+    return forebay.connect(url, **options)
 
 
 def resident(broker: EmbeddedBroker | None = None) -> float:

@@ -53,7 +53,7 @@ def size_of_distribution(name: str) -> Report:
 
 def size_of_checkout() -> Report:
     """The package with the engine of this environment."""
-    package = importlib.import_module("penstock").__file__
+    package = importlib.import_module("forebay").__file__
     assert package
     files = Path(package).parent.rglob("*")
     return _size(file.read_bytes() for file in files if file.suffix != ".pyc" and file.is_file())
@@ -61,7 +61,7 @@ def size_of_checkout() -> Report:
 
 def wheels() -> list[Path]:
     """The wheels that ``make wheel`` has built, the newest last."""
-    return sorted((ROOT / "dist").glob("penstock-*.whl"), key=lambda file: file.stat().st_mtime)
+    return sorted((ROOT / "dist").glob("forebay-*.whl"), key=lambda file: file.stat().st_mtime)
 
 
 def size_of_wheel() -> Report:
@@ -79,9 +79,9 @@ def _idle() -> Report:
     return {"rss": PeakMemory.now() / MIB, "idle": (time.process_time() - began) * 1e3 / IDLE}
 
 
-async def client_penstock(url: str) -> Report:
-    penstock = importlib.import_module("penstock")
-    async with penstock.connect(url) as client, client.producer("idle") as producer:
+async def client_forebay(url: str) -> Report:
+    forebay = importlib.import_module("forebay")
+    async with forebay.connect(url) as client, client.producer("idle") as producer:
         await producer.send(b"")
         return await asyncio.to_thread(_idle)
 

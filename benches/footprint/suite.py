@@ -65,20 +65,20 @@ def rows(broker: EmbeddedBroker) -> dict[str, Callable[[], Row]]:
     mqtt = broker.call("mqtt_url")
     return {
         "import: python alone": lambda: case("importing", "sys", STARTS),
-        "import: penstock": lambda: case("importing", "penstock", STARTS),
-        "import: penstock with Pulsar": lambda: case("importing", "penstock.pulsar", STARTS),
+        "import: forebay": lambda: case("importing", "forebay", STARTS),
+        "import: forebay with Pulsar": lambda: case("importing", "forebay.pulsar", STARTS),
         f"import: {PULSAR}": lambda: case("importing", "pulsar", STARTS),
         f"import: {PAHO}": lambda: case("importing", "paho.mqtt.client", STARTS),
-        "size: penstock, wheel": size_of_wheel,
-        "size: penstock, this environment": lambda: case("size_of_checkout"),
+        "size: forebay, wheel": size_of_wheel,
+        "size: forebay, this environment": lambda: case("size_of_checkout"),
         f"size: {PULSAR}": lambda: case("size_of_distribution", PULSAR),
         f"size: {PAHO}": lambda: case("size_of_distribution", PAHO),
-        "idle client, Pulsar: penstock": lambda: case("client_penstock", broker.url),
+        "idle client, Pulsar: forebay": lambda: case("client_forebay", broker.url),
         f"idle client, Pulsar: {PULSAR}": lambda: case("client_pulsar", broker.url),
-        "idle client, MQTT: penstock": lambda: case("client_penstock", mqtt),
+        "idle client, MQTT: forebay": lambda: case("client_forebay", mqtt),
         f"idle client, MQTT: {PAHO}": lambda: case("client_paho", mqtt),
-        "idle broker: penstock, Pulsar alone": embedded,
-        "idle broker: penstock, all protocols": lambda: embedded(mqtt_port=0, tubemq_port=0, http_port=0),
+        "idle broker: forebay, Pulsar alone": embedded,
+        "idle broker: forebay, all protocols": lambda: embedded(mqtt_port=0, tubemq_port=0, http_port=0),
         "idle broker: mosquitto": mosquitto,
     }
 
@@ -108,11 +108,11 @@ def beside(what: str, ours: str, peer: str, figure: str) -> Target:
 
 
 TARGETS = [
-    *(beside("import", "penstock", peer, "milliseconds") for peer in (PULSAR, PAHO)),
-    *(beside("size", "penstock, wheel", peer, "packed") for peer in (PULSAR, PAHO)),
-    *(beside("idle client, Pulsar", "penstock", PULSAR, figure) for figure in ("rss", "idle")),
-    *(beside("idle client, MQTT", "penstock", PAHO, figure) for figure in ("rss", "idle")),
-    *(beside("idle broker", "penstock, all protocols", "mosquitto", figure) for figure in ("rss", "idle")),
+    *(beside("import", "forebay", peer, "milliseconds") for peer in (PULSAR, PAHO)),
+    *(beside("size", "forebay, wheel", peer, "packed") for peer in (PULSAR, PAHO)),
+    *(beside("idle client, Pulsar", "forebay", PULSAR, figure) for figure in ("rss", "idle")),
+    *(beside("idle client, MQTT", "forebay", PAHO, figure) for figure in ("rss", "idle")),
+    *(beside("idle broker", "forebay, all protocols", "mosquitto", figure) for figure in ("rss", "idle")),
 ]
 
 SUITE = Suite("footprint", (EMBEDDED,), TARGETS, groups, "bench-footprint.json")

@@ -1,4 +1,4 @@
-"""Cases of MQTT: Penstock's ways to publish and receive, and those of its peers.
+"""Cases of MQTT: Forebay's ways to publish and receive, and those of its peers.
 
 Each takes the port, the topic, the number of messages and their QoS. Version 5.0, 100 bytes, at most 100
 unacknowledged.
@@ -14,14 +14,14 @@ from benches.mqtt.programs import *  # noqa: F403
 
 
 def _connect(port: int) -> Any:
-    import penstock
+    import forebay
 
     options: Any = {"version": 5, "max_inflight": WINDOW}
-    return penstock.connect(f"mqtt://127.0.0.1:{port}", **options)
+    return forebay.connect(f"mqtt://127.0.0.1:{port}", **options)
 
 
-async def penstock_publish(port: int, topic: str, count: int, qos: int) -> Report:
-    import penstock
+async def forebay_publish(port: int, topic: str, count: int, qos: int) -> Report:
+    import forebay
 
     async with _connect(port) as client, client.producer(topic, qos=qos) as producer:
 
@@ -29,7 +29,7 @@ async def penstock_publish(port: int, topic: str, count: int, qos: int) -> Repor
             for _ in range(times):
                 try:
                     producer.send_nowait(BODY)
-                except penstock.QueueFull:
+                except forebay.QueueFull:
                     await producer.flush()
                     producer.send_nowait(BODY)
 
@@ -40,7 +40,7 @@ async def penstock_publish(port: int, topic: str, count: int, qos: int) -> Repor
         return await timed(windowed if qos else admitted, lambda: producer.send(BODY), count, marker)
 
 
-async def penstock_publish_many(port: int, topic: str, count: int, qos: int) -> Report:
+async def forebay_publish_many(port: int, topic: str, count: int, qos: int) -> Report:
     async with _connect(port) as client, client.producer(topic, qos=qos) as producer:
 
         async def many(send: Publish, times: int) -> None:
@@ -54,25 +54,25 @@ async def penstock_publish_many(port: int, topic: str, count: int, qos: int) -> 
         return await timed(many, marker, count, marker)
 
 
-async def penstock_one(port: int, topic: str, count: int, qos: int) -> Report:
+async def forebay_one(port: int, topic: str, count: int, qos: int) -> Report:
     async with _connect(port) as client, client.producer(topic, qos=qos) as producer:
         return await timed(
             one_by_one, lambda: producer.send(BODY), count, lambda: client.publish("mark", b"", qos=1)
         )
 
 
-async def penstock_keep(port: int, topic: str, count: int, qos: int) -> Report:
+async def forebay_keep(port: int, topic: str, count: int, qos: int) -> Report:
     """Publishes to a session that is away: the broker has stored a message when it acknowledges it."""
-    import penstock
+    import forebay
 
     options: Any = {"version": 5, "client_id": topic, "clean_start": False, "session_expiry": 600}
-    async with penstock.connect(f"mqtt://127.0.0.1:{port}", **options) as client:
+    async with forebay.connect(f"mqtt://127.0.0.1:{port}", **options) as client:
         # The subscription outlives its connection.
         await client.consumer(topic, qos=qos)
-    return await penstock_publish(port, topic, count, qos)
+    return await forebay_publish(port, topic, count, qos)
 
 
-async def penstock_receive(port: int, topic: str, count: int, qos: int) -> Report:
+async def forebay_receive(port: int, topic: str, count: int, qos: int) -> Report:
     async with _connect(port) as client:
 
         async def receive(name: str, left: int) -> None:
@@ -88,7 +88,7 @@ async def penstock_receive(port: int, topic: str, count: int, qos: int) -> Repor
         return await received(receive, topic, count)
 
 
-async def penstock_receive_many(port: int, topic: str, count: int, qos: int) -> Report:
+async def forebay_receive_many(port: int, topic: str, count: int, qos: int) -> Report:
     async with _connect(port) as client:
 
         async def receive(name: str, left: int) -> None:

@@ -1,4 +1,4 @@
-"""The Python clients beside which Penstock is measured, each used in the way that suits it best."""
+"""The Python clients beside which Forebay is measured, each used in the way that suits it best."""
 
 from __future__ import annotations
 

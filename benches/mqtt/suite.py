@@ -24,15 +24,15 @@ from support.mqtt.harness import EmbeddedMqtt, Mosquitto
 FAKE, MOSQUITTO = "fake", "mosquitto"
 BROKERS = (FAKE, MOSQUITTO, EMBEDDED)
 SIZE = 100
-OURS = ("penstock", "penstock_many")
+OURS = ("forebay", "forebay_many")
 PEERS = ("paho", "aiomqtt", "gmqtt", "mqttium", "mqttium_many", "mqttium_callback")
 # A quarter of the messages says as much about these.
 SLOW = ("paho", "aiomqtt")
 
 # Clients of each scenario, by the names of their cases; messages at scale 1.
 PUBLISH = {
-    "penstock": "penstock_publish",
-    "penstock_many": "penstock_publish_many",
+    "forebay": "forebay_publish",
+    "forebay_many": "forebay_publish_many",
     "paho": "paho_publish",
     "aiomqtt": "aiomqtt_publish",
     "gmqtt": "gmqtt_publish",
@@ -42,8 +42,8 @@ PUBLISH = {
     "c": "c_publish",
 }
 RECEIVE = {
-    "penstock": "penstock_receive",
-    "penstock_many": "penstock_receive_many",
+    "forebay": "forebay_receive",
+    "forebay_many": "forebay_receive_many",
     "paho": "paho_receive",
     "aiomqtt": "aiomqtt_receive",
     "gmqtt": "gmqtt_receive",
@@ -52,7 +52,7 @@ RECEIVE = {
     "mosquitto_sub": "mosquitto_receive",
     "c": "c_receive",
 }
-ONE = {client: f"{client}_one" for client in ("penstock", "paho", "aiomqtt", "gmqtt", "mqttium", "c")}
+ONE = {client: f"{client}_one" for client in ("forebay", "paho", "aiomqtt", "gmqtt", "mqttium", "c")}
 SCENARIOS: list[tuple[str, int, dict[str, str], int]] = [
     ("publish, QoS 0", 0, PUBLISH, 200_000),
     ("publish, QoS 1", 1, PUBLISH, 80_000),
@@ -66,7 +66,7 @@ SCENARIOS: list[tuple[str, int, dict[str, str], int]] = [
 
 
 def at_least(scenario: str, wanted: float) -> Target:
-    measure: Callable[[Rows], float] = lambda rows: rows.get(FAKE, SIZE, f"penstock {scenario}")  # noqa: E731
+    measure: Callable[[Rows], float] = lambda rows: rows.get(FAKE, SIZE, f"forebay {scenario}")  # noqa: E731
     return Target(f"{FAKE}: {scenario}", wanted, "/s", measure)
 
 

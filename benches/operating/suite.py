@@ -34,8 +34,8 @@ LOADS = {
     # The clients in C leave the broker the most of the processor.
     "MQTT, QoS 0": ("mqtt", "c_receive", 0, 4_000_000),
     "MQTT, QoS 1": ("mqtt", "c_receive", 1, 2_000_000),
-    "Pulsar, window": ("pulsar", "penstock_window", SIZE, 1_500_000),
-    "Pulsar, one at a time": ("pulsar", "penstock_one", SIZE, 20_000),
+    "Pulsar, window": ("pulsar", "forebay_window", SIZE, 1_500_000),
+    "Pulsar, one at a time": ("pulsar", "forebay_one", SIZE, 20_000),
     "TubeMQ, many": ("tubemq", "send_many", SIZE, 500_000),
     "TubeMQ, one at a time": ("tubemq", "send_1", SIZE, 20_000),
 }
@@ -43,7 +43,7 @@ IDLE = 1_000
 
 
 class Broker:
-    """``penstock broker`` with all protocols, in memory.
+    """``forebay broker`` with all protocols, in memory.
 
     Args:
         words: further arguments.
@@ -51,7 +51,7 @@ class Broker:
     """
 
     def __init__(self, words: list[str], log: Path) -> None:
-        command = [sys.executable, "-m", "penstock", "broker", "--json", "--port", "0", "--mqtt-port", "0"]
+        command = [sys.executable, "-m", "forebay", "broker", "--json", "--port", "0", "--mqtt-port", "0"]
         # Messages of all rounds are kept.
         options = {"max_connections": "8192", "max_store": "8GiB", "mqtt_slow_subscriber": "wait"}
         common = ["--tubemq-port", "0", *(f"-X{name}={value}" for name, value in options.items())]
@@ -83,7 +83,7 @@ def watched(url: str) -> Generator[None]:
     """Looks at the broker as an open page does, and as Prometheus at the same time."""
     over = threading.Event()
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    paths = ("/readyz", "/metrics", "/penstock/v1/clients", "/penstock/v1/mqtt/sessions")
+    paths = ("/readyz", "/metrics", "/forebay/v1/clients", "/forebay/v1/mqtt/sessions")
 
     def watch() -> None:
         while not over.wait(LOOKS):

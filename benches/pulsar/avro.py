@@ -47,13 +47,13 @@ def _peer(url: str) -> Any:
     return pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
 
 
-async def penstock_avro_send(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    import penstock
+async def forebay_avro_send(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import forebay
 
     frame = _columns(ROWS)
     async with (
-        penstock.connect(url) as client,
-        client.producer(f"{topic}-avro", schema=penstock.pulsar.Schema.avro(frame.schema)) as producer,
+        forebay.connect(url) as client,
+        client.producer(f"{topic}-avro", schema=forebay.pulsar.Schema.avro(frame.schema)) as producer,
     ):
         await producer.send_frame(frame)
         clock = Clock(count)
@@ -62,12 +62,12 @@ async def penstock_avro_send(url: str, topic: str, count: int, size: int) -> dic
         return clock.stop()
 
 
-async def penstock_avro_read(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    import penstock
+async def forebay_avro_read(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import forebay
 
-    schema = penstock.pulsar.Schema.avro(_columns(1).schema)
+    schema = forebay.pulsar.Schema.avro(_columns(1).schema)
     async with (
-        penstock.connect(url) as client,
+        forebay.connect(url) as client,
         client.reader(f"{topic}-avro", position="earliest", schema=schema) as reader,
     ):
         await reader.receive(timeout=READY)

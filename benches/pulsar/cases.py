@@ -1,4 +1,4 @@
-"""Cases of Pulsar: Penstock's ways to send and receive, those of pulsar-client, and the floor below both.
+"""Cases of Pulsar: Forebay's ways to send and receive, those of pulsar-client, and the floor below both.
 
 Each takes the URL, the topic, the number of messages and their size.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from benches.clock import Clock
 from benches.floor import bare_asyncio, bare_sqlite
-from benches.pulsar.avro import peer_avro_read, peer_avro_send, penstock_avro_read, penstock_avro_send
+from benches.pulsar.avro import forebay_avro_read, forebay_avro_send, peer_avro_read, peer_avro_send
 from benches.pulsar.memory import memory_receive, memory_receive_singly, memory_send
 from benches.pulsar.pattern import pattern_topics
 
@@ -28,21 +28,21 @@ __all__ = [
     "pattern_topics",
     "peer_avro_read",
     "peer_avro_send",
-    "penstock_avro_read",
-    "penstock_avro_send",
+    "forebay_avro_read",
+    "forebay_avro_send",
 ]
 
 WINDOW = 1000
 
 
-# ------------------------------------------------------------------------------------------- Penstock
+# ------------------------------------------------------------------------------------------- Forebay
 
 
-async def penstock_window(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    import penstock
+async def forebay_window(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import forebay
 
     body = bytes(size)
-    async with penstock.connect(url) as client, client.producer(topic) as producer:
+    async with forebay.connect(url) as client, client.producer(topic) as producer:
         await producer.send(body)
         clock = Clock(count)
         window: deque[Any] = deque()
@@ -55,11 +55,11 @@ async def penstock_window(url: str, topic: str, count: int, size: int) -> dict[s
         return clock.stop()
 
 
-async def penstock_many(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    import penstock
+async def forebay_many(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import forebay
 
     bodies = [bytes(size)] * 10_000
-    async with penstock.connect(url) as client, client.producer(topic) as producer:
+    async with forebay.connect(url) as client, client.producer(topic) as producer:
         await producer.send(bodies[0])
         clock = Clock(count)
         for _ in range(count // len(bodies)):
@@ -67,11 +67,11 @@ async def penstock_many(url: str, topic: str, count: int, size: int) -> dict[str
         return clock.stop()
 
 
-async def penstock_one(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    import penstock
+async def forebay_one(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import forebay
 
     body = bytes(size)
-    async with penstock.connect(url) as client, client.producer(topic) as producer:
+    async with forebay.connect(url) as client, client.producer(topic) as producer:
         await producer.send(body)
         taken: list[float] = []
         clock = Clock(count)
@@ -82,12 +82,12 @@ async def penstock_one(url: str, topic: str, count: int, size: int) -> dict[str,
         return clock.stop() | {"p50": statistics.median(taken) * 1e6}
 
 
-async def penstock_for(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    import penstock
+async def forebay_for(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import forebay
 
     async with (
-        penstock.connect(url) as client,
-        client.consumer(topic, "penstock-for", position="earliest") as consumer,
+        forebay.connect(url) as client,
+        client.consumer(topic, "forebay-for", position="earliest") as consumer,
     ):
         await consumer.receive(timeout=30)
         clock = Clock(count)
@@ -100,12 +100,12 @@ async def penstock_for(url: str, topic: str, count: int, size: int) -> dict[str,
         return clock.stop()
 
 
-async def penstock_receive_many(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    import penstock
+async def forebay_receive_many(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import forebay
 
     async with (
-        penstock.connect(url) as client,
-        client.consumer(topic, "penstock-many", position="earliest") as consumer,
+        forebay.connect(url) as client,
+        client.consumer(topic, "forebay-many", position="earliest") as consumer,
     ):
         await consumer.receive(timeout=30)
         clock = Clock(count)
@@ -117,12 +117,12 @@ async def penstock_receive_many(url: str, topic: str, count: int, size: int) -> 
         return clock.stop()
 
 
-async def penstock_shared(url: str, topic: str, count: int, size: int, **options: Any) -> dict[str, float]:
+async def forebay_shared(url: str, topic: str, count: int, size: int, **options: Any) -> dict[str, float]:
     """A Shared subscription, which can have a dead letter policy."""
-    import penstock
+    import forebay
 
     async with (
-        penstock.connect(url) as client,
+        forebay.connect(url) as client,
         client.consumer(
             topic, f"shared-{len(options)}", type="shared", position="earliest", **options
         ) as consumer,
@@ -137,16 +137,16 @@ async def penstock_shared(url: str, topic: str, count: int, size: int, **options
         return clock.stop()
 
 
-async def penstock_dead_letter(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    import penstock
+async def forebay_dead_letter(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    import forebay
 
-    policy = penstock.pulsar.DeadLetterPolicy(max_redeliveries=3)
-    return await penstock_shared(url, topic, count, size, dead_letter=policy)
+    policy = forebay.pulsar.DeadLetterPolicy(max_redeliveries=3)
+    return await forebay_shared(url, topic, count, size, dead_letter=policy)
 
 
-async def penstock_listen(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+async def forebay_listen(url: str, topic: str, count: int, size: int) -> dict[str, float]:
     """A listener with one empty callback at a time."""
-    import penstock
+    import forebay
 
     left, done = count, asyncio.Event()
 
@@ -157,8 +157,8 @@ async def penstock_listen(url: str, topic: str, count: int, size: int) -> dict[s
             done.set()
 
     async with (
-        penstock.connect(url) as client,
-        client.consumer(topic, "penstock-listen", position="earliest") as consumer,
+        forebay.connect(url) as client,
+        client.consumer(topic, "forebay-listen", position="earliest") as consumer,
     ):
         await consumer.receive(timeout=30)
         clock = Clock(count)
@@ -167,12 +167,12 @@ async def penstock_listen(url: str, topic: str, count: int, size: int) -> dict[s
             return clock.stop()
 
 
-def penstock_blocking(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    from penstock import blocking
+def forebay_blocking(url: str, topic: str, count: int, size: int) -> dict[str, float]:
+    from forebay import blocking
 
     with (
         blocking.connect(url) as client,
-        client.consumer(topic, "penstock-b", position="earliest") as consumer,
+        client.consumer(topic, "forebay-b", position="earliest") as consumer,
     ):
         consumer.receive(timeout=30)
         clock = Clock(count)
@@ -189,7 +189,7 @@ def _module(name: str) -> Any:
     return importlib.import_module(name)
 
 
-PEER, DROP_IN = "pulsar", "penstock.compat.pulsar"
+PEER, DROP_IN = "pulsar", "forebay.compat.pulsar"
 
 
 def _peer(url: str, name: str) -> Any:

@@ -10,8 +10,8 @@ import threading
 import time
 from typing import Any
 
-import penstock
-from penstock.errors import MemoryLimit, QueueFull
+import forebay
+from forebay.errors import MemoryLimit, QueueFull
 
 from benches import ROOT, case
 from benches.clock import MIB, PeakMemory
@@ -54,7 +54,7 @@ async def memory_send(url: str, topic: str, count: int, size: int) -> dict[str, 
     body = bytes(size)
     try:
         async with (
-            penstock.connect(broker.url, memory_limit=LIMIT) as client,
+            forebay.connect(broker.url, memory_limit=LIMIT) as client,
             client.producer(topic, max_pending=1 << 20) as producer,
         ):
             await producer.send_many([body] * 1000)
@@ -85,7 +85,7 @@ async def memory_receive(url: str, topic: str, count: int, size: int) -> dict[st
     """A consumer of a full topic that is not read any more, beside the payloads that it holds."""
     queue = LIMIT // size
     async with (
-        penstock.connect(url) as client,
+        forebay.connect(url) as client,
         client.consumer(topic, "unread", position="earliest", receiver_queue=queue) as consumer,
     ):
         with PeakMemory() as memory:
@@ -116,7 +116,7 @@ async def memory_receive_singly(url: str, topic: str, count: int, size: int) -> 
     """The same for messages that arrive singly, each in an entry and a read of its own."""
     queue, topic = LIMIT // size, f"{topic}-singly"
     async with (
-        penstock.connect(url) as client,
+        forebay.connect(url) as client,
         client.consumer(topic, "unread", receiver_queue=queue) as consumer,
     ):
         await _feed(url, topic, queue, size)
@@ -127,6 +127,6 @@ async def memory_receive_singly(url: str, topic: str, count: int, size: int) -> 
 
 
 async def _feed(url: str, topic: str, count: int, size: int) -> None:
-    words = case.command("pulsar", "penstock_one", url, topic, count, size)
+    words = case.command("pulsar", "forebay_one", url, topic, count, size)
     feeder = await asyncio.create_subprocess_exec(*words, cwd=ROOT, stdout=subprocess.DEVNULL)
     assert await feeder.wait() == 0

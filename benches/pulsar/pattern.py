@@ -7,7 +7,7 @@ import re
 import resource
 import time
 
-import penstock
+import forebay
 
 from benches.clock import PeakMemory
 
@@ -21,13 +21,13 @@ def _wake_ups() -> int:
 
 async def pattern_topics(url: str, topic: str, count: int, size: int) -> dict[str, float]:
     """Memory in KiB and wake-ups in a second, for each topic; and CPU microseconds in a second."""
-    async with penstock.connect(url) as client:
+    async with forebay.connect(url) as client:
         for first in range(0, count, 100):
             producers = [client.producer(f"{topic}-pattern-{number}") for number in range(first, first + 100)]
             for producer in await asyncio.gather(*producers):
                 await producer.close()
     pattern = re.compile(f"{re.escape(topic)}-pattern-.*")
-    async with penstock.connect(url) as client:
+    async with forebay.connect(url) as client:
         with PeakMemory() as memory:
             async with client.consumer(pattern, "pattern") as consumer:
                 assert len(await consumer.last_message_ids()) == count

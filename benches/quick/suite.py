@@ -36,7 +36,7 @@ FLOORS: dict[str, tuple[str, tuple[int, ...]]] = {
     "tubemq: receive_many + ack_many, 100 B": (FRAMES, (100_000, 100, 1000)),
 }
 BRIDGED = "pulsar: window of sends, 100 B"
-BRIDGE, IMPORT = "bridge: sends per second of loop thread", "import penstock / import asyncio"
+BRIDGE, IMPORT = "bridge: sends per second of loop thread", "import forebay / import asyncio"
 STARTS = 10
 
 
@@ -65,7 +65,7 @@ def one_round(plan: Plan) -> Iterator[Result]:
         try:
             rates: list[Any] = [
                 run("footprint", "importing", module, STARTS, timeout=120)["rate"]
-                for module in ("penstock", "asyncio")
+                for module in ("forebay", "asyncio")
             ]
         except Failed as failed:
             yield IMPORT, failed

@@ -1,4 +1,4 @@
-"""Spark rows into a topic and back: Penstock's ways beside ``foreachPartition`` around pulsar-client.
+"""Spark rows into a topic and back: Forebay's ways beside ``foreachPartition`` around pulsar-client.
 
 All ways run in one warm JVM, one after the other. CPU is that of everything but the broker: this process, the
 JVM, Python's daemon and its workers. The memory of workers is the most that one of them had, sampled.
@@ -54,7 +54,7 @@ def swallow(batches: Iterable[Any]) -> Iterable[Any]:
 
 
 def eager(url: str, topic: str, count: int, size: int) -> dict[str, float]:
-    """``penstock.spark.write`` alone, which older builds have as well."""
+    """``forebay.spark.write`` alone, which older builds have as well."""
     return spark(url, topic, count, size, ("spark_write",))["spark_write"]
 
 
@@ -62,24 +62,24 @@ def spark(
     url: str, topic: str, count: int, size: int, wanted: Sequence[str] | None = None
 ) -> dict[str, dict[str, float]]:
     """Rows of one binary column of ``size`` bytes, records of three columns, and reads of such topics."""
-    import penstock.spark
+    import forebay.spark
 
     of_reads, of_avro, into = f"{topic}-read", f"{topic}-avro", f"{topic}-written"
-    write = penstock.spark.write
+    write = forebay.spark.write
     with session() as spark:
-        penstock.spark.register(spark)
+        forebay.spark.register(spark)
 
         def source(name: str) -> Any:
-            return spark.read.format("penstock").options(url=url, subscribe=name)
+            return spark.read.format("forebay").options(url=url, subscribe=name)
 
         def stream(_: int) -> None:
             with tempfile.TemporaryDirectory() as checkpoint:
-                rows = spark.readStream.format("penstock").options(url=url, subscribe=of_reads)
+                rows = spark.readStream.format("forebay").options(url=url, subscribe=of_reads)
                 writer = rows.option("startingOffsets", "earliest").load().writeStream.format("noop")
                 writer = writer.option("checkpointLocation", checkpoint)
                 writer.trigger(availableNow=True).start().awaitTermination()
 
-        rows_writer = penstock.spark.partition_writer(url, into, value="value")
+        rows_writer = forebay.spark.partition_writer(url, into, value="value")
         row_sender = foreach_row(url, into)
         few = count // FEWER
         ways = {
@@ -103,7 +103,7 @@ def spark(
             "spark_nothing": Way(lambda rows: into_nothing(raw(spark, rows, size)), count),
         }
         ways = {name: way for name, way in ways.items() if wanted is None or name in wanted}
-        with penstock.blocking.connect(url) as client:
+        with forebay.blocking.connect(url) as client:
             # With subscriptions, so that the broker keeps what it gets.
             if not ways.keys().isdisjoint(READS):
                 client.consumer(of_reads, "keep").close()

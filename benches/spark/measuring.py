@@ -33,7 +33,7 @@ def session(settings: Mapping[str, str] | None = None) -> Iterator[Any]:
     """A session of Spark in this process, on the machine's Java or one that is fetched."""
     from pyspark.sql import SparkSession
 
-    from penstock.spark import java
+    from forebay.spark import java
 
     with tempfile.TemporaryDirectory() as folder:
         java.ensure(folder)

@@ -1,4 +1,4 @@
-"""Cases of TubeMQ: Penstock's ways to send and receive. Receiving reads messages that were sent before.
+"""Cases of TubeMQ: Forebay's ways to send and receive. Receiving reads messages that were sent before.
 
 Each takes the URL, the topic, the number of messages and their size.
 """
@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import penstock
+import forebay
 
 from benches.clock import Clock
 
@@ -27,14 +27,14 @@ async def _windowed(producer: Any, body: bytes, count: int) -> None:
     for _ in range(count):
         try:
             producer.send_nowait(body)
-        except penstock.QueueFull:
+        except forebay.QueueFull:
             await producer.send(body)
     await producer.flush()
 
 
 async def _sending(url: str, topic: str, count: int, size: int, window: int) -> Report:
     body = bytes(size)
-    async with penstock.connect(url) as client, client.producer(topic, max_pending=window) as producer:
+    async with forebay.connect(url) as client, client.producer(topic, max_pending=window) as producer:
         if window == 1:
             for _ in range(min(WARM, count)):
                 await producer.send(body)
@@ -62,7 +62,7 @@ async def send_1(url: str, topic: str, count: int, size: int) -> Report:
 
 async def send_many(url: str, topic: str, count: int, size: int) -> Report:
     bodies = [bytes(size)] * 10_000
-    async with penstock.connect(url) as client, client.producer(topic, max_pending=10_000) as producer:
+    async with forebay.connect(url) as client, client.producer(topic, max_pending=10_000) as producer:
         await producer.send_many(bodies[:WARM])
         clock = Clock(count)
         for start in range(0, count, len(bodies)):
@@ -73,7 +73,7 @@ async def send_many(url: str, topic: str, count: int, size: int) -> Report:
 async def _receiving(
     url: str, topic: str, count: int, read: Callable[[Any, int], Awaitable[None]], **options: Any
 ) -> Report:
-    async with penstock.connect(url) as client:
+    async with forebay.connect(url) as client:
         async with client.consumer(topic, _group(), position="first", **options) as consumer:
             await read(consumer, min(WARM, count // 10))
             clock = Clock(count - min(WARM, count // 10))
@@ -118,7 +118,7 @@ async def first(url: str, topic: str, count: int, size: int) -> Report:
     taken: list[float] = []
     for _ in range(5):
         began = time.perf_counter()
-        async with penstock.connect(url) as client:
+        async with forebay.connect(url) as client:
             async with client.consumer(topic, _group(), position="first") as consumer:
                 await consumer.receive(timeout=30)
                 taken.append((time.perf_counter() - began) * 1e3)

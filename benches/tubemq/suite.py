@@ -27,19 +27,19 @@ SIZES = (100, 1024)
 #: Row, case or client, messages at scale 1. The reading cases read what the sending cases left.
 SENDS: list[tuple[str, str, int]] = [
     ("java send, window 10,000", "java", 200_000),
-    ("penstock send, window 10,000", "send_10000", 200_000),
-    ("penstock send_many", "send_many", 200_000),
-    ("penstock send, window 256", "send_256", 100_000),
+    ("forebay send, window 10,000", "send_10000", 200_000),
+    ("forebay send_many", "send_many", 200_000),
+    ("forebay send, window 256", "send_256", 100_000),
     ("java send, one at a time", "java", 20_000),
-    ("penstock send, one at a time", "send_1", 20_000),
+    ("forebay send, one at a time", "send_1", 20_000),
     ("java send, one at a time on one core", "java", 20_000),
-    ("penstock send, one at a time on one core", "send_1", 20_000),
+    ("forebay send, one at a time on one core", "send_1", 20_000),
 ]
 READS: list[tuple[str, str, int]] = [
     ("java receive + confirm", "java", 400_000),
-    ("penstock async for + ack", "receive", 400_000),
-    ("penstock receive_many + ack_many", "receive_many", 400_000),
-    ("penstock receive_many, auto_ack", "receive_auto", 400_000),
+    ("forebay async for + ack", "receive", 400_000),
+    ("forebay receive_many + ack_many", "receive_many", 400_000),
+    ("forebay receive_many, auto_ack", "receive_auto", 400_000),
 ]
 JAVA_SEND, JAVA_ONE, JAVA_READ = (
     "java send, window 10,000",
@@ -47,10 +47,10 @@ JAVA_SEND, JAVA_ONE, JAVA_READ = (
     "java receive + confirm",
 )
 OUR_SEND, OUR_ONE, OUR_READ, OUR_FOR = (
-    "penstock send, window 10,000",
-    "penstock send, one at a time",
-    "penstock receive_many + ack_many",
-    "penstock async for + ack",
+    "forebay send, window 10,000",
+    "forebay send, one at a time",
+    "forebay receive_many + ack_many",
+    "forebay async for + ack",
 )
 
 
@@ -65,7 +65,7 @@ def memory(size: int) -> Target:
 
 
 def window(rows: Rows) -> float:
-    return rows.get(TUBEMQ, 1024, "penstock send, window 256") / rows.get(TUBEMQ, 1024, OUR_ONE)
+    return rows.get(TUBEMQ, 1024, "forebay send, window 256") / rows.get(TUBEMQ, 1024, OUR_ONE)
 
 
 TARGETS = [

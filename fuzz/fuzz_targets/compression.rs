@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use penstock::compression::{Compression, compress, decompress};
+use forebay::compression::{Compression, compress, decompress};
 
 const LIMIT: usize = 5 << 20;
 

@@ -4,13 +4,13 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use libfuzzer_sys::fuzz_target;
-use penstock::broker::auth::TokenKeys;
-use penstock::broker::mqtt::Passwords;
-use penstock::broker::tubemq::Users;
-use penstock::tubemq::pb::AuthenticateInfo;
-use penstock_fuzz::meter::Meter;
-use penstock_fuzz::rule::BEFORE;
-use penstock_fuzz::script::Script;
+use forebay::broker::auth::TokenKeys;
+use forebay::broker::mqtt::Passwords;
+use forebay::broker::tubemq::Users;
+use forebay::tubemq::pb::AuthenticateInfo;
+use forebay_fuzz::meter::Meter;
+use forebay_fuzz::rule::BEFORE;
+use forebay_fuzz::script::Script;
 use ring::hmac;
 
 const SECRET: &[u8] = b"a secret of more than sixteen bytes";

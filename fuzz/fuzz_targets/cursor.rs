@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use libfuzzer_sys::fuzz_target;
-use penstock::broker::log::cursor::{Cursor, MAX_BATCH};
-use penstock_fuzz::meter::Meter;
-use penstock_fuzz::rule::AFTER;
-use penstock_fuzz::script::Script;
+use forebay::broker::log::cursor::{Cursor, MAX_BATCH};
+use forebay_fuzz::meter::Meter;
+use forebay_fuzz::rule::AFTER;
+use forebay_fuzz::script::Script;
 
 /// Entries of the model.
 const ENTRIES: u64 = 300;

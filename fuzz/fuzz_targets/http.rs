@@ -9,14 +9,14 @@ use bytes::Bytes;
 use hyper::Method;
 use hyper::http::Uri;
 use libfuzzer_sys::fuzz_target;
-use penstock::broker::http::message::{Answer, Request};
-use penstock::broker::protocol::Protocol;
-use penstock::broker::store::{Found, mqtt};
-use penstock::broker::{mqtt as mqtt_broker, pulsar, tubemq};
-use penstock_fuzz::hub::Hub;
-use penstock_fuzz::rule::AFTER;
-use penstock_fuzz::script::Script;
-use penstock_fuzz::settings;
+use forebay::broker::http::message::{Answer, Request};
+use forebay::broker::protocol::Protocol;
+use forebay::broker::store::{Found, mqtt};
+use forebay::broker::{mqtt as mqtt_broker, pulsar, tubemq};
+use forebay_fuzz::hub::Hub;
+use forebay_fuzz::rule::AFTER;
+use forebay_fuzz::script::Script;
+use forebay_fuzz::settings;
 use serde_json::{Value, json};
 
 /// Most topics of a protocol, and so most partitions that a few bytes can create.
@@ -32,9 +32,9 @@ const PLACES: [&str; 12] = [
     "/admin/v2/schemas/public/default/orders",
     "/admin/v2",
     "/lookup/v2/topic/persistent/public/default/orders",
-    "/penstock/v1/pulsar",
-    "/penstock/v1/mqtt",
-    "/penstock/v1/tubemq",
+    "/forebay/v1/pulsar",
+    "/forebay/v1/mqtt",
+    "/forebay/v1/tubemq",
     "",
 ];
 /// Parts that follow.

@@ -9,16 +9,16 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use penstock::broker::auth::TokenKeys;
-use penstock::broker::mqtt::{Broker, Limits, Settings};
-use penstock::broker::store::mqtt::Found;
-use penstock::mqtt::packet::{Ack, Connect, Publish, Subscribe, SubscribeOptions, Unsubscribe};
-use penstock::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
-use penstock::transmit::Transmit;
-use penstock_fuzz::hub::{self, Hub, World as _};
-use penstock_fuzz::rule::{AFTER, BEFORE};
-use penstock_fuzz::script::{Script, repeat};
-use penstock_fuzz::settings;
+use forebay::broker::auth::TokenKeys;
+use forebay::broker::mqtt::{Broker, Limits, Settings};
+use forebay::broker::store::mqtt::Found;
+use forebay::mqtt::packet::{Ack, Connect, Publish, Subscribe, SubscribeOptions, Unsubscribe};
+use forebay::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
+use forebay::transmit::Transmit;
+use forebay_fuzz::hub::{self, Hub, World as _};
+use forebay_fuzz::rule::{AFTER, BEFORE};
+use forebay_fuzz::script::{Script, repeat};
+use forebay_fuzz::settings;
 
 const VERSIONS: [Version; 3] = [Version::V3_1, Version::V3_1_1, Version::V5];
 

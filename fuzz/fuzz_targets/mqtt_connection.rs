@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use penstock::error::{Error, ErrorKind};
-use penstock::machine::Machine;
-use penstock::mqtt::connection::{Connection, Event};
-use penstock::mqtt::packet::{Connect, PacketId, Publish, SubscribeOptions};
-use penstock::mqtt::session::{self, Session};
-use penstock::mqtt::topic::Filter;
-use penstock::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
-use penstock_fuzz::meter::Meter;
-use penstock_fuzz::rule::AFTER;
+use forebay::error::{Error, ErrorKind};
+use forebay::machine::Machine;
+use forebay::mqtt::connection::{Connection, Event};
+use forebay::mqtt::packet::{Connect, PacketId, Publish, SubscribeOptions};
+use forebay::mqtt::session::{self, Session};
+use forebay::mqtt::topic::Filter;
+use forebay::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
+use forebay_fuzz::meter::Meter;
+use forebay_fuzz::rule::AFTER;
 
 const PUBLISHED: u32 = 9;
 const RECEIVE_MAXIMUM: u16 = 5;

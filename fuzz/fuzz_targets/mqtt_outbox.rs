@@ -6,14 +6,14 @@ use std::sync::{OnceLock, mpsc};
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use penstock::client::mqtt::outbox::{Outbox, OutboxOptions};
-use penstock::mqtt::packet::Publish;
-use penstock::mqtt::{Properties, Property, QoS};
-use penstock::sqlite::Sync;
-use penstock_fuzz::files::{damage, folder};
-use penstock_fuzz::meter::Meter;
-use penstock_fuzz::rule::AFTER;
-use penstock_fuzz::script::Script;
+use forebay::client::mqtt::outbox::{Outbox, OutboxOptions};
+use forebay::mqtt::packet::Publish;
+use forebay::mqtt::{Properties, Property, QoS};
+use forebay::sqlite::Sync;
+use forebay_fuzz::files::{damage, folder};
+use forebay_fuzz::meter::Meter;
+use forebay_fuzz::rule::AFTER;
+use forebay_fuzz::script::Script;
 
 const COLUMNS: [(&str, &str); 6] = [
     ("message", "key"),

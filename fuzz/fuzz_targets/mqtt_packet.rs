@@ -4,10 +4,10 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use penstock::mqtt::frame::Decoder;
-use penstock::mqtt::topic::{Filter, check_name};
-use penstock::mqtt::{Packet, Reason, Sender, Version};
-use penstock::transmit::Transmit;
+use forebay::mqtt::frame::Decoder;
+use forebay::mqtt::topic::{Filter, check_name};
+use forebay::mqtt::{Packet, Reason, Sender, Version};
+use forebay::transmit::Transmit;
 
 const MAX: usize = 1 << 16;
 

@@ -3,12 +3,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use penstock::broker::tree::{MAX_LEVELS, Tree, fits};
-use penstock::mqtt::topic::{self, Filter};
-use penstock::net::url::ServiceUrl;
-use penstock::pulsar::topic::TopicName;
-use penstock::tubemq::topic::{Condition, check_group, check_topic};
-use penstock_fuzz::script::Script;
+use forebay::broker::tree::{MAX_LEVELS, Tree, fits};
+use forebay::mqtt::topic::{self, Filter};
+use forebay::net::url::ServiceUrl;
+use forebay::pulsar::topic::TopicName;
+use forebay::tubemq::topic::{Condition, check_group, check_topic};
+use forebay_fuzz::script::Script;
 
 fn url(text: &str) {
     let Ok(url) = ServiceUrl::parse(text) else { return };

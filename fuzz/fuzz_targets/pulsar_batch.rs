@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use penstock::pulsar::Message;
-use penstock::pulsar::consumer::{Consumer, Options};
-use penstock::pulsar::frame::Payload;
-use penstock::pulsar::{hot, pb};
-use penstock::transmit::Transmit;
+use forebay::pulsar::Message;
+use forebay::pulsar::consumer::{Consumer, Options};
+use forebay::pulsar::frame::Payload;
+use forebay::pulsar::{hot, pb};
+use forebay::transmit::Transmit;
 
 const LIMIT: usize = 1 << 20;
 

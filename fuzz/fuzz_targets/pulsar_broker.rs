@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use penstock::broker::auth::TokenKeys;
-use penstock::broker::pulsar::Broker;
-use penstock::broker::pulsar::options::Settings;
-use penstock::broker::store::Found;
-use penstock::pulsar::command::Command;
-use penstock::pulsar::frame::{Decoder, Frame, Payload};
-use penstock::pulsar::{hot, pb};
-use penstock_fuzz::hub::{self, Hub, World as _};
-use penstock_fuzz::rule::{AFTER, BEFORE};
-use penstock_fuzz::script::{Script, repeat};
-use penstock_fuzz::settings;
+use forebay::broker::auth::TokenKeys;
+use forebay::broker::pulsar::Broker;
+use forebay::broker::pulsar::options::Settings;
+use forebay::broker::store::Found;
+use forebay::pulsar::command::Command;
+use forebay::pulsar::frame::{Decoder, Frame, Payload};
+use forebay::pulsar::{hot, pb};
+use forebay_fuzz::hub::{self, Hub, World as _};
+use forebay_fuzz::rule::{AFTER, BEFORE};
+use forebay_fuzz::script::{Script, repeat};
+use forebay_fuzz::settings;
 
 const TOPICS: [&str; 4] = ["orders", "late", "persistent://public/default/split", "no/such/one"];
 /// Most messages that a batch may claim. Not the broker's own number: one that believes more is to be noticed.

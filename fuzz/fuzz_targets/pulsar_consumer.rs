@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use penstock::pulsar::command::Command;
-use penstock::pulsar::consumer::{ChunkLimits, Consumer, Options, Unreadable};
-use penstock::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder, Payload};
-use penstock::pulsar::message::{Message, Outgoing};
-use penstock::pulsar::pb::command_subscribe::SubType;
-use penstock::pulsar::{hot, pb};
-use penstock::transmit::Transmit;
-use penstock_fuzz::meter::Meter;
-use penstock_fuzz::rule::AFTER;
-use penstock_fuzz::script::Script;
+use forebay::pulsar::command::Command;
+use forebay::pulsar::consumer::{ChunkLimits, Consumer, Options, Unreadable};
+use forebay::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder, Payload};
+use forebay::pulsar::message::{Message, Outgoing};
+use forebay::pulsar::pb::command_subscribe::SubType;
+use forebay::pulsar::{hot, pb};
+use forebay::transmit::Transmit;
+use forebay_fuzz::meter::Meter;
+use forebay_fuzz::rule::AFTER;
+use forebay_fuzz::script::Script;
 
 /// Messages to prefetch.
 const WINDOW: u32 = 20;

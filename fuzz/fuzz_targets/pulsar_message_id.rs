@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use penstock::pulsar::MessageId;
+use forebay::pulsar::MessageId;
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(id) = MessageId::from_bytes(data) {

@@ -7,16 +7,16 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
-use penstock::broker::log::{Source, TopicIds};
-use penstock::broker::protocol::{Clock, Protocol};
-use penstock::broker::store::{self, Database, check};
-use penstock::broker::{mqtt, pulsar, tubemq};
-use penstock::sqlite::{Connection, Sync};
-use penstock_fuzz::files::{damage, folder};
-use penstock_fuzz::meter::Meter;
-use penstock_fuzz::rule::AFTER;
-use penstock_fuzz::script::Script;
-use penstock_fuzz::settings;
+use forebay::broker::log::{Source, TopicIds};
+use forebay::broker::protocol::{Clock, Protocol};
+use forebay::broker::store::{self, Database, check};
+use forebay::broker::{mqtt, pulsar, tubemq};
+use forebay::sqlite::{Connection, Sync};
+use forebay_fuzz::files::{damage, folder};
+use forebay_fuzz::meter::Meter;
+use forebay_fuzz::rule::AFTER;
+use forebay_fuzz::script::Script;
+use forebay_fuzz::settings;
 
 /// Columns of format 1 and their values.
 const COLUMNS: [(&str, &str); 44] = [
@@ -149,13 +149,13 @@ fn turn(mut broker: impl Protocol, mut now: Instant) {
     broker.shut_down(now);
 }
 
-fn open(folder: &Path) -> penstock::error::Result<()> {
+fn open(folder: &Path) -> forebay::error::Result<()> {
     let database = Database::open(folder, Sync::Os)?;
     let (now, run_ms) = (Instant::now(), database.run_ms()?);
     let topic_ids = TopicIds::new(database.next_topic()?);
     let clock = Clock::new(now, settings::WALL_MS).after_run(run_ms);
     let source =
-        || -> penstock::error::Result<Option<Box<dyn Source>>> { Ok(Some(Box::new(database.reader()?))) };
+        || -> forebay::error::Result<Option<Box<dyn Source>>> { Ok(Some(Box::new(database.reader()?))) };
     let found = store::load(database.connection(), "pulsar", run_ms)?;
     let settings = pulsar::options::Settings {
         clock,

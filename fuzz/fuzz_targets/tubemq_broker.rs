@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use penstock::broker::store::Found;
-use penstock::broker::tubemq::{Broker, Settings, Users};
-use penstock::transmit::Transmit;
-use penstock::tubemq::command::{Call, Reply, Request, Response};
-use penstock::tubemq::frame::Decoder;
-use penstock::tubemq::pb;
-use penstock_fuzz::hub::{self, Hub, World as _};
-use penstock_fuzz::rule::{AFTER, BEFORE};
-use penstock_fuzz::script::{Script, repeat};
-use penstock_fuzz::settings;
+use forebay::broker::store::Found;
+use forebay::broker::tubemq::{Broker, Settings, Users};
+use forebay::transmit::Transmit;
+use forebay::tubemq::command::{Call, Reply, Request, Response};
+use forebay::tubemq::frame::Decoder;
+use forebay::tubemq::pb;
+use forebay_fuzz::hub::{self, Hub, World as _};
+use forebay_fuzz::rule::{AFTER, BEFORE};
+use forebay_fuzz::script::{Script, repeat};
+use forebay_fuzz::settings;
 
 const TOPICS: [&str; 3] = ["demo", "late", "no-topic"];
 const LARGEST: usize = 28 << 20;

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
-use penstock::error::{Error, ErrorKind};
-use penstock::tubemq::balance::PartitionLocation;
-use penstock::tubemq::command::{Request, Response};
-use penstock::tubemq::consumer::{Consumer, Event, Message, Options, Start};
-use penstock::tubemq::message::{Outgoing, checksum, pack};
-use penstock::tubemq::pb;
-use penstock::tubemq::topic::{Broker, Partition};
-use penstock_fuzz::meter::Meter;
-use penstock_fuzz::rule::AFTER;
-use penstock_fuzz::script::Script;
+use forebay::error::{Error, ErrorKind};
+use forebay::tubemq::balance::PartitionLocation;
+use forebay::tubemq::command::{Request, Response};
+use forebay::tubemq::consumer::{Consumer, Event, Message, Options, Start};
+use forebay::tubemq::message::{Outgoing, checksum, pack};
+use forebay::tubemq::pb;
+use forebay::tubemq::topic::{Broker, Partition};
+use forebay_fuzz::meter::Meter;
+use forebay_fuzz::rule::AFTER;
+use forebay_fuzz::script::Script;
 
 const CODES: [i32; 12] = [200, 200, 200, 200, 404, 411, 412, 415, 450, 452, 500, 555];
 

@@ -4,11 +4,11 @@
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use penstock::error::{ErrorKind, Result};
-use penstock::transmit::Transmit;
-use penstock::tubemq::frame::{Decoder, Frame};
-use penstock::tubemq::message::unpack;
-use penstock::tubemq::{Call, Reply, Response};
+use forebay::error::{ErrorKind, Result};
+use forebay::transmit::Transmit;
+use forebay::tubemq::frame::{Decoder, Frame};
+use forebay::tubemq::message::unpack;
+use forebay::tubemq::{Call, Reply, Response};
 
 const MAX: usize = 1 << 16;
 

@@ -5,9 +5,9 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use penstock::tubemq::message::{Outgoing, checksum, pack, type_hash, unpack};
-use penstock::tubemq::pb::TransferedMessage;
-use penstock::tubemq::topic::{
+use forebay::tubemq::message::{Outgoing, checksum, pack, type_hash, unpack};
+use forebay::tubemq::pb::TransferedMessage;
+use forebay::tubemq::topic::{
     Broker, Condition, ConsumerTopic, HeldInfo, ProducerTopic, SubscribeInfo, check_group, check_topic,
 };
 

@@ -7,10 +7,10 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use libfuzzer_sys::fuzz_target;
-use penstock::net::ws;
-use penstock_fuzz::meter::Meter;
-use penstock_fuzz::rule::{AFTER, BEFORE};
-use penstock_fuzz::script::Script;
+use forebay::net::ws;
+use forebay_fuzz::meter::Meter;
+use forebay_fuzz::rule::{AFTER, BEFORE};
+use forebay_fuzz::script::Script;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 /// Limit on a message.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use penstock::sqlite::Connection;
+use forebay::sqlite::Connection;
 
 use crate::script::Script;
 
@@ -10,7 +10,7 @@ use crate::script::Script;
 pub fn folder(name: &str) -> PathBuf {
     let memory = Path::new("/dev/shm");
     let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-    let folder = base.join(format!("penstock-fuzz-{name}-{}", std::process::id()));
+    let folder = base.join(format!("forebay-fuzz-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     folder
 }

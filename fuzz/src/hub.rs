@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use penstock::broker::protocol::Protocol;
-use penstock::sqlite::{Job as _, Outcome, Report};
-use penstock::transmit::Transmit;
+use forebay::broker::protocol::Protocol;
+use forebay::sqlite::{Job as _, Outcome, Report};
+use forebay::transmit::Transmit;
 
 use crate::meter::Meter;
 use crate::rule::{Limit, READ};

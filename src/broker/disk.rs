@@ -61,7 +61,7 @@ impl Disk {
         loop {
             tokio::time::sleep(INTERVAL).await;
             let (path, (sender, measured)) = (self.database.clone(), oneshot::channel());
-            let thread = std::thread::Builder::new().name("penstock-disk".into());
+            let thread = std::thread::Builder::new().name("forebay-disk".into());
             let started = thread.spawn(move || sender.send(measure(&path)).is_ok()).is_ok();
             self.note(if started { measured.await.ok().flatten() } else { None });
         }
@@ -85,7 +85,7 @@ impl Disk {
             }
             false => (Level::Info, "has room again".to_owned()),
         };
-        log::write(level, "penstock.broker.store", || {
+        log::write(level, "forebay.broker.store", || {
             Record::new(format!("the disk of the store {what}")).with("event", "disk")
         });
     }

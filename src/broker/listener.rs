@@ -191,7 +191,7 @@ where
 }
 
 /// The logger of connections.
-const LOGGER: &str = "penstock.broker.connection";
+const LOGGER: &str = "forebay.broker.connection";
 
 /// A connection that is registered with its protocol, from accept to close.
 struct Connection {

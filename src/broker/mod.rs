@@ -98,7 +98,7 @@ impl Broker {
         let (requests, received) = queue::unbounded_channel();
         let (started, start) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new()
-            .name("penstock-broker".into())
+            .name("forebay-broker".into())
             .spawn(move || server::run(options, received, &started))?;
         match start.recv() {
             Ok(Ok(urls)) => Ok(Self {

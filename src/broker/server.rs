@@ -154,7 +154,7 @@ impl KeysInUse {
 /// Logs the kinds of the keys that tokens are verified with, so that a key that was read as another kind is noticed.
 fn log_keys(what: &str, keys: &TokenKeys) {
     let algorithms = keys.algorithms();
-    log::write(Level::Info, "penstock.broker", || {
+    log::write(Level::Info, "forebay.broker", || {
         Record::new(format!("{what} token_key: {algorithms}"))
             .with("event", "token_keys")
             .with("algorithms", &algorithms)

@@ -91,7 +91,7 @@ impl<A: Send + 'static, R: Send + 'static> Callback<A, R> {
             drop(turn);
             let _ = done.send(result);
         };
-        spawn_thread("penstock-callback", call)?;
+        spawn_thread("forebay-callback", call)?;
         match timeout_at(deadline, result).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Error::new(

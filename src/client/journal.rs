@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_slow_reader_misses_the_oldest_events_and_sees_how_many() {
-        let journal = Journal::new("penstock.test");
+        let journal = Journal::new("forebay.test");
         for topic in 0..KEPT + 5 {
             journal.resubscribed(&topic.to_string());
         }
@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_reported_as_down_only_if_it_was_up() {
-        let journal = Journal::new("penstock.test");
+        let journal = Journal::new("forebay.test");
         let mut attempts = Attempts::default();
         Line::new(&journal, "a:1", attempts).down(&closed());
         assert!(journal.first_from(0).is_none());
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn the_end_reports_connections_that_are_still_up_as_down_once() {
-        let journal = Journal::new("penstock.test");
+        let journal = Journal::new("forebay.test");
         let mut lines =
             ["a:1", "b:2", "c:3"].map(|address| Line::new(&journal, address, Attempts::default()));
         lines[0].up(None);
@@ -427,7 +427,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_wakes_readers_and_nothing_follows_it() {
-        let journal = Journal::new("penstock.test");
+        let journal = Journal::new("forebay.test");
         let waiting = tokio::spawn({
             let journal = Arc::clone(&journal);
             async move { journal.due(0).await }

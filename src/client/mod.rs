@@ -55,11 +55,11 @@ impl Engine {
         } else {
             tokio::runtime::Builder::new_current_thread()
         };
-        let runtime = builder.enable_all().max_blocking_threads(2).thread_name("penstock").build()?;
+        let runtime = builder.enable_all().max_blocking_threads(2).thread_name("forebay").build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
         let (started, start) = mpsc::sync_channel(1);
-        let thread = std::thread::Builder::new().name("penstock".into()).spawn(move || {
+        let thread = std::thread::Builder::new().name("forebay".into()).spawn(move || {
             let _ = started.send(());
             runtime.block_on(async {
                 let _ = stopped.await;

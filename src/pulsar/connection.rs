@@ -75,7 +75,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            client_version: concat!("Penstock-", env!("CARGO_PKG_VERSION")).into(),
+            client_version: concat!("Forebay-", env!("CARGO_PKG_VERSION")).into(),
             credentials: None,
             proxy_to: None,
             keep_alive: Duration::from_secs(30),

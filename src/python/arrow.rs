@@ -91,7 +91,7 @@ pub(super) fn batch(columns: Vec<(&str, ArrayRef)>) -> Result<RecordBatch> {
 }
 
 /// A record batch that other libraries read without a copy.
-#[pyclass(frozen, module = "penstock._engine")]
+#[pyclass(frozen, module = "forebay._engine")]
 pub(super) struct ArrowBatch(RecordBatch, Mutex<Option<Box<dyn Any + Send + Sync>>>);
 
 impl ArrowBatch {

@@ -243,7 +243,7 @@ fn is_done(py: Python<'_>, future: &Py<PyAny>) -> bool {
 }
 
 /// The bridge to one event loop, created on the loop's thread.
-#[pyclass(frozen, module = "penstock._engine")]
+#[pyclass(frozen, module = "forebay._engine")]
 pub(super) struct Loop {
     bridge: Native<Arc<Bridge>>,
 }
@@ -310,7 +310,7 @@ impl Loop {
 }
 
 /// The reader callback.
-#[pyclass(frozen, module = "penstock._engine")]
+#[pyclass(frozen, module = "forebay._engine")]
 struct Drain {
     bridge: Native<Arc<Bridge>>,
 }

@@ -71,7 +71,7 @@ pub(super) fn check_users(py: Python<'_>, protocol: &str, text: &str) -> PyResul
 }
 
 /// A broker in this process, which runs on a thread of its own.
-#[pyclass(frozen, module = "penstock._engine")]
+#[pyclass(frozen, module = "forebay._engine")]
 pub(super) struct Broker {
     native: Native<Mutex<native::Broker>>,
     urls: native::Urls,

@@ -201,7 +201,7 @@ macro_rules! client_class {
         $($own:tt)*
     ) => {
         $(#[$attribute])*
-        #[pyclass(frozen, module = "penstock._engine")]
+        #[pyclass(frozen, module = "forebay._engine")]
         pub(in crate::python) struct $name(Connected<$native>);
 
         impl IntoPython for Connected<$native> {

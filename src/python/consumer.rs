@@ -376,7 +376,7 @@ macro_rules! consumer_class {
         $($own:tt)*
     ) => {
         $(#[$attribute])*
-        #[pyclass(frozen, module = "penstock._engine")]
+        #[pyclass(frozen, module = "forebay._engine")]
         pub(in crate::python) struct $name(Receiver<$source>);
 
         impl $name {

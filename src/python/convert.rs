@@ -16,7 +16,7 @@ use crate::python::exit::Call;
 use crate::sync::Mutex;
 
 create_exception!(
-    penstock._engine,
+    forebay._engine,
     EngineError,
     PyException,
     "An error of the engine: code, message, topic, whether a retry may help, the broker's own text."
@@ -101,7 +101,7 @@ pub(super) fn wrong_target(object: &Bound<'_, PyAny>, expected: &str) -> PyErr {
     let class = object.get_type();
     let text = format!("expected {expected}, not {class}");
     // Messages and ids of other protocols are refused as unsupported, as are verbs that a protocol lacks.
-    if class.module().is_ok_and(|module| module == "penstock._engine") {
+    if class.module().is_ok_and(|module| module == "forebay._engine") {
         return raise(object.py(), &Error::new(ErrorKind::Unsupported, text));
     }
     PyTypeError::new_err(text)
@@ -318,7 +318,7 @@ fn supplier(callable: Py<PyAny>) -> SecretSupplier {
 /// The text of an error of this package, and of others the type only: their text may hold the secret.
 fn told(py: Python<'_>, error: &PyErr) -> String {
     let class = error.get_type(py);
-    let is_ours = class.module().is_ok_and(|module| module == "penstock.errors");
+    let is_ours = class.module().is_ok_and(|module| module == "forebay.errors");
     if is_ours { error.value(py).to_string() } else { class.to_string() }
 }
 

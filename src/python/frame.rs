@@ -87,7 +87,7 @@ impl Roles {
 }
 
 /// Encoded rows, which a producer's `send_rows` takes once.
-#[pyclass(frozen, module = "penstock._engine")]
+#[pyclass(frozen, module = "forebay._engine")]
 pub(super) struct FrameRows {
     rows: Mutex<Option<Rows>>,
     bad: LeftOut,

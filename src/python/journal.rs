@@ -1,4 +1,4 @@
-//! Connection events as dictionaries, of which `penstock` makes its `ConnectionEvent`.
+//! Connection events as dictionaries, of which `forebay` makes its `ConnectionEvent`.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

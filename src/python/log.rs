@@ -1,7 +1,7 @@
 //! The engine's log records on their way to Python's `logging`.
 //!
 //! ```text
-//! engine thread ── push ──► queue of MOST records ──► thread "penstock-log" ──► logging.getLogger("penstock. …")
+//! engine thread ── push ──► queue of MOST records ──► thread "forebay-log" ──► logging.getLogger("forebay. …")
 //! ```
 //! The engine's threads never attach to the interpreter, and never wait for a handler, which may run any code. The thread
 //! starts with the first record of a burst and ends when the queue is empty. While a handler hangs, the queue fills; what
@@ -28,7 +28,7 @@ use crate::sync::{Mutex, Rank};
 const MOST: usize = 1024;
 
 /// Name of the thread that hands over records.
-const THREAD: &str = "penstock-log";
+const THREAD: &str = "forebay-log";
 
 /// Longest wait of a fork for that thread, and the interval of looks at it.
 const FORK_WAIT: Duration = Duration::from_secs(1);
@@ -38,27 +38,27 @@ const FORK_LOOK: Duration = Duration::from_millis(1);
 const FRESH: Duration = Duration::from_millis(100);
 
 /// Name of the attribute of a LogRecord that has its fields.
-const FIELDS: &str = "penstock";
+const FIELDS: &str = "forebay";
 
 /// The loggers that the engine writes to.
 const LOGGERS: [&str; 17] = [
-    "penstock",
-    "penstock.broker.connection",
-    "penstock.broker.delivery",
-    "penstock.broker.http",
-    "penstock.broker.permissions",
-    "penstock.credentials",
-    "penstock.mqtt",
-    "penstock.mqtt.birth",
-    "penstock.mqtt.connection",
-    "penstock.pulsar",
-    "penstock.pulsar.connection",
-    "penstock.pulsar.consumer",
-    "penstock.pulsar.producer",
-    "penstock.tubemq",
-    "penstock.tubemq.connection",
-    "penstock.tubemq.consumer",
-    "penstock.tubemq.producer",
+    "forebay",
+    "forebay.broker.connection",
+    "forebay.broker.delivery",
+    "forebay.broker.http",
+    "forebay.broker.permissions",
+    "forebay.credentials",
+    "forebay.mqtt",
+    "forebay.mqtt.birth",
+    "forebay.mqtt.connection",
+    "forebay.pulsar",
+    "forebay.pulsar.connection",
+    "forebay.pulsar.consumer",
+    "forebay.pulsar.producer",
+    "forebay.tubemq",
+    "forebay.tubemq.connection",
+    "forebay.tubemq.consumer",
+    "forebay.tubemq.producer",
 ];
 
 /// Lowest level of [`LOGGERS`]. Everything is wanted until it has been looked up.
@@ -276,6 +276,6 @@ fn hand_over(py: Python<'_>, Record { level, logger, record }: Record) -> PyResu
 
 fn report_dropped(py: Python<'_>, dropped: u64) -> PyResult<()> {
     let text = format!("{dropped} log records were dropped, because handlers were too slow");
-    let logger = py.import("logging")?.call_method1("getLogger", ("penstock",))?;
+    let logger = py.import("logging")?.call_method1("getLogger", ("forebay",))?;
     logger.call_method1("warning", ("%s", text)).map(drop)
 }

@@ -1,4 +1,4 @@
-//! The native module `penstock._engine`: conversion and wake-ups only.
+//! The native module `forebay._engine`: conversion and wake-ups only.
 //!
 //! * [`runtime`]: the process's engine, and forks; [`exit`]: the end of the interpreter; [`log`]: log records
 //! * [`convert`]: Python values to plain data, and errors to exceptions
@@ -51,7 +51,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     runtime::watch_forks(module)?;
     exit::register(module)?;
     log::register(module)?;
-    module.add("OPT_LEVEL", env!("PENSTOCK_OPT_LEVEL"))?;
+    module.add("OPT_LEVEL", env!("FOREBAY_OPT_LEVEL"))?;
     module.add("EngineError", module.py().get_type::<convert::EngineError>())?;
     module.add_class::<bridge::Loop>()?;
     module.add_class::<promise::Waiter>()?;

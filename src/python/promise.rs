@@ -190,7 +190,7 @@ fn taken_already(py: Python<'_>) -> PyErr {
 }
 
 /// The result of an operation of a blocking caller.
-#[pyclass(frozen, module = "penstock._engine")]
+#[pyclass(frozen, module = "forebay._engine")]
 pub(super) struct Waiter(State);
 
 enum State {

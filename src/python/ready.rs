@@ -64,7 +64,7 @@ fn make_type(py: Python<'_>) -> PyResult<Py<PyType>> {
         slot(0, ptr::null_mut()),
     ];
     let mut spec = ffi::PyType_Spec {
-        name: c"penstock._engine.Ready".as_ptr(),
+        name: c"forebay._engine.Ready".as_ptr(),
         basicsize: size_of::<Ready>() as c_int,
         itemsize: 0,
         flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION) as u32,

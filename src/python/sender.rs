@@ -466,7 +466,7 @@ macro_rules! producer_class {
         $($own:tt)*
     ) => {
         $(#[$attribute])*
-        #[pyclass(frozen, module = "penstock._engine")]
+        #[pyclass(frozen, module = "forebay._engine")]
         pub(in crate::python) struct $name(Sender<$sink>);
 
         impl IntoPython for Sender<$sink> {

@@ -158,7 +158,7 @@ fn each_durability_reaches_as_far_as_it_says() {
 
 /// Set for the process that plays the neighbour of
 /// [`a_neighbour_that_opens_and_closes_the_database_leaves_the_log_alone`].
-const NEIGHBOUR: &str = "PENSTOCK_TEST_NEIGHBOUR";
+const NEIGHBOUR: &str = "FOREBAY_TEST_NEIGHBOUR";
 
 /// Opens and closes the database in another process; gives the number of rows that it saw.
 fn look_from_another_process(path: &Path) -> String {

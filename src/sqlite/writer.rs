@@ -68,7 +68,7 @@ impl<J: Job> Writer<J> {
         }
         let flag = closing.clone();
         let thread = std::thread::Builder::new()
-            .name("penstock-store".into())
+            .name("forebay-store".into())
             .spawn(move || run(&queue, committer, &flag))?;
         Ok(Self {
             jobs: Some(jobs),

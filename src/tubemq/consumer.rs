@@ -67,7 +67,7 @@ pub(crate) const NOT_CONSUMED: i32 = 1;
 
 /// Session key of a registration under which the group's offset means nothing to anyone else. A convention of this client:
 /// the real broker notes session keys and does nothing with them; the embedded one forgets the offset with the lease.
-pub const NO_OFFSET: &str = "penstock: no offset";
+pub const NO_OFFSET: &str = "forebay: no offset";
 
 /// Reads the memory cache with filters too. Without it a filtered consumer sees a message only once it has been
 /// flushed, up to 20 s later.

@@ -41,7 +41,7 @@ pub struct Identity {
 }
 
 /// Value of the field in which Java clients state their runtime.
-pub const RUNTIME: &str = concat!("penstock ", env!("CARGO_PKG_VERSION"));
+pub const RUNTIME: &str = concat!("forebay ", env!("CARGO_PKG_VERSION"));
 
 /// Events of the producer.
 #[derive(Clone, Debug)]

@@ -8,19 +8,19 @@ never outlives the tests.
 import json
 import sys
 
-import penstock
+import forebay
 
 
 def main() -> None:
     options = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
-    with penstock.Broker(**options) as broker:
+    with forebay.Broker(**options) as broker:
         print(json.dumps({"ok": broker.url}), flush=True)
         for line in sys.stdin:
             method, *arguments = json.loads(line)
             try:
                 value = getattr(broker, method)
                 answer = {"ok": value(*arguments) if callable(value) else value}
-            except penstock.Error as error:
+            except forebay.Error as error:
                 answer = {"error": f"{type(error).__name__}: {error}"}
             print(json.dumps(answer, default=str), flush=True)
 

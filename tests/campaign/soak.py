@@ -43,7 +43,7 @@ def main() -> int:
     for part in parts:
         print(f"\n==> {part}, {minutes / len(parts):.1f} min", flush=True)
         started = time.monotonic()
-        folder = Path(tempfile.mkdtemp(prefix=f"penstock-soak-{part}-"))
+        folder = Path(tempfile.mkdtemp(prefix=f"forebay-soak-{part}-"))
         try:
             run(part, folder, minutes * 60 / len(parts))
         except Exception:

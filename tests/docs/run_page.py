@@ -70,9 +70,9 @@ def compiled(block: Block, page: str) -> Any:
 
 @contextlib.contextmanager
 def addresses() -> Iterator[dict[str, str]]:
-    import penstock
+    import forebay
 
-    with penstock.Broker(mqtt_port=0, mqtt_ws_port=0, tubemq_port=0) as broker:
+    with forebay.Broker(mqtt_port=0, mqtt_ws_port=0, tubemq_port=0) as broker:
         yield {
             "pulsar": broker.url,
             "mqtt": broker.mqtt_url or "",
@@ -85,7 +85,7 @@ def run(page: Path) -> int:
     text = page.read_text(encoding="utf-8")
     found = [block for block in blocks(text) if block.language == "python"]
     if "pyspark" in text:
-        from penstock.spark import java
+        from forebay.spark import java
 
         java.ensure(Path.cwd())
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

@@ -47,9 +47,9 @@ def named(page: Path) -> str:
 )
 def test_python(page: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error::ResourceWarning:penstock", RUNNER, page],
+        [sys.executable, "-X", "dev", "-W", "error::ResourceWarning:forebay", RUNNER, page],
         cwd=tmp_path,
-        env={**os.environ, "PENSTOCK_URL": ""},
+        env={**os.environ, "FOREBAY_URL": ""},
         check=False,
         capture_output=True,
         text=True,
@@ -84,8 +84,8 @@ def test_shell(line: str) -> None:
     if words[0] == "make":
         for target in words[1:]:
             assert "=" in target or target in TARGETS, f"make has no target {target}"
-    elif words[0] == "penstock":
-        from penstock import cli
+    elif words[0] == "forebay":
+        from forebay import cli
 
         schemes = {"mqtt": r"(mqtts?|wss?|mqtt\+unix)://", "tubemq": r"tubemq(\+ssl)?://"}
         found = [name for name, scheme in schemes.items() if any(re.match(scheme, word) for word in words)]

@@ -28,7 +28,7 @@ def test_there_are_six() -> None:
 def test_example(example: Path, tmp_path: Path) -> None:
     assert len(example.read_text().splitlines()) <= 40, "an example has at most 40 lines"
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error::ResourceWarning:penstock", example],
+        [sys.executable, "-X", "dev", "-W", "error::ResourceWarning:forebay", example],
         cwd=tmp_path,
         input="one\ntwo\nthree\n",
         check=False,

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "protocols" / "pulsar-features.md"
-HEAD = ["feature", "Penstock", "Java", "C++ and Python", "Go", "Rust", "test"]
+HEAD = ["feature", "Forebay", "Java", "C++ and Python", "Go", "Rust", "test"]
 FOLDERS = {
     "interop": "tests/interop/pulsar",
     "python": "tests/python/pulsar",
@@ -31,7 +31,7 @@ NOT_SHOWN = {"no", "untested"}
 class Row(NamedTuple):
     group: str
     feature: str
-    penstock: str
+    forebay: str
     tests: str
 
     @property
@@ -119,9 +119,9 @@ def test_there_are_rows_of_each_group() -> None:
 
 @EACH_ROW
 def test_a_feature_has_a_test_or_none_is_claimed(row: Row) -> None:
-    assert row.penstock in SHOWN | NOT_SHOWN
+    assert row.forebay in SHOWN | NOT_SHOWN
     assert not re.sub(r"`[^`]*`|,| ", "", row.tests), "tests are names in backquotes, with commas"
-    assert bool(row.names) == (row.penstock in SHOWN)
+    assert bool(row.names) == (row.forebay in SHOWN)
 
 
 @EACH_ROW
@@ -135,7 +135,7 @@ def test_its_tests_exist(row: Row) -> None:
         assert test.count == 1, f"{name} is defined {test.count} times: only the last is run"
         assert not test.skipped, f"{name} is not run, or may fail"
         only.append(test.real_only)
-    if row.penstock.endswith("(e)"):
+    if row.forebay.endswith("(e)"):
         assert not all(only), "no test of this row runs on the embedded broker"
 
 

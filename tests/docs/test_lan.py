@@ -24,7 +24,7 @@ SAID = [
     "refused, as it should be",
     "invoices",
     "Exclusive",
-    "penstock_broker_received_messages_total",
+    "forebay_broker_received_messages_total",
     "1 messages or batches are in the store in restored",
 ]
 """In this order, between the outputs of other commands."""
@@ -54,7 +54,7 @@ def script(tmp_path: Path) -> Path:
 @pytest.mark.timeout(600)
 def test_the_page_for_a_lan(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
-    monkeypatch.delenv("PENSTOCK_URL", raising=False)
+    monkeypatch.delenv("FOREBAY_URL", raising=False)
     with subprocess.Popen(
         ["bash", script], cwd=script.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         start_new_session=True,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker import OPTIONS
+from forebay.broker import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from penstock import blocking
-from penstock.spark import java, pool
+from forebay import blocking
+from forebay.spark import java, pool
 
 from support.limits import patience, patient_clients
 from support.waiting import PATIENCE

@@ -14,10 +14,10 @@ def run(spark, url, topic, folder, number_of):
     """Writes batches until three are committed, with the numbers of ``number_of``; returns the error."""
 
     def each(frame, number):
-        import penstock.spark
+        import forebay.spark
 
-        penstock.spark.register(frame.sparkSession)
-        penstock.spark.write(
+        forebay.spark.register(frame.sparkSession)
+        forebay.spark.write(
             frame,
             url,
             topic,

@@ -1,6 +1,6 @@
 """job.py MASTER URL TOPIC FOLDER: reads TOPIC-first, writes TOPIC, reads it and copies it as a stream, with a
 Spark of its own, and prints as JSON what came of it. Nothing has called ``register`` before the first read:
-``penstock.spark.write`` does it on Spark Connect.
+``forebay.spark.write`` does it on Spark Connect.
 
 MASTER is a Spark master, or ``remote:`` and one, for a server of Spark Connect.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-import penstock.spark
+import forebay.spark
 
 ROWS = 1000
 
@@ -39,7 +39,7 @@ def session(master: str) -> SparkSession:
     return builder.getOrCreate()
 
 
-class Listener(penstock.spark.LagListener):
+class Listener(forebay.spark.LagListener):
     """Keeps what was known of queries when they ended."""
 
     def __init__(self) -> None:
@@ -66,22 +66,22 @@ def started(writer: Any) -> Any:
 
 
 def run(spark: Any, url: str, topic: str, folder: Path) -> dict[str, Any]:
-    first = spark.read.format("penstock").options(url=url, subscribe=f"{topic}-first").load()
+    first = spark.read.format("forebay").options(url=url, subscribe=f"{topic}-first").load()
     found = first.count()
     frame = spark.range(0, ROWS, 1, 2).select(F.col("id").cast("string").alias("value"))
-    report = penstock.spark.write(frame, url, topic, value="value")
+    report = forebay.spark.write(frame, url, topic, value="value")
     options = {"url": url, "subscribe": topic, "startingOffsets": "earliest"}
-    rows = spark.read.format("penstock").options(**options).load()
+    rows = spark.read.format("forebay").options(**options).load()
     values = rows.select(F.col("value").cast("string").cast("int").alias("value"))
     total = values.agg(F.count("value"), F.sum("value")).first()
     listener = Listener()
     spark.streams.addListener(listener)
     query = started(
-        spark.readStream.format("penstock")
+        spark.readStream.format("forebay")
         .options(**options)
         .load()
         .select("value")
-        .writeStream.format("penstock")
+        .writeStream.format("forebay")
         .options(url=url, topic=f"{topic}-copy", value="value", checkpointLocation=str(folder / "checkpoint"))
         .queryName("copy")
         .trigger(availableNow=True)
@@ -92,7 +92,7 @@ def run(spark: Any, url: str, topic: str, folder: Path) -> dict[str, Any]:
         time.sleep(0.05)
     spark.streams.removeListener(listener)
     # Spark knows it already.
-    penstock.spark.register(spark)
+    forebay.spark.register(spark)
     return {
         "found": found,
         "written": report.rows,

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import to_avro
 
-import penstock.spark
-from penstock import blocking
+import forebay.spark
+from forebay import blocking
 
 VERSION = tuple(map(int, pyspark.__version__.split(".")[:2]))
 ZONES = ("UTC", "America/New_York", "Asia/Kolkata")
@@ -197,19 +197,19 @@ class Run:
         options = {"url": self.url, "topic": topic, **arguments}
         frame = self.spark.range(1).select(rows)
         if door == "write":
-            penstock.spark.write(frame, self.url, topic, **arguments)
+            forebay.spark.write(frame, self.url, topic, **arguments)
         elif door == "rows":
             frame.foreachPartition(
-                penstock.spark.partition_writer(self.url, topic, schema=frame.schema, **arguments)
+                forebay.spark.partition_writer(self.url, topic, schema=frame.schema, **arguments)
             )
         elif door == "data source":
-            frame.write.format("penstock").options(**options).mode("append").save()
+            frame.write.format("forebay").options(**options).mode("append").save()
         else:
             source = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
             with tempfile.TemporaryDirectory() as folder:
                 query = (
                     source.select(rows)
-                    .writeStream.format("penstock")
+                    .writeStream.format("forebay")
                     .options(**options)
                     .option("checkpointLocation", folder)
                     .trigger(once=True)
@@ -293,7 +293,7 @@ def run(spark: Any, url: str, client: Any) -> dict[str, Any]:
         "raw": raw,
         "refused": refused,
         "empty": empty,
-        "register": said(lambda: penstock.spark.register(spark)),
+        "register": said(lambda: forebay.spark.register(spark)),
         "columns": {door: {name: list(columns(door, name)) for name in ("json", "avro")} for door in DOORS},
     }
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock import blocking, errors
-from penstock.spark import partition_writer, register, write
+from forebay import blocking, errors
+from forebay.spark import partition_writer, register, write
 
 from support.mqtt.proxy import Proxy
 from support.scripts import free_port
@@ -76,7 +76,7 @@ def test_a_task_that_fails_in_the_middle_repeats_its_ids(spark, url, topic, how,
 @pytest.mark.parametrize("door", ["batches", "data source"])
 def test_ids_of_a_write_are_its_own(spark, url, topic, door, monkeypatch, reading):
     if door == "batches":
-        monkeypatch.setattr("penstock.spark.driver._through_source", lambda config: False)
+        monkeypatch.setattr("forebay.spark.driver._through_source", lambda config: False)
     frame = spark.range(0, 30_000, 1, 2).selectExpr("cast(id as string) value", "map('a', 'b') props")
     arguments = {"value": "value", "id_property": "row-id", "properties": "props"}
     with reading(url, topic) as reader:
@@ -127,7 +127,7 @@ def test_a_replayed_micro_batch_repeats_its_ids(
                 lambda df, _: write(df, url, topic, value="value", id_property="row-id") and None
             ).start()
         options = {"url": url, "topic": topic, "value": "value", "id_property": "row-id", "tasks": "2"}
-        return writer.format("penstock").options(**options, qos="2").start()
+        return writer.format("forebay").options(**options, qos="2").start()
 
     with reading(url, topic) as reader:
         query = start()
@@ -156,7 +156,7 @@ def test_a_replayed_micro_batch_repeats_its_ids(
 
 def test_overwriting_a_topic_is_refused_in_a_stream(spark, url, topic, tmp_path):
     register(spark)
-    writer = stream(spark, 5).groupBy("value").count().select("value").writeStream.format("penstock")
+    writer = stream(spark, 5).groupBy("value").count().select("value").writeStream.format("forebay")
     options = {"url": url, "topic": topic, "value": "value", "checkpointLocation": str(tmp_path)}
     query = writer.options(**options).outputMode("complete").start()
     with pytest.raises(Exception, match="cannot be overwritten"):

@@ -11,8 +11,8 @@ import uuid
 import pyarrow as pa
 import pytest
 
-from penstock import blocking, errors
-from penstock.spark import partition_writer, pool
+from forebay import blocking, errors
+from forebay.spark import partition_writer, pool
 
 from support.mqtt.proxy import Proxy
 from support.waiting import PATIENCE
@@ -111,7 +111,7 @@ def test_a_dead_letter_names_the_topic_of_its_row(embedded, topic):
         )
         (report,) = writer(batches(rows))
         assert (report.rows, report.bad_rows) == (0, 3)
-    found = [dict(message.properties).get("penstock-topic") for message in messages(embedded.url, dead, 6)]
+    found = [dict(message.properties).get("forebay-topic") for message in messages(embedded.url, dead, 6)]
     assert found == [f"{topic}-1", None, f"{topic}-2"] * 2
 
 
@@ -146,8 +146,8 @@ def test_dead_letters_of_mqtt_and_tubemq(embedded_mqtt, embedded_tubemq, reading
         assert writer(batches(rows))[0].bad_rows == 1
         (row,) = reader.rows(1)
     properties = dict(row["properties"])
-    assert (row["value"], properties["penstock-row"]) == (b"b", "1")
-    assert "has no topic" in properties["penstock-error"]
+    assert (row["value"], properties["forebay-row"]) == (b"b", "1")
+    assert "has no topic" in properties["forebay-error"]
     topic, dead = embedded_tubemq.topic(), embedded_tubemq.topic()
     with blocking.connect(embedded_tubemq.url) as client:
         with client.consumer(dead, f"g{uuid.uuid4().hex[:8]}", position="first") as consumer:
@@ -162,7 +162,7 @@ def test_dead_letters_of_mqtt_and_tubemq(embedded_mqtt, embedded_tubemq, reading
             assert writer(batches({"v": ["a", "b"], "at": [0, -1]}))[0].bad_rows == 1
             message = consumer.receive(PATIENCE)
     assert message.data == b"b"
-    assert dict(message.properties)["penstock-topic"] == topic
+    assert dict(message.properties)["forebay-topic"] == topic
 
 
 def test_a_dead_letter_waits_no_longer_than_other_rows(embedded_mqtt):
@@ -259,7 +259,7 @@ def test_qos_and_retain_flag_of_each_row(embedded_mqtt, reading):
 
 
 def test_a_connection_that_takes_long_holds_up_no_other(embedded, monkeypatch):
-    from penstock.spark.config import sink_config
+    from forebay.spark.config import sink_config
 
     slow, quick = (sink_config(embedded.url, "t", {"operation_timeout": n}, value="v") for n in (21, 22))
     begun, end = threading.Event(), threading.Event()

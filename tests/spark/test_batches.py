@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from penstock import errors, frames
-from penstock.spark import partition_writer, register, write
+from forebay import errors, frames
+from forebay.spark import partition_writer, register, write
 
 from support.waiting import eventually
 
@@ -71,7 +71,7 @@ def test_a_data_source_with_the_name_of_a_write_needs_the_batch(spark, embedded,
     def save(frame, **more):
         options = {"url": embedded.url, "topic": topic, "value": "value", "writeId": "w"}
         options |= {"delivery": "idempotent", "stableOrder": "true", "tasks": "2", **more}
-        frame.write.format("penstock").options(**options).mode("append").save()
+        frame.write.format("forebay").options(**options).mode("append").save()
 
     frame = spark.range(10).selectExpr("cast(id as string) value")
     with pytest.raises(Exception, match="a data source needs batchId"):
@@ -127,7 +127,7 @@ def test_a_batch_that_is_repeated_with_another_number_of_tasks_loses_no_row(
         options |= {"delivery": "idempotent", "stableOrder": "true"}
         if door == "data source, tasks":
             options["tasks"] = str(tasks)
-        return writer.format("penstock").options(**options).start()
+        return writer.format("forebay").options(**options).start()
 
     with pytest.raises(Exception, match="this task is interrupted"):
         run_until(start(4, True), 0)
@@ -146,7 +146,7 @@ def test_a_number_of_tasks_that_is_wrong_fails_before_the_batch_is_committed(
     def start(tasks):
         options = {"url": embedded.url, "topic": topic, "value": "value", "tasks": str(tasks)}
         options |= {"delivery": "idempotent", "stableOrder": "true", "checkpointLocation": str(tmp_path)}
-        return stream(spark).writeStream.format("penstock").options(**options).start()
+        return stream(spark).writeStream.format("forebay").options(**options).start()
 
     with pytest.raises(Exception, match=r"tasks=1, and the number of tasks that write is at least 2"):
         run_until(start(1), 0)
@@ -164,7 +164,7 @@ def test_a_number_of_tasks_that_is_wrong_fails_the_write(spark, embedded, topic,
         write(frame, embedded.url, topic, **IDEMPOTENT, write_id="w", tasks=tasks)
     # Without the data source it is known before anything is sent.
     before = payloads(embedded.url, topic)
-    monkeypatch.setattr("penstock.spark.driver._through_source", lambda config: False)
+    monkeypatch.setattr("forebay.spark.driver._through_source", lambda config: False)
     with pytest.raises(errors.InvalidArgument, match=f"tasks={tasks}, and .* is 2: repeat the write"):
         write(frame, embedded.url, topic, **IDEMPOTENT, write_id="w", tasks=tasks)
     assert payloads(embedded.url, topic) == before
@@ -207,7 +207,7 @@ def test_a_batch_is_named_together_with_its_write(spark, embedded, topic, tmp_pa
     options = {"url": embedded.url, "topic": topic, "value": "value", "checkpointLocation": str(tmp_path)}
     options |= {"delivery": "idempotent", "stableOrder": "true", "writeId": "w", "batchId": "3", "tasks": "2"}
     with pytest.raises(Exception, match="here Spark tells the number of each batch"):
-        stream(spark).writeStream.format("penstock").options(**options).start().processAllAvailable()
+        stream(spark).writeStream.format("forebay").options(**options).start().processAllAvailable()
 
 
 def test_a_write_beside_a_stream_says_that_it_is_not_part_of_it(spark, embedded, topic):

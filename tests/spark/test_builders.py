@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock import blocking, frames
-from penstock.spark.spark_options import without_those_of_spark
+from forebay import blocking, frames
+from forebay.spark.spark_options import without_those_of_spark
 
 from support.queries import started
 
@@ -37,7 +37,7 @@ READS = {
     "load": lambda reader: reader.load(),
     "load of a path": lambda reader: reader.load("ignored"),
     "load of paths": lambda reader: reader.load(["one", "two"]),
-    "load with all": lambda reader: reader.load("ignored", "penstock", "value binary", mergeSchema="true"),
+    "load with all": lambda reader: reader.load("ignored", "forebay", "value binary", mergeSchema="true"),
     "schema": lambda reader: reader.schema("value binary, topic string").load(),
     "option": lambda reader: reader.option("path", "ignored").option("mergeSchema", True).load(),
     "options": lambda reader: reader.options(checkpointLocation="ignored", queryName="ignored").load(),
@@ -46,13 +46,13 @@ READS = {
 
 @pytest.mark.parametrize("how", READS)
 def test_a_batch_is_read_however_it_is_asked_for(spark, embedded, filled, how):
-    reader = spark.read.format("penstock").option("url", embedded.url).option("subscribe", filled)
+    reader = spark.read.format("forebay").option("url", embedded.url).option("subscribe", filled)
     assert READS[how](reader).count() == ROWS
 
 
 def test_a_view_of_sql_is_read(spark, embedded, filled):
     spark.sql(
-        f"create or replace temporary view flights using penstock options "
+        f"create or replace temporary view flights using forebay options "
         f"(url '{embedded.url}', subscribe '{filled}', path 'ignored')"
     )
     assert spark.sql("select value from flights").count() == ROWS
@@ -61,7 +61,7 @@ def test_a_view_of_sql_is_read(spark, embedded, filled):
 WRITES = {
     "save": lambda writer: writer.mode("append").save(),
     "save to a path": lambda writer: writer.mode("append").save("ignored"),
-    "save with all": lambda writer: writer.save("ignored", "penstock", "append", mergeSchema="true"),
+    "save with all": lambda writer: writer.save("ignored", "forebay", "append", mergeSchema="true"),
     "option": lambda writer: writer.option("path", "ignored").mode("append").save(),
     "options": lambda writer: writer.options(checkpointLocation="x", queryName="y").mode("append").save(),
 }
@@ -69,7 +69,7 @@ WRITES = {
 
 @pytest.mark.parametrize("how", WRITES)
 def test_a_batch_is_written_however_it_is_asked_for(embedded, topic, numbers, how):
-    WRITES[how](numbers.write.format("penstock").options(url=embedded.url, topic=topic, value="value"))
+    WRITES[how](numbers.write.format("forebay").options(url=embedded.url, topic=topic, value="value"))
     assert count(embedded.url, topic) == ROWS
 
 
@@ -88,7 +88,7 @@ REFUSED_WRITES = {
 def test_a_batch_that_cannot_be_written_so_is_refused(embedded, topic, numbers, how):
     act, why = REFUSED_WRITES[how]
     with pytest.raises(Exception, match=why):
-        act(numbers.write.format("penstock").options(url=embedded.url, topic=topic, value="value"))
+        act(numbers.write.format("forebay").options(url=embedded.url, topic=topic, value="value"))
     assert count(embedded.url, topic) == 0
 
 
@@ -96,13 +96,13 @@ def test_a_batch_that_cannot_be_written_so_is_refused(embedded, topic, numbers, 
 def no_table(spark):
     """Leaves no table behind."""
     yield
-    spark.sql("drop table if exists of_penstock")
+    spark.sql("drop table if exists of_forebay")
 
 
 @pytest.fixture
 def stream(spark, embedded, filled):
     """A stream of the values of the topic."""
-    reader = spark.readStream.format("penstock").options(
+    reader = spark.readStream.format("forebay").options(
         url=embedded.url, subscribe=filled, startingOffsets="earliest"
     )
 
@@ -115,7 +115,7 @@ def stream(spark, embedded, filled):
 STREAM_READS = {
     "load": lambda reader: reader.load(),
     "load of a path": lambda reader: reader.load("ignored"),
-    "load with all": lambda reader: reader.load("ignored", "penstock", "value binary", mergeSchema="true"),
+    "load with all": lambda reader: reader.load("ignored", "forebay", "value binary", mergeSchema="true"),
     "schema": lambda reader: reader.schema("value binary").load(),
     "options": lambda reader: reader.options(checkpointLocation="x", queryName="y").load(),
 }
@@ -123,13 +123,13 @@ STREAM_WRITES = {
     "start": lambda writer: writer.start(),
     "start of a path": lambda writer: writer.start("ignored"),
     "start with all": lambda writer: writer.start(
-        "ignored", "penstock", "append", queryName="all", mergeSchema="true"
+        "ignored", "forebay", "append", queryName="all", mergeSchema="true"
     ),
     "queryName": lambda writer: writer.queryName("named").start(),
     "partitionBy": lambda writer: writer.partitionBy("value").start(),
     "clusterBy": lambda writer: writer.clusterBy("value").start(),
     "outputMode": lambda writer: writer.outputMode("append").start(),
-    "toTable": lambda writer: writer.toTable("of_penstock", "penstock"),
+    "toTable": lambda writer: writer.toTable("of_forebay", "forebay"),
 }
 
 
@@ -142,7 +142,7 @@ STREAM_WRITES = {
 )
 @pytest.mark.usefixtures("no_table")
 def test_a_stream_is_copied_however_it_is_asked_for(embedded, topic, stream, tmp_path, read, written):
-    writer = stream(STREAM_READS[read]).writeStream.format("penstock").trigger(availableNow=True)
+    writer = stream(STREAM_READS[read]).writeStream.format("forebay").trigger(availableNow=True)
     writer = writer.options(url=embedded.url, topic=topic, value="value", checkpointLocation=str(tmp_path))
     query = started(lambda: STREAM_WRITES[written](writer))
     assert query.awaitTermination(60)
@@ -158,7 +158,7 @@ REFUSED_STREAMS = {
 @pytest.mark.parametrize("how", REFUSED_STREAMS)
 def test_a_stream_that_cannot_be_written_so_is_refused(embedded, topic, stream, tmp_path, how):
     act, why = REFUSED_STREAMS[how]
-    writer = stream().writeStream.format("penstock").trigger(availableNow=True)
+    writer = stream().writeStream.format("forebay").trigger(availableNow=True)
     writer = writer.options(url=embedded.url, topic=topic, value="value", checkpointLocation=str(tmp_path))
     with pytest.raises(Exception, match=why):
         started(lambda: act(writer)).awaitTermination(60)
@@ -189,17 +189,17 @@ class Refused:
 
 def test_jobs_of_batches_and_of_streams_are_counted(spark, embedded, filled, topic, stream, tmp_path):
     before = jobs(spark)
-    assert spark.read.format("penstock").options(url=embedded.url, subscribe=filled).load().count() == ROWS
+    assert spark.read.format("forebay").options(url=embedded.url, subscribe=filled).load().count() == ROWS
     after = jobs(spark)
     assert after > before
-    writer = stream().writeStream.format("penstock").trigger(availableNow=True)
+    writer = stream().writeStream.format("forebay").trigger(availableNow=True)
     writer = writer.options(url=embedded.url, topic=topic, value="value", checkpointLocation=str(tmp_path))
     assert started(writer.start).awaitTermination(60)
     assert jobs(spark) > after
 
 
 def test_an_unknown_option_of_a_batch_is_named_with_the_nearest(spark, embedded, filled, numbers):
-    reader = spark.read.format("penstock").options(url=embedded.url, subscribe=filled)
+    reader = spark.read.format("forebay").options(url=embedded.url, subscribe=filled)
     with Refused(spark, r"no option 'statingoffsets'; did you mean 'startingOffsets'\?"):
         reader.option("statingOffsets", "earliest").load().count()
     for wrong, right in {
@@ -207,7 +207,7 @@ def test_an_unknown_option_of_a_batch_is_named_with_the_nearest(spark, embedded,
         "compresion": "compression",
         "ackk_timeout": "ack_timeout",
     }.items():
-        writer = numbers.write.format("penstock").mode("append").options(url=embedded.url, topic=filled)
+        writer = numbers.write.format("forebay").mode("append").options(url=embedded.url, topic=filled)
         with Refused(spark, rf"no option '{wrong}'; did you mean '{right}'\?"):
             writer.option(wrong, "x").save()
 
@@ -216,7 +216,7 @@ def test_an_unknown_option_of_a_stream_is_named_with_the_nearest(
     spark, embedded, filled, embedded_mqtt, stream, tmp_path
 ):
     def start(frame, **options):
-        writer = frame.writeStream.format("penstock").options(
+        writer = frame.writeStream.format("forebay").options(
             url=embedded.url, topic=filled, checkpointLocation=str(tmp_path), **options
         )
         started(writer.start).awaitTermination(60)
@@ -225,7 +225,7 @@ def test_an_unknown_option_of_a_stream_is_named_with_the_nearest(
         start(stream(), idd_property="x")
     with Refused(spark, r"no option 'failondatalos'; did you mean 'failOnDataLoss'\?"):
         start(stream(lambda reader: reader.option("failOnDataLos", "x").load()))
-    mqtt = spark.readStream.format("penstock").options(
+    mqtt = spark.readStream.format("forebay").options(
         url=embedded_mqtt.url, topic="x/#", wal=str(tmp_path / "wal"), client_id="x"
     )
     with Refused(spark, r"no option 'wallimitt'; did you mean 'wal_limit'\?"):

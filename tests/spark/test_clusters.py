@@ -12,10 +12,10 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from penstock import blocking, frames
-from penstock.errors import Unsupported
-from penstock.spark import errors, java, partition_writer
-from penstock.spark.datasource import PenstockDataSource
+from forebay import blocking, frames
+from forebay.errors import Unsupported
+from forebay.spark import errors, java, partition_writer
+from forebay.spark.datasource import ForebayDataSource
 
 from support.spark_cluster import HOME, standalone
 
@@ -103,7 +103,7 @@ def test_workers_without_the_package_are_told_so(master, embedded, tmp_path):
     assert answers["write"][0] == "Unsupported"
     for kind, text in answers.values():
         assert kind != "nothing"
-        assert f"penstock cannot be imported by the Python of Spark's workers, {bare} (" in text
+        assert f"forebay cannot be imported by the Python of Spark's workers, {bare} (" in text
         assert "docs/guides/spark-clusters.md" in text
 
 
@@ -113,7 +113,7 @@ def shipped(url):
     writing = {"url": url, "topic": "orders", "value": "value"}
     reading = {"url": url, "subscribe": "orders"}
     mqtt = {"url": "mqtt://localhost", "topic": "orders", "wal": "wal", "client_id": "spark"}
-    source = PenstockDataSource
+    source = ForebayDataSource
     return {
         "write": partition_writer(url, "orders", value="value"),
         "writer": source(writing).writer(schema, False),

@@ -10,8 +10,8 @@ import uuid
 import pyarrow as pa
 import pytest
 
-from penstock import blocking, errors, frames
-from penstock.spark import partition_writer, register, write
+from forebay import blocking, errors, frames
+from forebay.spark import partition_writer, register, write
 
 from support.pulsar.harness import RealPulsar
 from support.waiting import PATIENCE, eventually
@@ -90,7 +90,7 @@ def test_a_write_that_is_run_again_adds_no_row(spark, service, topics, door):
             register(spark)
             options = {"url": service.url, "topic": topic, "value": "value", "writeId": "job-7"}
             options |= {"delivery": "idempotent", "stableOrder": "true", "batchId": "0", "tasks": "2"}
-            frame.write.format("penstock").options(**options).mode("append").save()
+            frame.write.format("forebay").options(**options).mode("append").save()
     assert sorted(map(int, payloads(service.url, topic, 3000))) == list(range(3000))
     # Another write is another write.
     write(frame, service.url, topic, value="value", delivery="idempotent")
@@ -105,7 +105,7 @@ def test_a_micro_batch_that_is_replayed_adds_no_row(spark, service, topics, tmp_
         source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50)
         rows = source.option("numPartitions", 2).load().selectExpr("cast(value as string) value")
         options = {"url": service.url, "topic": topic, "value": "value", "delivery": "idempotent"}
-        writer = rows.writeStream.format("penstock").options(**options, stableOrder="true", tasks="2")
+        writer = rows.writeStream.format("forebay").options(**options, stableOrder="true", tasks="2")
         return writer.option("checkpointLocation", str(tmp_path)).start()
 
     def run_until(query, batch):
@@ -207,7 +207,7 @@ def test_bad_rows_are_left_out_and_counted(spark, mixed, service, topics, door):
             "value": "value",
             "onBadRow": "skip",
         }
-        mixed.write.format("penstock").options(**options).mode("append").save()
+        mixed.write.format("forebay").options(**options).mode("append").save()
     assert sorted(map(int, payloads(service.url, topic, 996))) == GOOD
 
 
@@ -230,17 +230,17 @@ def test_bad_rows_get_to_a_topic_of_their_own(mixed, service, topics):
         found = {message.properties["row-id"]: message for message in messages}
     assert set(found) == {"job/0-of-2/3", "job/0-of-2/7", "job/1-of-2/0", "job/1-of-2/499"}
     assert found["job/0-of-2/7"].value == b"7"
-    assert "event_time of row 7 is -1" in found["job/0-of-2/7"].properties["penstock-error"]
+    assert "event_time of row 7 is -1" in found["job/0-of-2/7"].properties["forebay-error"]
     # It fits nowhere, so that only what is known of it is there.
     assert found["job/0-of-2/3"].value == b"{}"
-    assert "bytes" in found["job/0-of-2/3"].properties["penstock-error"]
-    assert found["job/0-of-2/3"].properties["penstock-topic"] == topic
+    assert "bytes" in found["job/0-of-2/3"].properties["forebay-error"]
+    assert found["job/0-of-2/3"].properties["forebay-topic"] == topic
 
 
 def test_bad_rows_are_logged(embedded, topic, caplog):
     rows = pa.table({"v": ["a", "b"], "t": [1, -1]}).to_batches()
     writer = partition_writer(embedded.url, topic, value="v", event_time="t", on_bad_row="skip")
-    with caplog.at_level(logging.WARNING, "penstock.spark"):
+    with caplog.at_level(logging.WARNING, "forebay.spark"):
         (report,) = writer(rows)
     assert (report.rows, report.bad_rows) == (1, 1)
     assert "1 rows were left out: row 1: event_time of row 1 is -1" in caplog.text
@@ -330,7 +330,7 @@ def test_a_row_that_python_cannot_read_is_sent_dead(embedded, topic):
     assert (report.rows, report.bad_rows) == (1, 1)
     with blocking.connect(embedded.url) as client, client.reader(dead, position="earliest") as reader:
         message = reader.receive(PATIENCE)
-    assert message.value == b"{}" and "no form as text" in message.properties["penstock-error"]
+    assert message.value == b"{}" and "no form as text" in message.properties["forebay-error"]
 
 
 def test_a_topic_for_bad_rows_needs_its_mode(spark, embedded, topic):

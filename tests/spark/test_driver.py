@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from penstock import blocking, errors
-from penstock.spark import register, write
-from penstock.spark.config import sink_config
-from penstock.spark.driver import ROWS_PER_MESSAGE, _arrow_batches, _short_messages
-from penstock.spark.spark_options import as_texts, without_text
+from forebay import blocking, errors
+from forebay.spark import register, write
+from forebay.spark.config import sink_config
+from forebay.spark.driver import ROWS_PER_MESSAGE, _arrow_batches, _short_messages
+from forebay.spark.spark_options import as_texts, without_text
 
 from support.waiting import PATIENCE, eventually
 
@@ -40,13 +40,13 @@ def test_messages_of_the_jvm_do_not_grow_with_the_rows(spark):
 
 
 def test_a_token_in_the_drivers_environment_travels_as_a_reference(spark, embedded, topic, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_TOKEN", "canary-5e1d")
+    monkeypatch.setenv("FOREBAY_TOKEN", "canary-5e1d")
     config = sink_config(embedded.url, topic, value="value", options={})
-    assert config.client["token"] == "env:PENSTOCK_TOKEN"
+    assert config.client["token"] == "env:FOREBAY_TOKEN"
     assert b"canary" not in pickle.dumps(config)
     # The workers of this session began before, so they have no variable of the test: Spark sets this one.
     monkeypatch.setenv("PYTHONUNBUFFERED", "YES")
-    monkeypatch.setenv("PENSTOCK_TOKEN", "env:PYTHONUNBUFFERED")
+    monkeypatch.setenv("FOREBAY_TOKEN", "env:PYTHONUNBUFFERED")
     frame = spark.range(3).selectExpr("cast(id as string) value")
     assert write(frame, embedded.url, topic, value="value").rows == 3
 
@@ -140,7 +140,7 @@ def test_an_observed_frame_has_its_metrics(spark, embedded, topic):
 def test_a_stream_with_a_name_is_written(spark, embedded, topic, tmp_path):
     register(spark)
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).load()
-    writer = source.selectExpr("cast(value as string) value").writeStream.format("penstock")
+    writer = source.selectExpr("cast(value as string) value").writeStream.format("forebay")
     writer = writer.options(url=embedded.url, topic=topic, value="value", checkpointLocation=str(tmp_path))
     query = writer.queryName("named").start()
     try:
@@ -156,7 +156,7 @@ def test_the_option_for_reports_overwrites_no_file(spark, embedded, topic, tmp_p
     register(spark)
     precious = tmp_path / "precious"
     precious.write_text("precious")
-    writer = spark.range(3).selectExpr("cast(id as string) value").write.format("penstock").mode("append")
+    writer = spark.range(3).selectExpr("cast(id as string) value").write.format("forebay").mode("append")
     writer.options(url=embedded.url, topic=topic, value="value", _report=str(precious)).save()
     assert precious.read_text() == "precious"
     assert len(values(embedded.url, topic, 3)) == 3
@@ -164,7 +164,7 @@ def test_the_option_for_reports_overwrites_no_file(spark, embedded, topic, tmp_p
 
 def test_record_batches_are_limited_by_bytes_where_spark_counts_them(spark, embedded, topic, monkeypatch):
     """Spark's default are 64 MiB, which a worker would have several times."""
-    from penstock.spark import driver
+    from forebay.spark import driver
 
     seen = []
     through = driver._lowered
@@ -189,7 +189,7 @@ def test_record_batches_are_limited_by_bytes_where_spark_counts_them(spark, embe
 
 @pytest.mark.parametrize(("before", "during"), [("4m", "4000000"), ("64m", str(8 << 20)), ("9", "9")])
 def test_a_lower_limit_of_the_user_is_kept(spark, before, during):
-    from penstock.spark import driver
+    from forebay.spark import driver
 
     was = spark.conf.get(driver.BYTES_CONF)
     spark.conf.set(driver.BYTES_CONF, before)
@@ -227,13 +227,13 @@ def test_a_secret_need_not_be_known_to_the_process_that_spark_plans_in(spark, em
     """It is set after the JVM began, whose processes do not have it."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    monkeypatch.setenv("PENSTOCK_LATE", "canary")
+    monkeypatch.setenv("FOREBAY_LATE", "canary")
     frame = spark.range(3).selectExpr("cast(id as string) value")
-    with pytest.raises(errors.InvalidArgument, match=r"a Spark task failed.*PENSTOCK_LATE is not set"):
-        write(frame, embedded.url, topic, value="value", token="env:PENSTOCK_LATE")
+    with pytest.raises(errors.InvalidArgument, match=r"a Spark task failed.*FOREBAY_LATE is not set"):
+        write(frame, embedded.url, topic, value="value", token="env:FOREBAY_LATE")
     # No task, nothing that needs it.
     empty = frame.where(F.lit(False))
-    assert write(empty, embedded.url, topic, value="value", token="env:PENSTOCK_LATE").rows == 0
+    assert write(empty, embedded.url, topic, value="value", token="env:FOREBAY_LATE").rows == 0
 
 
 @pytest.mark.parametrize("of_another_session", [False, True])
@@ -245,7 +245,7 @@ def test_a_thread_that_spark_knows_nothing_of_can_write(spark, embedded, topic, 
 
     def act():
         done.append(write(frame, embedded.url, topic, value="value").rows)
-        writer = frame.write.format("penstock").options(url=embedded.url, topic=topic, value="value")
+        writer = frame.write.format("forebay").options(url=embedded.url, topic=topic, value="value")
         writer.mode("append").save()
         done.append(3)
 

@@ -8,9 +8,9 @@ import time
 import pyarrow as pa
 import pytest
 
-from penstock import blocking, errors, frames
-from penstock.spark import partition_writer, pool
-from penstock.spark.config import sink_config
+from forebay import blocking, errors, frames
+from forebay.spark import partition_writer, pool
+from forebay.spark.config import sink_config
 
 from support.pulsar.harness import RealPulsar
 from support.service import BrokerProcess
@@ -168,14 +168,14 @@ def test_a_name_that_outlives_the_job_needs_the_number_of_tasks(embedded, topic)
 def test_a_copy_of_a_task_waits_for_the_one_that_runs(embedded, topic):
     config = sink_config(embedded.url, topic, {}, value="v", **IDEMPOTENT, ack_timeout=0.3)
     with blocking.connect(embedded.url) as client:
-        running = client.producer(topic, name="penstock-job-0")
-        with pytest.raises(errors.ProducerBusy), pool.producers(config, "penstock-job-0") as producers:
+        running = client.producer(topic, name="forebay-job-0")
+        with pytest.raises(errors.ProducerBusy), pool.producers(config, "forebay-job-0") as producers:
             # The first attempt: another job has the name.
             producers.of(topic)
         end = threading.Timer(1.5, running.close)
         started = time.monotonic()
         end.start()
-        with pool.producers(config, "penstock-job-0", is_again=True) as producers:
+        with pool.producers(config, "forebay-job-0", is_again=True) as producers:
             producers.of(topic)
         assert time.monotonic() - started > 1
         end.join()
@@ -197,7 +197,7 @@ def test_the_producers_that_are_open_are_room_enough(embedded, topic, monkeypatc
     """With as many topics as producers, each topic had all lots in flight waited for."""
     monkeypatch.setattr(pool, "MOST_PRODUCERS", 3)
     settled = []
-    from penstock.spark import sink
+    from forebay.spark import sink
 
     settle = sink._Writing.settle
     monkeypatch.setattr(sink._Writing, "settle", lambda writing: settled.append(1) or settle(writing))

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock import errors
-from penstock.spark import Lag, LagListener
-from penstock.spark.lag import lags
+from forebay import errors
+from forebay.spark import Lag, LagListener
+from forebay.spark.lag import lags
 
 from support import queries
 from support.waiting import eventually
@@ -136,7 +136,7 @@ def ended(run="r1", exception=None, id="q1"):
 
 
 def test_metrics_follow_a_query_and_end_with_it(caplog):
-    caplog.set_level(logging.DEBUG, "penstock.spark")
+    caplog.set_level(logging.DEBUG, "forebay.spark")
     listener = LagListener()
     assert listener.metrics() == ""
     listener.onQueryStarted(started())
@@ -145,31 +145,31 @@ def test_metrics_follow_a_query_and_end_with_it(caplog):
     labels = (("job", "flights"), ("query", "copy"), ("query_id", "q1"))
     place = (*labels, ("source", "0"), ("topic", f"{TOPIC}-"))
     assert samples(listener.metrics(job="flights")) == {
-        ("penstock_spark_batches", labels): 2,
-        ("penstock_spark_rows", labels): 20,
-        ("penstock_spark_batch_seconds", labels): 0.5,
-        ("penstock_spark_last_batch", labels): 1,
-        ("penstock_spark_last_batch_seconds", labels): 0.25,
-        ("penstock_spark_input_rows_per_second", labels): 4.5,
-        ("penstock_spark_processed_rows_per_second", labels): 40,
-        ("penstock_spark_partitions_with_unknown_lag", labels): 0,
-        ("penstock_spark_lag_entries", place): 1,
+        ("forebay_spark_batches", labels): 2,
+        ("forebay_spark_rows", labels): 20,
+        ("forebay_spark_batch_seconds", labels): 0.5,
+        ("forebay_spark_last_batch", labels): 1,
+        ("forebay_spark_last_batch_seconds", labels): 0.25,
+        ("forebay_spark_input_rows_per_second", labels): 4.5,
+        ("forebay_spark_processed_rows_per_second", labels): 40,
+        ("forebay_spark_partitions_with_unknown_lag", labels): 0,
+        ("forebay_spark_lag_entries", place): 1,
     }
     listener.onQueryIdle(ended())
-    assert samples(listener.metrics())["penstock_spark_input_rows_per_second", OF_COPY] == 0
+    assert samples(listener.metrics())["forebay_spark_input_rows_per_second", OF_COPY] == 0
     listener.onQueryTerminated(ended())
     assert listener.queries() == [] and listener.metrics() == ""
-    said = [record.getMessage() for record in caplog.records if record.name == "penstock.spark"]
+    said = [record.getMessage() for record in caplog.records if record.name == "forebay.spark"]
     assert said[0] == "query copy began, run r1" and said[-1] == "query copy ended"
     assert "query copy, batch 1: 0.25 s, lag 1 entries" in said
 
 
 def test_a_lag_that_is_not_known_has_no_line(caplog):
-    caplog.set_level(logging.DEBUG, "penstock.spark")
+    caplog.set_level(logging.DEBUG, "forebay.spark")
     listener = LagListener()
     listener.onQueryProgress(progressed(latest="(4,9,-1,-1)", inputRowsPerSecond=math.nan))
     found = samples(listener.metrics())
-    assert found["penstock_spark_partitions_with_unknown_lag", OF_COPY] == 1
+    assert found["forebay_spark_partitions_with_unknown_lag", OF_COPY] == 1
     assert "lag_entries" not in listener.metrics()
     assert not any("input_rows" in name for name, _ in found)
     assert "unknown in 1 of 1 partitions" in caplog.text
@@ -204,7 +204,7 @@ def test_a_query_has_one_run_and_equal_names_are_told_apart():
     listener.onQueryStarted(started("r3"))
     listener.onQueryProgress(progressed("r3", rows=30))
     found = samples(listener.metrics())
-    assert {labels: value for (name, labels), value in found.items() if name == "penstock_spark_rows"} == {
+    assert {labels: value for (name, labels), value in found.items() if name == "forebay_spark_rows"} == {
         OF_COPY: 30,
         (("query", "copy"), ("query_id", "q2")): 20,
     }
@@ -263,7 +263,7 @@ def test_opentelemetry_observes_the_same(otel):
     listener.onQueryProgress(progressed())
 
     def observed(name):
-        return [tuple(one) for one in otel.INSTRUMENTS[f"penstock.spark.{name}"][1](None)]
+        return [tuple(one) for one in otel.INSTRUMENTS[f"forebay.spark.{name}"][1](None)]
 
     query = {"query": "copy", "query_id": "q1"}
     assert observed("rows") == [(10, query)]
@@ -271,8 +271,8 @@ def test_opentelemetry_observes_the_same(otel):
         (2, {**query, "source": "0", "messaging.destination.name": f"{TOPIC}-"})
     ]
     assert observed("lag_messages") == []
-    assert otel.INSTRUMENTS["penstock.spark.batches"][0] == "counter"
-    assert otel.INSTRUMENTS["penstock.spark.lag_entries"][0] == "gauge"
+    assert otel.INSTRUMENTS["forebay.spark.batches"][0] == "counter"
+    assert otel.INSTRUMENTS["forebay.spark.lag_entries"][0] == "gauge"
     listener.onQueryTerminated(ended())
     assert observed("rows") == observed("lag_entries") == []
 
@@ -295,7 +295,7 @@ def test_a_stream_that_is_behind_tells_by_how_much(spark, client, service, tmp_p
     spark.streams.addListener(listener)
     try:
         writer = (
-            spark.readStream.format("penstock")
+            spark.readStream.format("forebay")
             .options(url=service.url, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=40)
             .load()
             .writeStream.format("noop")

@@ -16,8 +16,8 @@ from pathlib import Path
 import fastavro
 import pytest
 
-from penstock import Broker
-from penstock.spark import java
+from forebay import Broker
+from forebay.spark import java
 
 from support import pysparks
 

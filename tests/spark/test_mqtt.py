@@ -8,9 +8,9 @@ import uuid
 
 import pytest
 
-from penstock import errors
-from penstock.spark import partition_writer, pool, register, write
-from penstock.spark.config import sink_config
+from forebay import errors
+from forebay.spark import partition_writer, pool, register, write
+from forebay.spark.config import sink_config
 
 from support.mqtt.harness import Mosquitto
 
@@ -55,7 +55,7 @@ def texts(rows):
 @pytest.fixture(params=["batches", "data source"])
 def door(request, monkeypatch):
     if request.param == "batches":
-        monkeypatch.setattr("penstock.spark.driver._through_source", lambda config: False)
+        monkeypatch.setattr("forebay.spark.driver._through_source", lambda config: False)
     return request.param
 
 
@@ -144,7 +144,7 @@ def test_plain_rows_by_foreach_partition(url, frame, topic, how, reading):
 
 def test_the_data_source(spark, any_url, frame, topic, reading):
     register(spark)
-    writer = frame.select("value", "shop").write.format("penstock").option("url", any_url).option("qos", "2")
+    writer = frame.select("value", "shop").write.format("forebay").option("url", any_url).option("qos", "2")
     writer = writer.option("topic", f"{topic}/{{shop}}").option("value", "value").mode("append")
     with reading(any_url, f"{topic}/#") as reader:
         writer.save()

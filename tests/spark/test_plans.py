@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from penstock import errors
-from penstock.spark import write
-from penstock.spark.plans import in_any_order
+from forebay import errors
+from forebay.spark import write
+from forebay.spark.plans import in_any_order
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
 

@@ -6,10 +6,10 @@ import pickle
 
 import pytest
 
-import penstock
-from penstock import blocking, errors
-from penstock.spark import PartitionReport, WriteReport, partition_writer, pool, register, write
-from penstock.spark.config import sink_config
+import forebay
+from forebay import blocking, errors
+from forebay.spark import PartitionReport, WriteReport, partition_writer, pool, register, write
+from forebay.spark.config import sink_config
 
 from support.pulsar.harness import EmbeddedPulsar
 from support.waiting import PATIENCE
@@ -105,7 +105,7 @@ def test_plain_rows_by_foreach_partition(embedded, frame, topic, columns):
 
 def test_the_data_source(spark, embedded, frame, topic):
     register(spark)
-    writer = frame.select("value").write.format("penstock").option("url", embedded.url).option("topic", topic)
+    writer = frame.select("value").write.format("forebay").option("url", embedded.url).option("topic", topic)
     writer.option("value", "value").option("compression", "lz4").mode("append").save()
     assert len(read(embedded.url, topic, ROWS)) == ROWS
     with pytest.raises(Exception, match="append"):
@@ -113,7 +113,7 @@ def test_the_data_source(spark, embedded, frame, topic):
 
 
 def test_a_plain_job_writes_what_a_data_source_cannot_be_told(embedded, frame, topic, monkeypatch):
-    monkeypatch.setattr("penstock.spark.datasource.write_through", None)
+    monkeypatch.setattr("forebay.spark.datasource.write_through", None)
     # Text for properties cannot contain commas.
     options = {"lookup_properties": {"where": "here, there"}}
     report = write(frame, embedded.url, topic, value="value", key="shop", **options)
@@ -155,7 +155,7 @@ def test_a_key_that_is_not_text_is_refused_and_its_rows_are_not_sent(spark, embe
 @pytest.mark.parametrize("door", ["batches", "data source"])
 def test_an_error_of_a_task_is_the_packages_own(embedded, frame, plain_topic, monkeypatch, door):
     if door == "batches":
-        monkeypatch.setattr("penstock.spark.driver._through_source", lambda config: False)
+        monkeypatch.setattr("forebay.spark.driver._through_source", lambda config: False)
     from pyspark.sql import functions as F  # noqa: N812
 
     large = frame.where("id = 3").select(F.repeat(F.lit("x"), 6 << 20).alias("value"))
@@ -181,8 +181,8 @@ def test_mistakes_show_on_the_driver_before_any_job(embedded, frame, topic):
 
 
 async def test_a_spark_frame_never_goes_through_the_driver(embedded, frame):
-    async with penstock.connect(embedded.url) as client, client.producer(embedded.topic()) as producer:
-        with pytest.raises(errors.InvalidArgument, match=r"penstock\.spark\.write"):
+    async with forebay.connect(embedded.url) as client, client.producer(embedded.topic()) as producer:
+        with pytest.raises(errors.InvalidArgument, match=r"forebay\.spark\.write"):
             producer.send_frame(frame, value="value")
 
 

@@ -9,11 +9,11 @@ import time
 import pyarrow as pa
 import pytest
 
-import penstock
-from penstock import errors
-from penstock.pulsar.ranges import Plan, Range, rows
-from penstock.spark import register
-from penstock.spark.sources.pulsar import read_config
+import forebay
+from forebay import errors
+from forebay.pulsar.ranges import Plan, Range, rows
+from forebay.spark import register
+from forebay.spark.sources.pulsar import read_config
 
 from support.pulsar.chunks import Chunks
 
@@ -27,9 +27,7 @@ def source(spark, service):
     def load(topic, **options):
         given = {"url": service.url, "subscribe": topic, **options}
         return (
-            spark.read.format("penstock")
-            .options(**{name: str(value) for name, value in given.items()})
-            .load()
+            spark.read.format("forebay").options(**{name: str(value) for name, value in given.items()}).load()
         )
 
     return load
@@ -97,13 +95,13 @@ def test_the_columns_of_pulsar_spark(client, service, source):
     (row,) = source(topic, columns="pulsar").collect()
     assert (bytes(row.value), bytes(row["__key"])) == (b"v", b"k")
     assert row["__topic"] == f"{topic}-partition-0" and row["__messageProperties"] == {"a": "1"}
-    assert penstock.pulsar.MessageId.from_bytes(bytes(row["__messageId"])).entry >= 0
+    assert forebay.pulsar.MessageId.from_bytes(bytes(row["__messageId"])).entry >= 0
 
 
 def test_a_schema_chooses_columns(spark, client, service, source):
     topic = kept(client, service.topic())
     fill(client, topic, 10)
-    read = spark.read.format("penstock").option("url", service.url).option("subscribe", topic)
+    read = spark.read.format("forebay").option("url", service.url).option("subscribe", topic)
     assert read.schema("value binary").load().columns == ["value"]
     assert read.schema("value binary").load().count() == 10
     for wrong, text in (("value string", "is binary, not string"), ("payload binary", "no column 'payload'")):
@@ -189,7 +187,7 @@ def test_from_one_id_to_another(client, service, source):
         )
         assert values(frame) == list(range(first + 1, last + 1))
     # As pulsar-spark writes them: the bytes of the id under the full name.
-    data = penstock.pulsar.MessageId.parse(ids[50]).to_bytes()
+    data = forebay.pulsar.MessageId.parse(ids[50]).to_bytes()
     signed = [byte - 256 if byte > 127 else byte for byte in data]
     assert values(source(topic, startingOffsets=json.dumps({topic: signed}))) == list(range(51, 100))
     assert values(source(topic, startingOffsets=json.dumps({topic: {"0": -2}}))) == list(range(100))
@@ -230,7 +228,7 @@ def test_several_topics_a_pattern_and_single_partitions(spark, client, service, 
     assert source(f"{short[0]}, {second}").count() == 40
 
     def read(name, value):
-        return spark.read.format("penstock").option("url", service.url).option(name, value).load()
+        return spark.read.format("forebay").option("url", service.url).option(name, value).load()
 
     assert read("subscribePattern", f"({'|'.join(short)})").count() == 40
     assigned = read("assign", json.dumps({short[1]: [0, 2]}))
@@ -304,7 +302,7 @@ def read(client, part, **options):
 
 
 def place(ledger, entry):
-    return penstock.pulsar.MessageId.parse(f"({ledger},{entry},-1,-1)")
+    return forebay.pulsar.MessageId.parse(f"({ledger},{entry},-1,-1)")
 
 
 def test_messages_in_chunks_that_overlap_are_in_the_range_of_their_first_one(client, service):
@@ -356,7 +354,7 @@ def test_partitions_are_read_once_however_often_they_are_named(spark, client, se
     assert source(f"{topic},{topic}-partition-0,{topic}").count() == 10
 
     def count(name, value):
-        return spark.read.format("penstock").option("url", service.url).option(name, value).load().count()
+        return spark.read.format("forebay").option("url", service.url).option(name, value).load().count()
 
     assert count("assign", json.dumps({topic: [1, 1]})) == 5
     # An alternative without a group is one of names.
@@ -427,8 +425,8 @@ def test_options_of_the_other_form_are_refused():
 
 
 def test_the_environment_of_other_consumers_does_not_matter(monkeypatch):
-    monkeypatch.setenv("PENSTOCK_CONSUMER_TYPE", "shared")
-    monkeypatch.setenv("PENSTOCK_CONSUMER_RECEIVER_QUEUE", "7")
+    monkeypatch.setenv("FOREBAY_CONSUMER_TYPE", "shared")
+    monkeypatch.setenv("FOREBAY_CONSUMER_RECEIVER_QUEUE", "7")
     of = {"url": "pulsar://localhost:1", "subscribe": "a"}
     assert read_config(of).consumer.keys() == {"unreadable", "receiver_queue"}
     for wrong in ({"type": "shared"}, {"url": "pulsar://localhost:1?consumer.type=shared"}):

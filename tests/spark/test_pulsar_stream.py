@@ -7,12 +7,12 @@ import threading
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from penstock import blocking
-from penstock.pulsar import MessageId
-from penstock.pulsar.blocking import PulsarConsumer
-from penstock.pulsar.ranges import place
-from penstock.spark.sources.pulsar import read_config
-from penstock.spark.sources.pulsar_stream import PulsarStreamReader
+from forebay import blocking
+from forebay.pulsar import MessageId
+from forebay.pulsar.blocking import PulsarConsumer
+from forebay.pulsar.ranges import place
+from forebay.spark.sources.pulsar import read_config
+from forebay.spark.sources.pulsar_stream import PulsarStreamReader
 
 from support.queries import Stream, end_of
 from support.waiting import PATIENCE, eventually
@@ -122,7 +122,7 @@ def test_the_offsets_of_a_query_are_where_another_begins(client, spark, service,
     fill(client, topic, range(20))
     offset = end_of(query.run())
     fill(client, topic, range(20, 30))
-    read = spark.read.format("penstock").option("url", service.url).option("subscribe", topic)
+    read = spark.read.format("forebay").option("url", service.url).option("subscribe", topic)
     frame = read.option("startingOffsets", json.dumps(offset)).load()
     assert sorted(int(bytes(row.value)) for row in frame.collect()) == list(range(20, 30))
 

@@ -13,13 +13,13 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812
 
 import pulsar
-from penstock import errors
-from penstock.pulsar import Avro, KeyValue, Schema
-from penstock.pulsar.ranges import Plan
-from penstock.spark import register
-from penstock.spark.arrow import arrow_schema
-from penstock.spark.sources.pulsar import SOURCE, batches, read_config
-from penstock.spark.sources.reading import row_schema, wanted
+from forebay import errors
+from forebay.pulsar import Avro, KeyValue, Schema
+from forebay.pulsar.ranges import Plan
+from forebay.spark import register
+from forebay.spark.arrow import arrow_schema
+from forebay.spark.sources.pulsar import SOURCE, batches, read_config
+from forebay.spark.sources.reading import row_schema, wanted
 
 from support.queries import started
 from support.waiting import eventually
@@ -36,7 +36,7 @@ def read(spark, service):
 
     def load(topic, schema=None, **options):
         given = {"url": service.url, "subscribe": topic, "decode": True, **options}
-        reader = spark.read.format("penstock").options(**{name: str(value) for name, value in given.items()})
+        reader = spark.read.format("forebay").options(**{name: str(value) for name, value in given.items()})
         return (reader.schema(schema) if schema else reader).load()
 
     return load
@@ -399,7 +399,7 @@ class Rows:
         self.values = []
 
     def start(self, **trigger):
-        frame = self._spark.readStream.format("penstock").options(**self._options).load().select("value")
+        frame = self._spark.readStream.format("forebay").options(**self._options).load().select("value")
 
         def collect(batch, _):
             self.values.extend(values(batch))

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from penstock import errors
-from penstock.spark import partition_writer
-from penstock.spark.rows import to_batch
+from forebay import errors
+from forebay.spark import partition_writer
+from forebay.spark.rows import to_batch
 
 from support.waiting import PATIENCE
 
@@ -123,7 +123,7 @@ def test_rows_arrive_as_json_with_moments_in_utc(zone, embedded_mqtt, reading, w
 
 
 def test_event_times_of_plain_rows(zone, embedded):
-    from penstock import blocking
+    from forebay import blocking
 
     t = types()
     topic = embedded.topic()

@@ -6,9 +6,9 @@ import uuid
 
 import pytest
 
-from penstock import blocking, errors
-from penstock.spark import partition_writer, write
-from penstock.tubemq import Position
+from forebay import blocking, errors
+from forebay.spark import partition_writer, write
+from forebay.tubemq import Position
 
 from support.tubemq.harness import EmbeddedTubeMq, TubeMqService, group
 from support.waiting import PATIENCE
@@ -44,7 +44,7 @@ def topic(service):
 @pytest.fixture(params=["batches", "data source"])
 def door(request, monkeypatch):
     if request.param == "batches":
-        monkeypatch.setattr("penstock.spark.driver._through_source", lambda config: False)
+        monkeypatch.setattr("forebay.spark.driver._through_source", lambda config: False)
     return request.param
 
 

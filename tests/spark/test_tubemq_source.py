@@ -10,11 +10,11 @@ import time
 import pyarrow as pa
 import pytest
 
-from penstock import blocking, errors
-from penstock.spark import register
-from penstock.spark.sources.tubemq import read_config
-from penstock.tubemq.offsets import UNIT
-from penstock.tubemq.ranges import GROUPS, Plan, Range, rows
+from forebay import blocking, errors
+from forebay.spark import register
+from forebay.spark.sources.tubemq import read_config
+from forebay.tubemq.offsets import UNIT
+from forebay.tubemq.ranges import GROUPS, Plan, Range, rows
 
 from support.tubemq.harness import EmbeddedTubeMq, TubeMqService, group
 from support.waiting import PATIENCE, eventually
@@ -46,9 +46,7 @@ def source(spark, service):
     def load(topic, **options):
         given = {"url": service.url, "subscribe": topic, **options}
         return (
-            spark.read.format("penstock")
-            .options(**{name: str(value) for name, value in given.items()})
-            .load()
+            spark.read.format("forebay").options(**{name: str(value) for name, value in given.items()}).load()
         )
 
     return load
@@ -111,7 +109,7 @@ def test_the_columns_are_those_of_kafka_and_the_message_s_own(client, service, s
 def test_a_schema_chooses_columns(spark, client, service, source):
     topic = service.topic()
     fill(client, topic, range(10))
-    given = spark.read.format("penstock").option("url", service.url).option("subscribe", topic)
+    given = spark.read.format("forebay").option("url", service.url).option("subscribe", topic)
     assert given.schema("value binary").load().columns == ["value"]
     assert given.schema("value binary").load().count() == 10
     for wrong, text in (("value string", "is binary, not string"), ("payload binary", "no column 'payload'")):
@@ -200,7 +198,7 @@ def test_several_topics_and_single_partitions(spark, client, service, source):
     assert source(f"{first}, {second},{second}").count() == 40
 
     def assigned(value):
-        given = spark.read.format("penstock").option("url", service.url)
+        given = spark.read.format("forebay").option("url", service.url)
         return given.option("assign", json.dumps(value)).load()
 
     frame = assigned({second: ["1:0", "1:2", "1:2"]})
@@ -229,7 +227,7 @@ def test_nothing_to_read(service, source):
 @pytest.mark.real_tubemq
 def test_a_topic_that_does_not_exist(spark, real_tubemq):
     register(spark)
-    given = spark.read.format("penstock").option("url", real_tubemq.url)
+    given = spark.read.format("forebay").option("url", real_tubemq.url)
     with pytest.raises(Exception, match=r"TopicNotFound.*nowhere"):
         given.option("subscribe", "nowhere").load().collect()
 
@@ -352,7 +350,7 @@ def test_a_task_that_fails_in_the_middle_is_read_again(service, client, source):
 @pytest.mark.real_tubemq
 def test_with_tls_and_credentials(spark, real_tubemq_secure, monkeypatch):
     certificates = real_tubemq_secure.certificates
-    monkeypatch.setenv("PENSTOCK_PASSWORD", "secret")
+    monkeypatch.setenv("FOREBAY_PASSWORD", "secret")
     options = {
         "username": "ann",
         "tls_ca": str(certificates.ca),
@@ -363,7 +361,7 @@ def test_with_tls_and_credentials(spark, real_tubemq_secure, monkeypatch):
     with blocking.connect(real_tubemq_secure.tls_url, **options) as client:
         fill(client, topic, range(100))
     register(spark)
-    given = spark.read.format("penstock").options(url=real_tubemq_secure.tls_url, **options)
+    given = spark.read.format("forebay").options(url=real_tubemq_secure.tls_url, **options)
     assert values(given.options(subscribe=topic, minPartitions=10).load()) == list(range(100))
 
 

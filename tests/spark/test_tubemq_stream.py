@@ -11,10 +11,10 @@ import time
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from penstock import blocking, errors
-from penstock.spark.sources.tubemq import read_config
-from penstock.spark.sources.tubemq_stream import TubeMqStreamReader
-from penstock.tubemq.offsets import UNIT
+from forebay import blocking, errors
+from forebay.spark.sources.tubemq import read_config
+from forebay.spark.sources.tubemq_stream import TubeMqStreamReader
+from forebay.tubemq.offsets import UNIT
 
 from support.queries import Stream, end_of
 from support.tubemq import wire
@@ -119,7 +119,7 @@ def test_the_offsets_of_a_query_are_where_another_begins(client, spark, service,
     fill(client, topic, range(20, 30))
 
     def values(**options):
-        frame = spark.read.format("penstock").options(url=service.url, subscribe=topic, **options).load()
+        frame = spark.read.format("forebay").options(url=service.url, subscribe=topic, **options).load()
         return sorted(int(bytes(row.value)) for row in frame.collect())
 
     assert values(startingOffsets=json.dumps(offset)) == list(range(20, 30))

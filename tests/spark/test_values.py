@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from penstock import blocking, errors
-from penstock.spark import partition_writer, register, write
+from forebay import blocking, errors
+from forebay.spark import partition_writer, register, write
 
 from support.waiting import PATIENCE
 
@@ -70,7 +70,7 @@ def send(request, spark, embedded, topic):
         elif request.param == "data source":
             register(spark)
             options = {"url": embedded.url, "topic": topic, **arguments}
-            frame.write.format("penstock").options(**options).mode("append").save()
+            frame.write.format("forebay").options(**options).mode("append").save()
         else:
             write(frame, embedded.url, topic, **arguments)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-import pyspark_penstock
-from penstock.errors import Unsupported
-from penstock.spark import arrow, register
-from penstock.spark.rows import to_batch
+import forebay
+import pyspark_forebay
+from forebay.errors import Unsupported
+from forebay.spark import arrow, register
+from forebay.spark.rows import to_batch
 
 pytestmark = pytest.mark.spark
 
@@ -60,9 +60,9 @@ FROM_4_2 = {"ReadAllAvailable", "ReadMaxBytes", "ReadMaxRows", "ReadMinRows"}
 
 def imports():
     """File, module, name, and whether an ``ImportError`` is caught, of every import of PySpark."""
-    root = Path(penstock.__file__).parent
-    for path in sorted([*root.rglob("*.py"), Path(pyspark_penstock.__file__)]):
-        file = str(path.relative_to(root.parent)).removeprefix("penstock/spark/")
+    root = Path(forebay.__file__).parent
+    for path in sorted([*root.rglob("*.py"), Path(pyspark_forebay.__file__)]):
+        file = str(path.relative_to(root.parent)).removeprefix("forebay/spark/")
         tree = ast.parse(path.read_text())
         caught = {
             id(inside)
@@ -93,8 +93,8 @@ def test_every_imported_name_is_in_the_oldest_version():
         assert known, f"{file} imports {name} of {module}, which PySpark 4.0.0 does not have"
 
 
-OF_DATA_SOURCES = {"datasource.py", "pyspark_penstock/__init__.py"} | {
-    f"sources/{path.name}" for path in (Path(penstock.__file__).parent / "spark" / "sources").glob("*.py")
+OF_DATA_SOURCES = {"datasource.py", "pyspark_forebay/__init__.py"} | {
+    f"sources/{path.name}" for path in (Path(forebay.__file__).parent / "spark" / "sources").glob("*.py")
 }
 """The files that eager writes do not need."""
 
@@ -135,7 +135,7 @@ def test_what_arrow_has_no_type_for_is_refused(spark):
 
 
 def test_pyspark_3_5_says_that_it_has_no_data_sources(spark, monkeypatch):
-    monkeypatch.setattr(pyspark_penstock, "HAS_DATA_SOURCES", False)
+    monkeypatch.setattr(pyspark_forebay, "HAS_DATA_SOURCES", False)
     with pytest.raises(Unsupported, match=r"PySpark 3.5 has no data sources in Python"):
         register(spark)
 

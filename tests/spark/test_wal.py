@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from penstock import errors
-from penstock.spark.sources.wal import Log, Slice, spread
+from forebay import errors
+from forebay.spark.sources.wal import Log, Slice, spread
 
 pytestmark = pytest.mark.spark
 

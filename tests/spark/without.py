@@ -10,7 +10,7 @@ from typing import Any
 
 from job import session
 
-import penstock.spark
+import forebay.spark
 
 
 def said(act: Any) -> list[str]:
@@ -26,11 +26,11 @@ def main(master: str, url: str, topic: str) -> None:
     os.environ.pop("PYTHONPATH", None)
     spark = session(master)
     frame = spark.range(10).selectExpr("cast(id as string) value")
-    writer = frame.write.format("penstock").options(url=url, topic=topic, value="value").mode("append")
-    reader = spark.read.format("penstock").options(url=url, subscribe=topic)
+    writer = frame.write.format("forebay").options(url=url, topic=topic, value="value").mode("append")
+    reader = spark.read.format("forebay").options(url=url, subscribe=topic)
     try:
-        answers = {"write": said(lambda: penstock.spark.write(frame, url, topic, value="value"))}
-        penstock.spark.register(spark)
+        answers = {"write": said(lambda: forebay.spark.write(frame, url, topic, value="value"))}
+        forebay.spark.register(spark)
         answers["save"] = said(writer.save)
         answers["load"] = said(lambda: reader.load().count())
         print(json.dumps(answers))

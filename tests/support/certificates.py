@@ -102,7 +102,7 @@ class Certificates:
     """A folder with the files of a TLS listener and its clients."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="penstock-tls-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="forebay-tls-"))
         authority = Authority()
         self.ca = self._write("ca.crt", authority.pem)
         for name, usage in (

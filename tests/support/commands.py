@@ -8,7 +8,7 @@ import json
 import time
 from typing import Any
 
-from penstock import blocking, cli
+from forebay import blocking, cli
 
 from support.pulsar.harness import PulsarService
 from support.waiting import PATIENCE, eventually
@@ -32,7 +32,7 @@ COMMANDS = [
     ),
     *("top", "subscriptions", "peek", "sql", "replay", "doctor", "completion"),
 ]
-"""Every command of ``penstock``."""
+"""Every command of ``forebay``."""
 
 
 def send(service: PulsarService, topic: str, *payloads: bytes, **options: Any) -> list[str]:

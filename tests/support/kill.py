@@ -1,4 +1,4 @@
-"""``penstock broker --data`` killed again and again while clients of some protocol are at work."""
+"""``forebay broker --data`` killed again and again while clients of some protocol are at work."""
 
 from __future__ import annotations
 

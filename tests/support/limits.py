@@ -20,7 +20,7 @@ def patience(*limits: str) -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         for name in limits:
-            patch.setenv(f"PENSTOCK_{name}_TIMEOUT", str(PATIENCE))
+            patch.setenv(f"FOREBAY_{name}_TIMEOUT", str(PATIENCE))
         yield
 
 

@@ -8,7 +8,7 @@ import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from penstock import ConnectionEvent
+from forebay import ConnectionEvent
 
 from support.chaos import ChaosProxy
 from support.scripts import free_port
@@ -84,14 +84,14 @@ async def raise_in_callbacks(client: Any, caplog: Any) -> None:
     async def hangs(_: ConnectionEvent) -> None:
         await stuck.wait()
 
-    with caplog.at_level("ERROR", "penstock.events"):
+    with caplog.at_level("ERROR", "forebay.events"):
         callback = client.on_event(raises)
         client.on_event(hangs)
         await until(lambda: callback.failed)
         stuck.set()
         await client.close()
     assert len(seen) == callback.failed >= 2
-    told = [record for record in caplog.records if record.name == "penstock.events"]
+    told = [record for record in caplog.records if record.name == "forebay.events"]
     assert len(told) == len(seen) and "of the callback" in told[0].getMessage()
 
 

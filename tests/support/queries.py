@@ -2,7 +2,7 @@
 
 import json
 
-from penstock.spark import register
+from forebay.spark import register
 
 from support.waiting import eventually
 
@@ -40,7 +40,7 @@ class Stream:
 
     def _writer(self):
         given = {name: str(value) for name, value in self._options.items()}
-        frame = self._spark.readStream.format("penstock").options(**given).load().select("value")
+        frame = self._spark.readStream.format("forebay").options(**given).load().select("value")
 
         def collect(batch, number):
             self.batches.append((number, sorted(int(bytes(row.value)) for row in batch.collect())))

@@ -109,7 +109,7 @@ class ScriptedServer:
     @classmethod
     def folder(cls) -> Path:
         """A new data folder."""
-        return Path(tempfile.mkdtemp(prefix=f"penstock-{cls.name}-", dir="/var/tmp" if cls.on_disk else None))
+        return Path(tempfile.mkdtemp(prefix=f"forebay-{cls.name}-", dir="/var/tmp" if cls.on_disk else None))
 
     @classmethod
     def script(cls, name: str) -> str:

@@ -31,7 +31,7 @@ class Service:
 
 
 class EmbeddedBroker:
-    """``penstock.Broker`` in a process of its own, with its methods and properties by `call`."""
+    """``forebay.Broker`` in a process of its own, with its methods and properties by `call`."""
 
     name = "embedded"
 
@@ -86,7 +86,7 @@ class EmbeddedListener(Service):
     port_options: ClassVar[tuple[str, ...]]
 
     def __init__(self, **options: Any) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="penstock-embedded-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="forebay-embedded-"))
         options = self.prepare(options)
         defaults = {"durability": "memory"} | {name: free_port() for name in self.port_options}
         self._options: dict[str, Any] = defaults | options
@@ -135,7 +135,7 @@ class EmbeddedListener(Service):
 
 
 class BrokerProcess:
-    """``penstock broker`` on a data folder and a port that stay, to be killed and started again."""
+    """``forebay broker`` on a data folder and a port that stay, to be killed and started again."""
 
     def __init__(self, data: Path, *options: str) -> None:
         self.data, self.port, self.options = data, free_port(), options
@@ -149,7 +149,7 @@ class BrokerProcess:
     def start(self) -> None:
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "penstock", "broker", "--json", *self.options),
+                *(sys.executable, "-m", "forebay", "broker", "--json", *self.options),
                 *("--data", str(self.data), "--port", str(self.port)),
             ],
             stdout=subprocess.PIPE,

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import assert_type
 
-import penstock.compat.pulsar as pulsar
-import penstock.compat.pulsar.asyncio as aio
+import forebay.compat.pulsar as pulsar
+import forebay.compat.pulsar.asyncio as aio
 
 
 def programs_have_types() -> None:

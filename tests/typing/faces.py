@@ -8,9 +8,9 @@ from typing import assert_type
 
 from typing_extensions import Buffer
 
-import penstock
-from penstock.mqtt import MqttClient, MqttConsumer, MqttMessage, MqttProducer, ReasonCode
-from penstock.pulsar import (
+import forebay
+from forebay.mqtt import MqttClient, MqttConsumer, MqttMessage, MqttProducer, ReasonCode
+from forebay.pulsar import (
     MessageId,
     MessageIds,
     PulsarClient,
@@ -18,21 +18,21 @@ from penstock.pulsar import (
     PulsarMessage,
     PulsarProducer,
 )
-from penstock.tubemq import Position, TubeMqClient, TubeMqConsumer, TubeMqProducer
+from forebay.tubemq import Position, TubeMqClient, TubeMqConsumer, TubeMqProducer
 
 
 async def a_literal_url_gives_the_client_of_its_protocol() -> None:
-    assert_type(await penstock.connect("embedded:"), PulsarClient)
-    assert_type(await penstock.connect("pulsar://localhost:6650", token="env:TOKEN"), PulsarClient)
-    assert_type(await penstock.connect("mqtt://localhost", client_id="till"), MqttClient)
-    assert_type(await penstock.connect("tubemq://127.0.0.1:8715"), TubeMqClient)
+    assert_type(await forebay.connect("embedded:"), PulsarClient)
+    assert_type(await forebay.connect("pulsar://localhost:6650", token="env:TOKEN"), PulsarClient)
+    assert_type(await forebay.connect("mqtt://localhost", client_id="till"), MqttClient)
+    assert_type(await forebay.connect("tubemq://127.0.0.1:8715"), TubeMqClient)
 
 
 async def any_other_url_gives_the_verbs_of_every_protocol(url: str) -> None:
-    async with penstock.connect(url, tls_ca="ca.pem") as client:
-        assert_type(client, penstock.Client)
+    async with forebay.connect(url, tls_ca="ca.pem") as client:
+        assert_type(client, forebay.Client)
         async with client.producer("orders", max_pending=10) as producer:
-            assert_type(producer, penstock.Producer)
+            assert_type(producer, forebay.Producer)
             await producer.send(b"x", properties={"a": "b"})
             producer.send_nowait(b"x")
             await producer.send_many([b"x"])
@@ -40,17 +40,17 @@ async def any_other_url_gives_the_verbs_of_every_protocol(url: str) -> None:
             producer.send(b"x", key="k")  # type: ignore[call-arg]
             producer.name  # type: ignore[attr-defined]
         async with client.consumer("orders", "billing") as consumer:
-            assert_type(consumer, penstock.Consumer)
-            assert_type(await consumer.receive(timeout=1), penstock.Message)
+            assert_type(consumer, forebay.Consumer)
+            assert_type(await consumer.receive(timeout=1), forebay.Message)
             async for message in consumer:
                 await consumer.ack(message)
             consumer.seek("earliest")  # type: ignore[attr-defined]
         client.publish("a", b"")  # type: ignore[attr-defined]
-    penstock.connect(url, tls_cert_file="x")  # type: ignore[call-overload]
+    forebay.connect(url, tls_cert_file="x")  # type: ignore[call-overload]
 
 
 async def pulsar(url: str) -> None:
-    async with penstock.pulsar.connect(url, listener_name="outside") as client:
+    async with forebay.pulsar.connect(url, listener_name="outside") as client:
         assert_type(client, PulsarClient)
         async with client.producer("orders", compression="zstd") as producer:
             assert_type(producer, PulsarProducer[Buffer])
@@ -70,7 +70,7 @@ async def pulsar(url: str) -> None:
             async def handle(message: PulsarMessage) -> None: ...
 
             listener = consumer.listen(handle, concurrency=16)
-            assert_type(listener, penstock.Listener[PulsarMessage[bytes]])
+            assert_type(listener, forebay.Listener[PulsarMessage[bytes]])
             await listener.stop()
 
             def wrong(message: MqttMessage) -> None: ...
@@ -78,7 +78,7 @@ async def pulsar(url: str) -> None:
             consumer.listen(wrong)  # type: ignore[arg-type]
         client.producer("orders", qos=1)  # type: ignore[call-overload]
         client.reauthenticate()  # type: ignore[attr-defined]
-        interceptor = penstock.pulsar.ProducerInterceptor()
+        interceptor = forebay.pulsar.ProducerInterceptor()
         client.producer("orders", interceptors=interceptor)
         client.producer("orders", interceptors=[interceptor])
         client.consumer("orders", "billing", interceptors=interceptor)  # type: ignore[call-overload]
@@ -91,11 +91,11 @@ async def pulsar(url: str) -> None:
             assert_type(view.get("tea"), bytes | None)
         async with client.table_view("prices", value=lambda message: int(message.data)) as numbers:
             assert_type(numbers.items(), list[tuple[str, int]])
-    penstock.pulsar.connect(url, client_id="till")  # type: ignore[call-arg]
+    forebay.pulsar.connect(url, client_id="till")  # type: ignore[call-arg]
 
 
 async def mqtt(url: str) -> None:
-    async with penstock.mqtt.connect(url, client_id="till") as client:
+    async with forebay.mqtt.connect(url, client_id="till") as client:
         assert_type(client, MqttClient)
         assert_type(await client.publish("a", b"", qos=1), ReasonCode)
         async with client.producer("a", qos=2) as producer:
@@ -115,7 +115,7 @@ async def mqtt(url: str) -> None:
 
 
 async def tubemq(url: str) -> None:
-    async with penstock.tubemq.connect(url) as client:
+    async with forebay.tubemq.connect(url) as client:
         assert_type(client, TubeMqClient)
         async with client.producer("demo") as producer:
             assert_type(producer, TubeMqProducer)
@@ -129,18 +129,18 @@ async def tubemq(url: str) -> None:
 
 
 def the_blocking_face(url: str) -> None:
-    assert_type(penstock.blocking.connect("embedded:"), penstock.pulsar.blocking.PulsarClient)
-    assert_type(penstock.blocking.connect(url), penstock.blocking.Client)
-    with penstock.pulsar.blocking.connect(url) as client, client.producer("orders") as producer:
+    assert_type(forebay.blocking.connect("embedded:"), forebay.pulsar.blocking.PulsarClient)
+    assert_type(forebay.blocking.connect(url), forebay.blocking.Client)
+    with forebay.pulsar.blocking.connect(url) as client, client.producer("orders") as producer:
         assert_type(producer.send(b"x", "k"), MessageId)
         assert_type(producer.send_many([b"x"]), MessageIds)
         assert_type(producer.submit_many([b"x"]).wait(), MessageIds)
         producer.flush(timeout=1)
         with client.consumer("orders", "billing") as consumer, consumer.listen(print) as listener:
-            assert_type(listener, penstock.blocking.Listener[PulsarMessage[bytes]])
-    with penstock.mqtt.blocking.connect(url) as mqtt_client:
+            assert_type(listener, forebay.blocking.Listener[PulsarMessage[bytes]])
+    with forebay.mqtt.blocking.connect(url) as mqtt_client:
         assert_type(mqtt_client.publish("a", b""), ReasonCode)
         mqtt_client.partitions("a")  # type: ignore[attr-defined]
 
 
-penstock.MessageId  # type: ignore[attr-defined]
+forebay.MessageId  # type: ignore[attr-defined]

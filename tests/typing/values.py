@@ -10,9 +10,9 @@ from typing import Any, assert_type
 
 from typing_extensions import Buffer
 
-import penstock
-from penstock import frames
-from penstock.pulsar import (
+import forebay
+from forebay import frames
+from forebay.pulsar import (
     KeyValue,
     MessageId,
     PulsarClient,
@@ -22,7 +22,7 @@ from penstock.pulsar import (
     PulsarTableView,
     Schema,
 )
-from penstock.pulsar import blocking as face
+from forebay.pulsar import blocking as face
 
 
 @dataclass
@@ -80,7 +80,7 @@ async def without_a_schema_payloads_are_bytes(client: PulsarClient) -> None:
     of_orders: PulsarProducer[Order] = producer  # type: ignore[assignment]
     assert_type(await (await client.consumer("orders", "billing")).receive(), PulsarMessage[bytes])
     assert_type(await client.table_view("prices"), PulsarTableView[bytes])
-    of_all: list[penstock.Producer[Any]] = [of_bytes, of_any, of_orders]
+    of_all: list[forebay.Producer[Any]] = [of_bytes, of_any, of_orders]
     assert of_all
 
 
@@ -104,11 +104,11 @@ async def messages_have_values_of_the_schema(client: PulsarClient) -> None:
         async def handle_any(message: PulsarMessage) -> None: ...
         async def wrong(message: PulsarMessage[Cancelled]) -> None: ...
 
-        assert_type(consumer.listen(handle), penstock.Listener[PulsarMessage[Order]])
+        assert_type(consumer.listen(handle), forebay.Listener[PulsarMessage[Order]])
         consumer.listen(handle_any)
         consumer.listen(wrong)  # type: ignore[arg-type]
     of_any: PulsarConsumer = consumer
-    of_all: penstock.Consumer = consumer
+    of_all: forebay.Consumer = consumer
     of_cancelled: PulsarConsumer[Cancelled] = consumer  # type: ignore[assignment]
     assert of_any is of_all is of_cancelled
     async with client.reader(["a", "b"], schema=Schema.avro(Order), position="earliest") as reader:

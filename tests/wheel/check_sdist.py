@@ -62,14 +62,14 @@ def _metadata() -> list[str]:
 
 def main() -> int:
     folder = Path(sys.argv[-1])
-    sdists = sorted(folder.glob("penstock-*.tar.gz"), key=lambda path: path.stat().st_mtime)
+    sdists = sorted(folder.glob("forebay-*.tar.gz"), key=lambda path: path.stat().st_mtime)
     if not sdists:
         print(f"no sdist in {folder}", file=sys.stderr)
         return 1
     found = problems(sdists[-1])
     print("\n".join(found) or f"{sdists[-1].name} has what a build needs, and nothing else")
     if not found and "--build" in sys.argv[1:-1]:
-        with tempfile.TemporaryDirectory(prefix="penstock-sdist-") as built:
+        with tempfile.TemporaryDirectory(prefix="forebay-sdist-") as built:
             words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", built]
             subprocess.run([*words, str(sdists[-1].resolve())], check=True)
             print(f"pip has built {next(Path(built).iterdir()).name} from it")

@@ -24,10 +24,10 @@ ADDRESS = re.compile(r"pulsar://(?:127\.0\.0\.1|localhost):6650")
 
 
 PLUG_IN = """
-from penstock import blocking
+from forebay import blocking
 
-def test_a_broker(penstock_url, penstock_mqtt_url, penstock_tubemq_url):
-    with blocking.connect(penstock_url) as client, client.producer("orders") as producer:
+def test_a_broker(forebay_url, forebay_mqtt_url, forebay_tubemq_url):
+    with blocking.connect(forebay_url) as client, client.producer("orders") as producer:
         producer.send(b"a book")
 """
 
@@ -55,7 +55,7 @@ def check_sbom(wheel: Path) -> None:
 
 
 def main() -> int:
-    wheels = sorted(Path(sys.argv[1]).glob("penstock-*.whl"), key=lambda path: path.stat().st_mtime)
+    wheels = sorted(Path(sys.argv[1]).glob("forebay-*.whl"), key=lambda path: path.stat().st_mtime)
     if not wheels:
         print(f"no wheel in {sys.argv[1]}", file=sys.stderr)
         return 1
@@ -69,7 +69,7 @@ def main() -> int:
         path.read_text() for path in sorted((ROOT / "examples").glob("*.py")) if path.name != "demo.py"
     ]
 
-    with tempfile.TemporaryDirectory(prefix="penstock-wheel-") as folder:
+    with tempfile.TemporaryDirectory(prefix="forebay-wheel-") as folder:
         home = Path(folder)
         venv.create(home / "venv", with_pip=True)
         python = str(home / "venv" / "bin" / "python")
@@ -103,15 +103,15 @@ def main() -> int:
             )
 
         install = run(
-            python, "-m", "pip", "install", "--quiet", f"penstock[cli,frames,spark] @ {wheel.as_uri()}", *pins
+            python, "-m", "pip", "install", "--quiet", f"forebay[cli,frames,spark] @ {wheel.as_uri()}", *pins
         )
         if install.returncode:
             return install.returncode
-        check = run(python, "-c", "import penstock; print(penstock.__file__)", capture_output=True)
+        check = run(python, "-c", "import forebay; print(forebay.__file__)", capture_output=True)
         assert check.returncode == 0, check.stderr
         assert str(home) in check.stdout, f"imported from {check.stdout}, not from the wheel"
 
-        found = run(python, "-c", "import pyspark_penstock as m; print(m.__file__)", capture_output=True)
+        found = run(python, "-c", "import pyspark_forebay as m; print(m.__file__)", capture_output=True)
         assert str(home) in found.stdout, f"Spark would not find the data source: {found.stderr}"
 
         (home / "test_plug_in.py").write_text(PLUG_IN)
@@ -126,7 +126,7 @@ def main() -> int:
         assert done.returncode == 0, f"the plug-in for pytest does not work: {done.stdout}{done.stderr}"
 
         broker = subprocess.Popen(
-            [str(home / "venv" / "bin" / "penstock"), "broker", "--port", "0", "--json"],
+            [str(home / "venv" / "bin" / "forebay"), "broker", "--port", "0", "--json"],
             env=environment,
             cwd=home,
             stdout=subprocess.PIPE,

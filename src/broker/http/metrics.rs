@@ -129,56 +129,52 @@ const SUMMARY: &str = "summary";
 type Figure = (&'static str, &'static str, &'static str, fn(&ProtocolStats) -> u64);
 
 const FIGURES: [Figure; 16] = [
-    ("penstock_broker_connections", GAUGE, "Clients that are connected.", |s| s.connections as u64),
+    ("forebay_broker_connections", GAUGE, "Clients that are connected.", |s| s.connections as u64),
     (
-        "penstock_broker_connections_refused_total",
+        "forebay_broker_connections_refused_total",
         COUNTER,
         "Connections that were closed at once because of a limit.",
         |s| s.connections_refused,
     ),
-    ("penstock_broker_sessions", GAUGE, "Sessions of MQTT, connected or not.", |s| s.sessions as u64),
-    ("penstock_broker_topics", GAUGE, "Topics; of Pulsar, each partition.", |s| s.topics as u64),
-    ("penstock_broker_subscriptions", GAUGE, "Subscriptions, or groups of TubeMQ.", |s| {
+    ("forebay_broker_sessions", GAUGE, "Sessions of MQTT, connected or not.", |s| s.sessions as u64),
+    ("forebay_broker_topics", GAUGE, "Topics; of Pulsar, each partition.", |s| s.topics as u64),
+    ("forebay_broker_subscriptions", GAUGE, "Subscriptions, or groups of TubeMQ.", |s| {
         s.subscriptions as u64
     }),
-    ("penstock_broker_producers", GAUGE, "Registered producers of Pulsar and TubeMQ.", |s| {
-        s.producers as u64
-    }),
-    ("penstock_broker_consumers", GAUGE, "Registered consumers of Pulsar and TubeMQ.", |s| {
-        s.consumers as u64
-    }),
-    ("penstock_broker_retained_messages", GAUGE, "Retained messages of MQTT.", |s| s.retained as u64),
-    ("penstock_broker_received_messages_total", COUNTER, "Messages received.", |s| s.messages_in),
-    ("penstock_broker_sent_messages_total", COUNTER, "Messages delivered.", |s| s.messages_out),
+    ("forebay_broker_producers", GAUGE, "Registered producers of Pulsar and TubeMQ.", |s| s.producers as u64),
+    ("forebay_broker_consumers", GAUGE, "Registered consumers of Pulsar and TubeMQ.", |s| s.consumers as u64),
+    ("forebay_broker_retained_messages", GAUGE, "Retained messages of MQTT.", |s| s.retained as u64),
+    ("forebay_broker_received_messages_total", COUNTER, "Messages received.", |s| s.messages_in),
+    ("forebay_broker_sent_messages_total", COUNTER, "Messages delivered.", |s| s.messages_out),
     (
-        "penstock_broker_dropped_messages_total",
+        "forebay_broker_dropped_messages_total",
         COUNTER,
         "Messages that a subscriber did not get because it was too slow or they expired.",
         |s| s.messages_dropped,
     ),
     (
-        "penstock_broker_redelivered_messages_total",
+        "forebay_broker_redelivered_messages_total",
         COUNTER,
         "Messages that were delivered again: of Pulsar those of a batch together.",
         |s| s.messages_redelivered,
     ),
     (
-        "penstock_broker_duplicates_total",
+        "forebay_broker_duplicates_total",
         COUNTER,
         "Messages or batches of Pulsar that their producer had sent before, and that were not stored again.",
         |s| s.duplicates,
     ),
-    ("penstock_broker_denied_requests_total", COUNTER, "Requests that the permissions do not allow.", |s| {
+    ("forebay_broker_denied_requests_total", COUNTER, "Requests that the permissions do not allow.", |s| {
         s.denied
     }),
     (
-        "penstock_broker_received_bytes_total",
+        "forebay_broker_received_bytes_total",
         COUNTER,
         "Bytes received: of messages, or of all packets of MQTT.",
         |s| s.bytes_in,
     ),
     (
-        "penstock_broker_sent_bytes_total",
+        "forebay_broker_sent_bytes_total",
         COUNTER,
         "Bytes sent: of messages, or of all packets of MQTT.",
         |s| s.bytes_out,
@@ -194,25 +190,25 @@ pub(super) fn metrics(
     uptime: Duration,
 ) -> Answer {
     let mut text = Text(String::new());
-    text.metric("penstock_broker_info", GAUGE, "Version and durability of the broker.");
+    text.metric("forebay_broker_info", GAUGE, "Version and durability of the broker.");
     let labels = [("version", env!("CARGO_PKG_VERSION")), ("durability", durability)];
-    text.sample("penstock_broker_info", &labels, 1);
-    text.single("penstock_broker_uptime_seconds", GAUGE, "Time since the start.", uptime.as_secs_f64());
+    text.sample("forebay_broker_info", &labels, 1);
+    text.single("forebay_broker_uptime_seconds", GAUGE, "Time since the start.", uptime.as_secs_f64());
     let stats = state.stats;
-    text.single("penstock_broker_store_bytes", GAUGE, "Bytes in the store, or in memory.", stats.store_bytes);
+    text.single("forebay_broker_store_bytes", GAUGE, "Bytes in the store, or in memory.", stats.store_bytes);
     text.single(
-        "penstock_broker_store_limit_bytes",
+        "forebay_broker_store_limit_bytes",
         GAUGE,
         "Limit on these bytes: max_store, or less if the disk has no room for it.",
         state.limit,
     );
     let writable = u8::from(state.is_writable());
-    text.single("penstock_broker_store_writable", GAUGE, "Whether the store takes messages.", writable);
+    text.single("forebay_broker_store_writable", GAUGE, "Whether the store takes messages.", writable);
     if let Some(Room::Free(bytes)) = state.room {
-        text.single("penstock_broker_disk_free_bytes", GAUGE, "Bytes that the store's disk has left.", bytes);
+        text.single("forebay_broker_disk_free_bytes", GAUGE, "Bytes that the store's disk has left.", bytes);
     }
     let (commits, took) = state.commits;
-    let name = "penstock_broker_commit_seconds";
+    let name = "forebay_broker_commit_seconds";
     text.metric(
         name,
         SUMMARY,
@@ -220,7 +216,7 @@ pub(super) fn metrics(
     );
     text.sample(&format!("{name}_count"), &[], commits);
     text.sample(&format!("{name}_sum"), &[], took.as_secs_f64());
-    let name = "penstock_broker_log_records_omitted_total";
+    let name = "forebay_broker_log_records_omitted_total";
     text.single(
         name,
         COUNTER,
@@ -234,14 +230,14 @@ pub(super) fn metrics(
         }
         // The figures of connections are those of the listener of HTTP, too.
         match name {
-            "penstock_broker_connections" => text.sample(name, &[("protocol", "http")], http.connections),
-            "penstock_broker_connections_refused_total" => {
+            "forebay_broker_connections" => text.sample(name, &[("protocol", "http")], http.connections),
+            "forebay_broker_connections_refused_total" => {
                 text.sample(name, &[("protocol", "http")], http.connections_refused);
             }
             _ => {}
         }
     }
-    let name = "penstock_broker_http_answers_total";
+    let name = "forebay_broker_http_answers_total";
     text.metric(name, COUNTER, "Answers over HTTP by the class of their status.");
     for (class, count) in &http.answers {
         text.sample(name, &[("status", class)], count);
@@ -252,12 +248,12 @@ pub(super) fn metrics(
 
 fn of_topics(text: &mut Text, topics: &Topics) {
     let help = "Topics that have no figures of their own here, because there are too many.";
-    text.single("penstock_broker_topics_omitted", GAUGE, help, topics.omitted);
+    text.single("forebay_broker_topics_omitted", GAUGE, help, topics.omitted);
     type OfTopic = (&'static str, &'static str, &'static str, fn(&Topic) -> u64);
     let of_topic: [OfTopic; 3] = [
-        ("penstock_topic_entries", GAUGE, "Messages or batches that are kept.", |t| t.entries),
-        ("penstock_topic_received_messages_total", COUNTER, "Messages received.", |t| t.messages_in),
-        ("penstock_topic_producers", GAUGE, "Registered producers.", |t| t.producers as u64),
+        ("forebay_topic_entries", GAUGE, "Messages or batches that are kept.", |t| t.entries),
+        ("forebay_topic_received_messages_total", COUNTER, "Messages received.", |t| t.messages_in),
+        ("forebay_topic_producers", GAUGE, "Registered producers.", |t| t.producers as u64),
     ];
     for (name, kind, help, figure) in of_topic {
         text.metric(name, kind, help);
@@ -267,17 +263,17 @@ fn of_topics(text: &mut Text, topics: &Topics) {
     }
     type OfSubscription = (&'static str, &'static str, fn(&Subscription) -> i64);
     let of_subscription: [OfSubscription; 5] = [
-        ("penstock_subscription_backlog_entries", "Messages or batches that are not acknowledged.", |s| {
+        ("forebay_subscription_backlog_entries", "Messages or batches that are not acknowledged.", |s| {
             s.backlog as i64
         }),
-        ("penstock_subscription_delayed_entries", "Messages that wait for their delivery time.", |s| {
+        ("forebay_subscription_delayed_entries", "Messages that wait for their delivery time.", |s| {
             s.delayed as i64
         }),
-        ("penstock_subscription_redelivery_entries", "Messages or batches that wait for redelivery.", |s| {
+        ("forebay_subscription_redelivery_entries", "Messages or batches that wait for redelivery.", |s| {
             s.replaying as i64
         }),
-        ("penstock_subscription_unacknowledged_messages", "Messages that consumers hold.", |s| s.unacked),
-        ("penstock_subscription_consumers", "Connected consumers.", |s| s.consumers as i64),
+        ("forebay_subscription_unacknowledged_messages", "Messages that consumers hold.", |s| s.unacked),
+        ("forebay_subscription_consumers", "Connected consumers.", |s| s.consumers as i64),
     ];
     for (name, help, figure) in of_subscription {
         text.metric(name, GAUGE, help);
@@ -338,18 +334,18 @@ mod tests {
         topics.add("pulsar", stats);
         let text = text(&topics);
         for line in [
-            "penstock_broker_uptime_seconds 1.5",
-            "penstock_broker_store_writable 1",
-            "penstock_broker_commit_seconds_count 3",
-            "penstock_broker_commit_seconds_sum 0.25",
-            "penstock_broker_disk_free_bytes 11",
-            "penstock_broker_connections{protocol=\"pulsar\"} 0",
-            "penstock_broker_connections{protocol=\"http\"} 4",
-            "penstock_broker_http_answers_total{status=\"2xx\"} 6",
-            "penstock_topic_received_messages_total{protocol=\"pulsar\",topic=\"t\"} 7",
-            "penstock_subscription_backlog_entries{protocol=\"pulsar\",topic=\"t\",subscription=\"s\\\"0\\\\\\n\"} 6",
-            "penstock_subscription_unacknowledged_messages{protocol=\"pulsar\",topic=\"t\",subscription=\"s\\\"0\\\\\\n\"} 4",
-            "penstock_broker_topics_omitted 0",
+            "forebay_broker_uptime_seconds 1.5",
+            "forebay_broker_store_writable 1",
+            "forebay_broker_commit_seconds_count 3",
+            "forebay_broker_commit_seconds_sum 0.25",
+            "forebay_broker_disk_free_bytes 11",
+            "forebay_broker_connections{protocol=\"pulsar\"} 0",
+            "forebay_broker_connections{protocol=\"http\"} 4",
+            "forebay_broker_http_answers_total{status=\"2xx\"} 6",
+            "forebay_topic_received_messages_total{protocol=\"pulsar\",topic=\"t\"} 7",
+            "forebay_subscription_backlog_entries{protocol=\"pulsar\",topic=\"t\",subscription=\"s\\\"0\\\\\\n\"} 6",
+            "forebay_subscription_unacknowledged_messages{protocol=\"pulsar\",topic=\"t\",subscription=\"s\\\"0\\\\\\n\"} 4",
+            "forebay_broker_topics_omitted 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
@@ -391,7 +387,7 @@ mod tests {
         topics.omit(5);
         let text = text(&topics);
         let omitted = 1 + MAX_OBJECTS / 2 + 5;
-        assert!(text.contains(&format!("\npenstock_broker_topics_omitted {omitted}\n")));
-        assert_eq!(text.matches("penstock_subscription_consumers{").count(), MAX_OBJECTS / 2);
+        assert!(text.contains(&format!("\nforebay_broker_topics_omitted {omitted}\n")));
+        assert_eq!(text.matches("forebay_subscription_consumers{").count(), MAX_OBJECTS / 2);
     }
 }

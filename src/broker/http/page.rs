@@ -1,4 +1,4 @@
-//! The page for operators: three files, which anybody may read, and the clients of all protocols, under `/penstock/v1`.
+//! The page for operators: three files, which anybody may read, and the clients of all protocols, under `/forebay/v1`.
 //!
 //! | | |
 //! |---|---|
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn only_the_exact_paths_are_open() {
         assert!(is_open("/") && is_open("/page.js") && is_open("/page.css"));
-        for other in ["", "//", "/page.js/", "/Page.js", "/page", "/index.html", "/penstock/v1/clients"] {
+        for other in ["", "//", "/page.js/", "/Page.js", "/page", "/index.html", "/forebay/v1/clients"] {
             assert!(!is_open(other), "{other}");
         }
     }

@@ -229,14 +229,14 @@ impl Http {
                 Answer::error(StatusCode::FORBIDDEN, &text)
             }
             ["metrics"] => self.metrics().await,
-            ["penstock", "v1", ..] if !self.may_operate(request.user.as_deref()) => {
+            ["forebay", "v1", ..] if !self.may_operate(request.user.as_deref()) => {
                 Answer::error(StatusCode::FORBIDDEN, "only for operators: superuser in acl_file allows it")
             }
-            ["penstock", "v1", "clients"] if reads => {
+            ["forebay", "v1", "clients"] if reads => {
                 self.clients(request.query("filter").unwrap_or_default())
             }
-            ["penstock", "v1", "clients"] => Answer::wrong_method(),
-            ["penstock", "v1", "clients", protocol, number] => {
+            ["forebay", "v1", "clients"] => Answer::wrong_method(),
+            ["forebay", "v1", "clients", protocol, number] => {
                 self.end_client(&request.method, protocol, number)
             }
             _ => {
@@ -324,7 +324,7 @@ fn refused(status: StatusCode, why: &str) -> Box<Answer> {
 }
 
 /// The logger of requests.
-const LOGGER: &str = "penstock.broker.http";
+const LOGGER: &str = "forebay.broker.http";
 
 /// Writes a request to the log: refusals as warnings, and what changes something for those who want to know who did.
 fn note_answer(method: &Method, path: &str, address: IpAddr, user: Option<&str>, status: StatusCode) {

@@ -87,7 +87,7 @@ pub struct Entry {
 /// The error of an entry in the store that cannot be read.
 pub fn unreadable(sequence: u64, why: impl std::fmt::Display) -> Error {
     let text = format!(
-        "entry {sequence} cannot be read from the store: {why}; `penstock check` lists all such entries"
+        "entry {sequence} cannot be read from the store: {why}; `forebay check` lists all such entries"
     );
     Error::new(ErrorKind::Persistence, text)
 }

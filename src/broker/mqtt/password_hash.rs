@@ -13,9 +13,9 @@ use ring::{hmac, pbkdf2};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Limit on the iterations of PBKDF2, which take about a second. `mosquitto_passwd` uses 1000, `penstock passwd` 210,000.
+/// Limit on the iterations of PBKDF2, which take about a second. `mosquitto_passwd` uses 1000, `forebay passwd` 210,000.
 const MAX_ITERATIONS: u32 = 2_000_000;
-/// Limit on the memory of Argon2id, in KiB. `mosquitto_passwd` uses 47,104 in one pass, `penstock passwd` 19,456 in two.
+/// Limit on the memory of Argon2id, in KiB. `mosquitto_passwd` uses 47,104 in one pass, `forebay passwd` 19,456 in two.
 const MAX_MEMORY: u32 = 256 << 10;
 /// Limit on the memory that all passes of Argon2id together go through, in KiB, which takes about a second.
 const MAX_MEMORY_PASSES: u64 = 1 << 20;
@@ -70,7 +70,7 @@ impl Hash {
                     "only hashes that start with $7$ (PBKDF2 with SHA-512) or $argon2id$ are supported",
                 );
             }
-            _ => return Err("the password is not hashed: use mosquitto_passwd or penstock passwd"),
+            _ => return Err("the password is not hashed: use mosquitto_passwd or forebay passwd"),
         };
         if parts.next().is_some() {
             return Err("unexpected text after the hash");

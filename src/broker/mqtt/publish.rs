@@ -496,7 +496,7 @@ fn too_many_filters() -> (Reason, String) {
 
 /// Writes to the log that a subscriber begins to lose messages. Each of them is counted.
 fn note_drops(client: Client<'_>, why: &str) {
-    record::write_limited(Level::Warning, "penstock.broker.delivery", || {
+    record::write_limited(Level::Warning, "forebay.broker.delivery", || {
         let [user, id] = [client.user, client.id].map(|text| log::cut(text.unwrap_or_default()));
         let text = format!("mqtt: messages for client {id:?} are dropped: {why}");
         record::about("dropping", "mqtt", &user, &id, text).with("reason", why)

@@ -38,7 +38,7 @@ impl Broker {
         let uptime = self.now.saturating_duration_since(self.counters.started).as_secs();
         let text = |value: u64| value.to_string();
         vec![
-            ("$SYS/broker/version", format!("Penstock {}", env!("CARGO_PKG_VERSION"))),
+            ("$SYS/broker/version", format!("Forebay {}", env!("CARGO_PKG_VERSION"))),
             ("$SYS/broker/uptime", format!("{uptime} seconds")),
             ("$SYS/broker/clients/connected", text(stats.connections as u64)),
             ("$SYS/broker/clients/disconnected", text((stats.sessions - stats.connections) as u64)),

@@ -1,4 +1,4 @@
-//! MQTT's part of the page for operators, under `/penstock/v1/mqtt`: sessions, retained messages, and a publication.
+//! MQTT's part of the page for operators, under `/forebay/v1/mqtt`: sessions, retained messages, and a publication.
 //!
 //! | | |
 //! |---|---|
@@ -44,7 +44,7 @@ impl Broker {
     /// Answers a request over HTTP, if its path is MQTT's.
     pub(super) fn answer_http(&mut self, now: Instant, request: &Request) -> Option<Answer> {
         let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
-        let ["penstock", "v1", "mqtt", rest @ ..] = &path[..] else { return None };
+        let ["forebay", "v1", "mqtt", rest @ ..] = &path[..] else { return None };
         self.now = now;
         let method = if request.method == Method::HEAD { &Method::GET } else { &request.method };
         let changes = *method != Method::GET;

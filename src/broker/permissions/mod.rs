@@ -82,7 +82,7 @@ impl<'a> Client<'a> {
 /// Writes to the log that the rules do not allow a client an operation, such as `"publish to"`, on the topic, subscription or
 /// group of a name.
 pub fn note_denial(domain: Domain, client: Client<'_>, operation: &'static str, name: &str) {
-    record::write_limited(Level::Warning, "penstock.broker.permissions", || {
+    record::write_limited(Level::Warning, "forebay.broker.permissions", || {
         let protocol = domain.name();
         let [user, id, name] =
             [client.user.unwrap_or_default(), client.id.unwrap_or_default(), name].map(log::cut);

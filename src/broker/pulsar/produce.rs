@@ -79,7 +79,7 @@ impl Broker {
             _ => {
                 self.next_producer += 1;
                 // Must differ from the names of earlier runs, or deduplication would drop its messages.
-                format!("penstock-{:x}-{}", self.settings.clock.wall_ms(self.now), self.next_producer).into()
+                format!("forebay-{:x}-{}", self.settings.clock.wall_ms(self.now), self.next_producer).into()
             }
         };
         let key = ProducerKey { session: id, id: command.producer_id };

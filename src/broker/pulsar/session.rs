@@ -148,7 +148,7 @@ impl Session {
         self.decoder.set_max_message_size(self.config.max_message_size);
         self.timers.set(KEEP_ALIVE, now + self.config.keep_alive);
         self.send(&Command::Connected(pb::CommandConnected {
-            server_version: format!("Penstock {}", env!("CARGO_PKG_VERSION")),
+            server_version: format!("Forebay {}", env!("CARGO_PKG_VERSION")),
             protocol_version: Some(self.version),
             max_message_size: Some(self.config.max_message_size as i32),
             feature_flags: Some(pb::FeatureFlags {

@@ -347,10 +347,7 @@ mod tests {
             let stray = format!("entry 9 is one of topic number {}", (entry_key(2, 9) ^ 1 << bit) >> 40);
             assert!(damage[0].starts_with(&stray), "{bit}: {damage:?}");
             let error = super::super::Database::open(directory.path(), Sync::Os).unwrap_err();
-            assert!(
-                error.message().contains(&stray) && error.message().contains("penstock check"),
-                "{error}"
-            );
+            assert!(error.message().contains(&stray) && error.message().contains("forebay check"), "{error}");
         }
     }
 
@@ -373,7 +370,7 @@ mod tests {
             db.execute_batch(change).unwrap();
             assert_eq!(strays(&db, 9).unwrap(), [flaw]);
             let error = require_topics(&db).unwrap_err();
-            assert!(error.message().contains(flaw) && error.message().contains("penstock check"), "{error}");
+            assert!(error.message().contains(flaw) && error.message().contains("forebay check"), "{error}");
             // What waits to be deleted does no harm.
             let [start, end] = [entry_key(2, 0), entry_key(3, 0)];
             db.execute("INSERT INTO garbage VALUES (?1, ?2, 0)", [start, end]).unwrap();

@@ -57,7 +57,7 @@ pub fn restore(from: &Path, path: &Path) -> Result<u64> {
     }
     if fs::metadata(log_of(from)).is_ok_and(|log| log.len() > 0) {
         let text = format!(
-            "{} is part of a store, whose newest messages are in {}: a backup is made with `penstock backup`",
+            "{} is part of a store, whose newest messages are in {}: a backup is made with `forebay backup`",
             from.display(),
             log_of(from).display()
         );

@@ -264,7 +264,7 @@ pub(super) fn strays(db: &Connection, limit: usize) -> Result<Vec<String>> {
 pub(super) fn require_topics(db: &Connection) -> Result<()> {
     let Some(stray) = strays(db, 1)?.pop() else { return Ok(()) };
     let text = format!(
-        "the store is damaged: {stray}; `penstock check` lists all such places: restore the folder from a backup"
+        "the store is damaged: {stray}; `forebay check` lists all such places: restore the folder from a backup"
     );
     Err(Error::new(ErrorKind::Persistence, text))
 }
@@ -498,7 +498,7 @@ pub(super) fn next_number(db: &Connection, topic: u64, from: u64) -> Result<Opti
 fn require_end(db: &Connection, topic: &StoredTopic, behind: u64) -> Result<()> {
     let Some(number) = next_number(db, topic.id, behind)? else { return Ok(()) };
     let text = format!(
-        "entry {number} is behind the topic's newest one, so the key of one of them is damaged; `penstock check` \
+        "entry {number} is behind the topic's newest one, so the key of one of them is damaged; `forebay check` \
          lists all such places: restore the folder from a backup"
     );
     Err(Error::new(ErrorKind::Persistence, text).with_topic(topic.name.clone()))
@@ -519,7 +519,7 @@ fn require_key(db: &Connection, topic: &StoredTopic, newest: u64) -> Result<()> 
         Err(unread) if unread.is_of_disk => Err(unread.error),
         Err(_) => {
             let text = format!(
-                "the topic's newest entry has the number {newest} instead of {expected}, and is damaged; `penstock check` \
+                "the topic's newest entry has the number {newest} instead of {expected}, and is damaged; `forebay check` \
                  lists all such places: restore the folder from a backup"
             );
             Err(Error::new(ErrorKind::Persistence, text).with_topic(topic.name.clone()))

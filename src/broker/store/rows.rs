@@ -250,7 +250,7 @@ pub(super) fn require_sound(db: &Connection) -> Result<()> {
         Some(place) => Err(Error::new(
             ErrorKind::Persistence,
             format!(
-                "the store is damaged: {place}; `penstock check` lists all such places: restore the folder from \
+                "the store is damaged: {place}; `forebay check` lists all such places: restore the folder from \
                  a backup"
             ),
         )),
@@ -390,7 +390,7 @@ mod tests {
         let place = "table cursor, topic 1, subscription \"n\": its checksum does not match";
         let error = Database::open(directory.path(), Sync::Os).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Persistence);
-        assert!(error.message().contains(place) && error.message().contains("penstock check"), "{error}");
+        assert!(error.message().contains(place) && error.message().contains("forebay check"), "{error}");
         assert_eq!(check::check(directory.path()).unwrap().damage, [place]);
 
         // A value of another type cannot be loaded, and is listed like the rest.

@@ -51,7 +51,7 @@ impl Broker {
         };
         let Some(topic) = topics.into_iter().find(forbids) else { return Ok(()) };
         self.counters.denied += 1;
-        record::write_limited(log::Level::Warning, "penstock.broker.permissions", || {
+        record::write_limited(log::Level::Warning, "forebay.broker.permissions", || {
             let [group, topic] = [group, topic.as_str()].map(log::cut);
             let text = format!("tubemq: the group {group:?} is not allowed to consume {topic:?}");
             record::about("denied", "tubemq", "", &group, text)

@@ -184,5 +184,5 @@ pub fn random_client_id() -> String {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let bits = [random::bits(), random::bits()];
     let letter = |i: usize| char::from(LETTERS[(bits[i / 12] >> (5 * (i % 12)) & 31) as usize]);
-    "penstock".chars().chain((0..15).map(letter)).collect()
+    "forebay".chars().chain((0..15).map(letter)).collect()
 }

@@ -120,7 +120,7 @@ impl Shared {
         abandoned: UnboundedSender<Abandoned>,
     ) -> Self {
         Self {
-            journal: Journal::new("penstock.mqtt.connection"),
+            journal: Journal::new("forebay.mqtt.connection"),
             session: Mutex::new(Rank::Machine, session),
             outbox,
             link: Mutex::default(),

@@ -13,7 +13,7 @@ use crate::log::{self, Level};
 use crate::net::url::{Address, ServiceUrl};
 
 /// Part of the logger that tells about directions.
-pub(super) const LOGGER: &str = "penstock.pulsar.connection";
+pub(super) const LOGGER: &str = "forebay.pulsar.connection";
 
 /// Directions to one partition.
 #[derive(Debug, Default)]

@@ -305,7 +305,7 @@ pub(super) async fn supervise(part: impl Supervised, mut ready: Option<oneshot::
                 }
                 // Failures elsewhere say nothing about the broker that is named now.
                 let pause = if part.directions().are_untried() { directed.pause() } else { backoff.pause() };
-                log::record(Level::Debug, "penstock.pulsar.connection", || {
+                log::record(Level::Debug, "forebay.pulsar.connection", || {
                     format!("{} is opened again in {pause:.1?}: {error}", part.topic())
                 });
                 pause

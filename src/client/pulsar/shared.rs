@@ -42,7 +42,7 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(options: ClientOptions, url: ServiceUrl) -> Result<Self> {
-        let journal = Journal::new("penstock.pulsar.connection");
+        let journal = Journal::new("forebay.pulsar.connection");
         let pool = Arc::new(Pool::new(options.clone(), &url, Arc::clone(&journal))?);
         let lookups = Arc::<LookupCounters>::default();
         Ok(Self {

@@ -58,7 +58,7 @@ pub(super) struct Shared {
 /// servers parse what is behind the last one.
 pub(super) fn client_id(host: &str) -> String {
     let (process, bits) = (random::process(), random::bits());
-    format!("{host}-{process}-{}-{bits:016x}-penstock-{}", wall_ms(), env!("CARGO_PKG_VERSION"))
+    format!("{host}-{process}-{}-{bits:016x}-forebay-{}", wall_ms(), env!("CARGO_PKG_VERSION"))
 }
 
 /// Own IPv4 address on the route to `address`: the protocol has no other addresses.
@@ -92,7 +92,7 @@ impl Shared {
 
     pub(super) async fn new(options: ClientOptions, url: &ServiceUrl) -> Result<Self> {
         let visit = Arc::new(Visit::default());
-        let journal = Journal::new("penstock.tubemq.connection");
+        let journal = Journal::new("forebay.tubemq.connection");
         let pool = Arc::new(Pool::new(options.clone(), url, Arc::clone(&visit), Arc::clone(&journal))?);
         let masters = Masters::new(url, Arc::clone(&pool));
         let own = own_address(masters.preferred()).await;

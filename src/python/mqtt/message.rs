@@ -18,7 +18,7 @@ use crate::python::convert::missing;
 use crate::python::message::Message;
 
 /// A received message.
-#[pyclass(frozen, module = "penstock._engine")]
+#[pyclass(frozen, module = "forebay._engine")]
 pub(in crate::python) struct MqttMessage(pub(super) native::Message);
 
 impl Message for native::Message {

@@ -20,7 +20,7 @@ use crate::python::pulsar::message_id::MessageId;
 use crate::python::pulsar::schema;
 
 /// A received message.
-#[pyclass(frozen, module = "penstock._engine")]
+#[pyclass(frozen, module = "forebay._engine")]
 pub(in crate::python) struct PulsarMessage(pub(super) core::Message);
 
 impl Message for core::Message {

@@ -14,7 +14,7 @@ use crate::python::convert::py_result;
 use crate::python::value::IntoPython;
 
 /// The position of a message in its topic, which is empty when it is not known.
-#[pyclass(frozen, module = "penstock._engine")]
+#[pyclass(frozen, module = "forebay._engine")]
 pub(in crate::python) struct MessageId {
     pub(super) id: core::MessageId,
     pub(super) topic: Arc<str>,
@@ -122,7 +122,7 @@ fn position(id: &core::MessageId) -> (i64, i64, i32, i32) {
 }
 
 /// The ids of messages that were sent together, in their order. The Python objects are created on access.
-#[pyclass(frozen, sequence, module = "penstock._engine")]
+#[pyclass(frozen, sequence, module = "forebay._engine")]
 pub(in crate::python) struct MessageIds(pub(super) Vec<core::MessageId>);
 
 #[pymethods]

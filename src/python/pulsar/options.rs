@@ -166,7 +166,7 @@ pub(super) fn topics_domain(options: &Bound<'_, PyDict>) -> PyResult<Option<Mode
     Ok(to)
 }
 
-/// A number of seconds, or a `penstock.pulsar.Backoff`.
+/// A number of seconds, or a `forebay.pulsar.Backoff`.
 fn backoff(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<Backoff>> {
     let Some(value) = fields.raw(name)? else { return Ok(None) };
     if let Ok(fixed) = value.extract() {
@@ -179,7 +179,7 @@ fn backoff(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<Backoff>> {
     }))
 }
 
-/// A `penstock.pulsar.KeySharedPolicy`.
+/// A `forebay.pulsar.KeySharedPolicy`.
 fn key_shared(policy: &Bound<'_, PyAny>) -> PyResult<KeySharedPolicy> {
     Ok(KeySharedPolicy {
         ranges: policy.getattr("ranges")?.extract()?,
@@ -187,7 +187,7 @@ fn key_shared(policy: &Bound<'_, PyAny>) -> PyResult<KeySharedPolicy> {
     })
 }
 
-/// A `penstock.pulsar.DeadLetterPolicy`.
+/// A `forebay.pulsar.DeadLetterPolicy`.
 fn dead_letter(policy: &Bound<'_, PyAny>) -> PyResult<DeadLetterPolicy> {
     Ok(DeadLetterPolicy {
         max_redeliveries: policy.getattr("max_redeliveries")?.extract()?,

@@ -17,7 +17,7 @@ use crate::python::pulsar::table::{Content, table};
 use crate::python::value::IntoPython;
 
 /// Reads a part of a partition.
-#[pyclass(frozen, module = "penstock._engine")]
+#[pyclass(frozen, module = "forebay._engine")]
 pub(in crate::python) struct PulsarRange {
     reader: Arc<Mutex<RangeReader>>,
     consumer: Arc<Consumer>,

@@ -19,7 +19,7 @@ use crate::python::tubemq::position::Position;
 use crate::tubemq::consumer as core;
 
 /// A received message.
-#[pyclass(frozen, module = "penstock._engine")]
+#[pyclass(frozen, module = "forebay._engine")]
 pub(in crate::python) struct TubeMqMessage(pub(super) core::Message);
 
 impl Message for core::Message {

@@ -14,7 +14,7 @@ use crate::tubemq::consumer::Message;
 use crate::tubemq::producer::Position as At;
 
 /// The position of a message in the store of a broker.
-#[pyclass(frozen, module = "penstock._engine")]
+#[pyclass(frozen, module = "forebay._engine")]
 pub(in crate::python) struct Position(pub(super) At);
 
 impl Position {

@@ -55,7 +55,7 @@ impl IntoPython for Confirmed {
 }
 
 /// Reads a part of a partition.
-#[pyclass(frozen, module = "penstock._engine")]
+#[pyclass(frozen, module = "forebay._engine")]
 pub(in crate::python) struct TubeMqRange {
     reader: Arc<Mutex<RangeReader>>,
     location: PartitionLocation,
@@ -124,7 +124,7 @@ impl TubeMqRange {
 }
 
 /// Asks for the ends of partitions.
-#[pyclass(frozen, module = "penstock._engine")]
+#[pyclass(frozen, module = "forebay._engine")]
 pub(in crate::python) struct TubeMqTail(Arc<Mutex<Tail>>, Caller);
 
 /// A tail as a result.

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import blocking
+import forebay
+from forebay import blocking
 
 from support.mqtt.harness import MqttService
 from support.tls_proxy import Files, tls_in_front_of
@@ -25,7 +25,7 @@ async def test_certificate_files_are_read_again_at_a_reconnect(
     with tls_in_front_of(files, target) as proxy:
         url = f"{scheme}://127.0.0.1:{proxy.port}{path}"
         async with (
-            penstock.connect(url, connect_timeout=PATIENCE, **files.options) as client,
+            forebay.connect(url, connect_timeout=PATIENCE, **files.options) as client,
             client.producer(topic) as producer,
         ):
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import blocking, errors
-from penstock.mqtt import ReasonCode
+import forebay
+from forebay import blocking, errors
+from forebay.mqtt import ReasonCode
 
 from support.messages import gather, nothing, numbered, payloads, receive
 from support.mqtt.harness import MqttService, take
@@ -32,7 +32,7 @@ def connect(broker: MqttService, version: int) -> Connect:
 
     def make(**options: Any) -> Any:
         options = {"connect_timeout": PATIENCE} | options
-        return penstock.connect(broker.url, version=WORDS[version], **options)
+        return forebay.connect(broker.url, version=WORDS[version], **options)
 
     return make
 
@@ -267,7 +267,7 @@ async def test_a_will(broker: MqttService, connect: Connect, topic: str, version
         with Proxy(broker.port) as proxy:
             will = {"topic": topic, "payload": b"gone", "qos": 2}
             # A persistent session would delay it.
-            dying = await penstock.connect(proxy.url, version=WORDS[version], will=will)
+            dying = await forebay.connect(proxy.url, version=WORDS[version], will=will)
             proxy.refuses = True
             proxy.cut()
             assert payloads(await take(consumer, 1)) == [b"gone"]
@@ -346,7 +346,7 @@ async def test_two_clients_of_one_name_take_over_from_each_other(connect: Connec
 
 async def test_the_blocking_twin(broker: MqttService, version: int, topic: str) -> None:
     def work() -> None:
-        with penstock.blocking.connect(broker.url, version=WORDS[version]) as client:
+        with forebay.blocking.connect(broker.url, version=WORDS[version]) as client:
             with client.consumer(topic, qos=2) as consumer:
                 client.publish(topic, b"one", qos=2)
                 with client.producer(topic) as producer:
@@ -370,6 +370,6 @@ async def test_closing_sends_what_was_accepted(connect: Connect, topic: str) -> 
 
 
 def test_the_connection_is_gone_after_close(broker: MqttService) -> None:
-    with penstock.blocking.connect(broker.url) as client:
+    with forebay.blocking.connect(broker.url) as client:
         client.publish("x", b"x", qos=1)
     eventually(lambda: client.closed)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
-from penstock.blocking import connect as connect_blocking
+import forebay
+from forebay import errors
+from forebay.blocking import connect as connect_blocking
 
 from support.mqtt.harness import MqttService, take
 from support.observing import behind, follow_a_loss, raise_in_callbacks, seek
@@ -20,7 +20,7 @@ from support.waiting import eventually
 
 async def test_a_lost_connection_is_told_and_the_way_back(broker: MqttService, topic: str) -> None:
     async with behind(broker.url, told=False) as (proxy, url):
-        client: Any = await penstock.connect(url, max_backoff=0.2)
+        client: Any = await forebay.connect(url, max_backoff=0.2)
         consumer = await client.consumer(topic, qos=1)
 
         async def works() -> None:
@@ -34,7 +34,7 @@ async def test_connected_tells_whether_the_server_had_the_session(
     broker: MqttService, topic: str, client_id: str
 ) -> None:
     async with behind(broker.url, told=False) as (proxy, url):
-        async with penstock.connect(url, client_id=client_id, max_backoff=0.2) as client:
+        async with forebay.connect(url, client_id=client_id, max_backoff=0.2) as client:
             events = client.events()
             assert (await seek(events, "connected")).session_present is False
             proxy.cut()
@@ -44,7 +44,7 @@ async def test_connected_tells_whether_the_server_had_the_session(
 async def test_each_address_that_fails_is_told(broker: MqttService) -> None:
     dead = f"127.0.0.1:{free_port()}"
     live = broker.url.removeprefix("mqtt://")
-    async with penstock.connect(f"mqtt://{dead},{live}") as client:
+    async with forebay.connect(f"mqtt://{dead},{live}") as client:
         events = client.events()
         failed, connected = await anext(events), await anext(events)
         assert (failed.kind, failed.address, failed.attempts) == ("connect_failed", dead, 1)
@@ -58,7 +58,7 @@ async def test_a_subscription_that_is_made_again_names_its_filters(broker: MqttS
         # Without an expiry the session ends with its connection.
         options: dict[str, Any] = {"session_expiry": 0, "max_backoff": 0.2}
         filters = [f"{topic}/a", f"{topic}/b"]
-        async with penstock.connect(url, **options) as client, client.consumer(filters):
+        async with forebay.connect(url, **options) as client, client.consumer(filters):
             events = client.events()
             proxy.cut()
             assert (await seek(events, "resubscribed")).topic == ",".join(filters)
@@ -70,9 +70,9 @@ async def test_a_client_whose_session_is_taken_over_gives_up(
 ) -> None:
     """Mosquitto closes the connection without a reason, and the client connects again."""
     url = embedded_mqtt.url
-    first: Any = await penstock.connect(url, client_id=client_id)
+    first: Any = await forebay.connect(url, client_id=client_id)
     events = first.events()
-    async with penstock.connect(url, client_id=client_id):
+    async with forebay.connect(url, client_id=client_id):
         gone = await seek(events, "gave_up")
         assert gone.topic is None and isinstance(gone.error, errors.Error)
         assert [event async for event in events] == []
@@ -80,11 +80,11 @@ async def test_a_client_whose_session_is_taken_over_gives_up(
 
 
 async def test_callbacks_that_raise_or_hang(broker: MqttService, caplog: Any) -> None:
-    await raise_in_callbacks(await penstock.connect(broker.url), caplog)
+    await raise_in_callbacks(await forebay.connect(broker.url), caplog)
 
 
 async def test_a_wait_for_events_may_be_cancelled(broker: MqttService) -> None:
-    async with penstock.connect(broker.url) as client:
+    async with forebay.connect(broker.url) as client:
         events = client.events()
         assert (await anext(events)).kind == "connected"
         for _ in range(3):

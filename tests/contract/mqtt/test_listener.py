@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import penstock
+import forebay
 
 from support.messages import numbered
 from support.mqtt.harness import MqttService
@@ -26,7 +26,7 @@ async def test_topics_run_side_by_side_and_a_failure_is_counted(
         got.setdefault(message.topic, []).append(bytes(message.data))
 
     rest = [payload for number, payload in enumerate(numbered(10)) if number != 3]
-    async with penstock.connect(broker.url, client_id=client_id) as client:
+    async with forebay.connect(broker.url, client_id=client_id) as client:
         async with client.consumer(f"{topic}/#", qos=1) as consumer:
             async with consumer.listen(callback, concurrency=2) as listener:
                 await client.publish(f"{topic}/hangs", b"x", qos=1)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.fixtures import running
 from support.mqtt.harness import USERS, EmbeddedMqtt, Mosquitto, MqttService
@@ -174,7 +174,7 @@ def test_a_filter_below_which_nothing_may_be_read(ruled: MqttService, user: User
 
 
 async def test_our_client_is_told(ruled: MqttService) -> None:
-    async with penstock.connect(ruled.url, username="bob", password=USERS["bob"]) as client:
+    async with forebay.connect(ruled.url, username="bob", password=USERS["bob"]) as client:
         with pytest.raises(errors.AuthorizationError) as caught:
             await client.publish(f"open/{name()}", b"x", qos=1)
         assert caught.value.code is not None
@@ -186,14 +186,14 @@ async def test_our_client_is_told(ruled: MqttService) -> None:
 
 async def test_our_client_is_told_of_a_filter_below_which_nothing_may_be_read(ruled: MqttService) -> None:
     """By the embedded broker. Mosquitto grants it, and nothing comes."""
-    async with penstock.connect(ruled.url, username="bob", password=USERS["bob"]) as client:
+    async with forebay.connect(ruled.url, username="bob", password=USERS["bob"]) as client:
         if not ruled.is_real:
             with pytest.raises(errors.AuthorizationError):
                 await client.consumer("other/x", qos=1)
             return
         async with (
             client.consumer(["other/x", "open/#"], qos=1) as consumer,
-            penstock.connect(ruled.url, username="ann", password=USERS["ann"]) as ann,
+            forebay.connect(ruled.url, username="ann", password=USERS["ann"]) as ann,
         ):
             await ann.publish("other/x", b"x", qos=1)
             await ann.publish("open/last", b"x", qos=1)
@@ -203,7 +203,7 @@ async def test_our_client_is_told_of_a_filter_below_which_nothing_may_be_read(ru
 def test_refusals_are_counted_and_new_rules_hold_at_once(tmp_path: Any) -> None:
     rules = tmp_path / "acl"
     rules.write_text("topic readwrite #\n")
-    with penstock.Broker(mqtt_port=0, acl_file=rules) as broker:
+    with forebay.Broker(mqtt_port=0, acl_file=rules) as broker:
         assert broker.mqtt_url
         with Raw(MqttService.port_of(broker.mqtt_url)) as peer:
             peer.connect("c")
@@ -221,6 +221,6 @@ def test_refusals_are_counted_and_new_rules_hold_at_once(tmp_path: Any) -> None:
             assert peer.publish("b", b"x", 1) == 0, "the former rules stay"
             assert broker.status()["mqtt"]["denied"] == 1
     with pytest.raises(errors.InvalidArgument, match="acl_file, line 2"):
-        penstock.Broker(mqtt_port=0, acl_file=rules)
-    with penstock.Broker(mqtt_port=0) as broker, pytest.raises(errors.NotAllowed, match="acl_file"):
+        forebay.Broker(mqtt_port=0, acl_file=rules)
+    with forebay.Broker(mqtt_port=0) as broker, pytest.raises(errors.NotAllowed, match="acl_file"):
         broker.reload_permissions()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-import penstock
+import forebay
 
 from support.mqtt.harness import MqttService, take
 from support.observing import behind, check_latency, check_sums
@@ -15,7 +15,7 @@ from support.waiting import until
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_what_is_sent_and_received_is_counted(broker: MqttService, topic: str, qos: int) -> None:
-    async with penstock.connect(broker.url) as client:
+    async with forebay.connect(broker.url) as client:
         async with client.producer(topic, qos=qos) as producer, client.consumer(topic, qos=qos) as consumer:
             await producer.send_many([b"12345"] * 100)
             sent = producer.stats()
@@ -35,7 +35,7 @@ async def test_what_is_sent_and_received_is_counted(broker: MqttService, topic: 
 async def test_counters_go_on_over_reconnects(broker: MqttService, topic: str) -> None:
     async with (
         behind(broker.url, told=False) as (proxy, url),
-        penstock.connect(url, max_backoff=0.2) as client,
+        forebay.connect(url, max_backoff=0.2) as client,
         client.consumer(topic, qos=1) as consumer,
     ):
         for turn in range(3):
@@ -51,9 +51,9 @@ async def test_a_birth_message_is_published_after_each_connect(broker: MqttServi
     birth = {"topic": f"{topic}/state", "payload": b"on", "qos": 1, "retain": True}
     async with (
         behind(broker.url, told=False) as (proxy, url),
-        penstock.connect(broker.url) as watcher,
+        forebay.connect(broker.url) as watcher,
         watcher.consumer(f"{topic}/#", qos=1) as consumer,
-        penstock.connect(url, birth=birth, max_backoff=0.2) as client,
+        forebay.connect(url, birth=birth, max_backoff=0.2) as client,
     ):
         assert [bytes(one.data) for one in await take(consumer, 1)] == [b"on"]
         await until(lambda: client.stats()["births"] == 1)
@@ -80,8 +80,8 @@ async def test_a_birth_message_that_is_refused_is_counted(
 ) -> None:
     """One of MQTT 5 on a connection of MQTT 3: the client goes on."""
     birth = {"topic": topic, "payload": b"on", "properties": {"a": "b"}}
-    with caplog.at_level("WARNING", "penstock"):
-        async with penstock.connect(embedded_mqtt.url, birth=birth, version="3.1.1") as client:
+    with caplog.at_level("WARNING", "forebay"):
+        async with forebay.connect(embedded_mqtt.url, birth=birth, version="3.1.1") as client:
             assert client.stats()["births_refused"] == 1 and client.stats()["births"] == 0
             await client.publish(topic, b"x", qos=1)
             await until(lambda: "birth message was not published" in caplog.text)

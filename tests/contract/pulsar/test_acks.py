@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.messages import gather, nothing, numbered, payloads, receive
 from support.waiting import PATIENCE
@@ -258,4 +258,4 @@ async def test_the_last_id_is_that_of_the_last_message(client: Any, topic: str) 
 async def test_the_last_id_of_an_empty_topic_is_before_everything(client: Any, topic: str) -> None:
     async with client.consumer(topic, "s") as consumer:
         (last,) = await consumer.last_message_ids()
-        assert last <= penstock.pulsar.MessageId.earliest or last.entry in (-1, 2**64 - 1)
+        assert last <= forebay.pulsar.MessageId.earliest or last.entry in (-1, 2**64 - 1)

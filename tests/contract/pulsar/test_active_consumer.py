@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock import errors
+from forebay import errors
 
 from support.messages import payloads, receive
 from support.pulsar.harness import PulsarService

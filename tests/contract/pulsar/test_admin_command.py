@@ -1,4 +1,4 @@
-"""``penstock admin`` with the embedded broker and with a real Pulsar, each verb as a user runs it."""
+"""``forebay admin`` with the embedded broker and with a real Pulsar, each verb as a user runs it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import pulsar
-from penstock import blocking
+from forebay import blocking
 
 from support.commands import Commands, send, time_behind
 from support.pulsar.harness import PulsarService, RealPulsar
@@ -18,7 +18,7 @@ from support.waiting import PATIENCE
 
 
 class Admin(Commands):
-    """``penstock admin``."""
+    """``forebay admin``."""
 
     def backlog(self, topic: str, subscription: str) -> int:
         return self.json("topic", "stats", topic)["subscriptions"][subscription]["msgBacklog"]
@@ -53,7 +53,7 @@ def test_topics(admin: Admin, service: PulsarService) -> None:
     assert parts not in "".join(admin.json("topic", "ls"))
     # Not the other one, which its consumer may have made again.
     missing = admin.refused("topic", "stats", parts)
-    assert missing.startswith("penstock: topic_not_found: GET http://")
+    assert missing.startswith("forebay: topic_not_found: GET http://")
     assert "HTTP 404" in missing
     assert parts in missing
 
@@ -113,7 +113,7 @@ def test_subscriptions(admin: Admin, service: PulsarService) -> None:
     # The consumer may have come back and made its subscription again.
     assert set(admin.json("subscription", "ls", topic)) - {"none"} == {"some"}
     said_ = admin.refused("subscription", "clear", topic, "nothing")
-    assert said_.startswith("penstock: subscription_not_found: POST http://")
+    assert said_.startswith("forebay: subscription_not_found: POST http://")
 
 
 def test_subscriptions_of_a_partitioned_topic(admin: Admin, service: PulsarService) -> None:
@@ -226,8 +226,8 @@ def test_tls_and_tokens_of_the_real_broker(real_pulsar_secure: RealPulsar) -> No
     admin("topic", "create", topic, *trusted, *token)
     assert topic in admin.json("topic", "ls", *trusted, *token)
     admin("topic", "rm", topic, *trusted, *token)
-    assert admin.refused("tenant", "ls", *token).startswith("penstock: tls: https://")
-    assert admin.refused("tenant", "ls", *trusted).startswith("penstock: authentication: GET https://")
+    assert admin.refused("tenant", "ls", *token).startswith("forebay: tls: https://")
+    assert admin.refused("tenant", "ls", *trusted).startswith("forebay: authentication: GET https://")
     said = admin.refused("tenant", "ls", *trusted, "-X", "token=nonsense")
-    assert said.startswith("penstock: authentication: GET https://")
+    assert said.startswith("forebay: authentication: GET https://")
     assert "nonsense" not in said

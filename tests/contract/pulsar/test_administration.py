@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import penstock
+import forebay
 
 from support.pulsar.harness import Answer, EmbeddedPulsar, PulsarService, RealPulsar
 from support.waiting import PATIENCE
@@ -250,7 +250,7 @@ def test_messages_are_looked_at_and_skipped(service: PulsarService) -> None:
     assert service.ask("PUT", path).status == 204
     for name in ("a", "b"):
         assert service.ask("PUT", f"{path}/subscription/{name}").status == 204
-    with penstock.blocking.connect(service.url) as client:
+    with forebay.blocking.connect(service.url) as client:
         options: dict[str, Any] = {"batching": False, "compression": "zlib", "name": "till"}
         with client.producer(topic, **options) as producer:
             for number in range(5):
@@ -311,7 +311,7 @@ def test_messages_are_looked_at_and_skipped(service: PulsarService) -> None:
 def test_consumers_go_on_where_a_subscription_was_moved_to(service: PulsarService) -> None:
     topic = service.topic()
     path = f"admin/v2/{topic.replace('://', '/')}"
-    with penstock.blocking.connect(service.url) as client:
+    with forebay.blocking.connect(service.url) as client:
         with (
             client.consumer(topic, "s", position="earliest") as consumer,
             client.producer(topic, batching=False) as producer,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock import errors
+from forebay import errors
 
 from support.messages import gather, numbered, payloads, receive
 from support.waiting import PATIENCE

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.messages import numbered, payloads
 from support.pulsar.harness import PulsarService
@@ -18,7 +18,7 @@ from support.waiting import PATIENCE
 
 @pytest.fixture
 def blocking(service: PulsarService) -> Iterator[Any]:
-    with penstock.blocking.connect(service.url) as client:
+    with forebay.blocking.connect(service.url) as client:
         yield client
 
 
@@ -69,7 +69,7 @@ def test_iterating(blocking: Any, topic: str) -> None:
 
 def test_a_timeout_loses_nothing(blocking: Any, topic: str) -> None:
     with blocking.consumer(topic, "s") as consumer, blocking.producer(topic) as producer:
-        with pytest.raises(penstock.Timeout) as timed_out:
+        with pytest.raises(forebay.Timeout) as timed_out:
             consumer.receive(timeout=0.05)
         assert timed_out.value.topic == topic
         assert consumer.receive_many(10, timeout=0.05) == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import penstock
+import forebay
 
 from support.messages import nothing, payloads, receive
 from support.observing import behind
@@ -35,7 +35,7 @@ def given_up(consumer: Any) -> tuple[int, int, int]:
 async def test_the_oldest_of_too_many_incomplete_messages_makes_room(
     client: Any, topic: str, chunks: Chunks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "penstock")
+    caplog.set_level(logging.WARNING, "forebay")
     async with client.consumer(topic, "s", max_pending_chunked_messages=2) as consumer:
         for uuid in "abc":
             chunks.send(uuid, 0, 2)
@@ -118,7 +118,7 @@ async def test_a_reader_gets_a_message_that_began_before_the_one_that_it_took_la
 ) -> None:
     async with (
         behind(service.url, told=True) as (proxy, url),
-        penstock.connect(url, max_backoff=0.2) as client,
+        forebay.connect(url, max_backoff=0.2) as client,
         client.reader(topic, position="earliest") as reader,
     ):
         chunks.send("a", 0, 2)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
-from penstock.pulsar import DeadLetterPolicy
+import forebay
+from forebay import errors
+from forebay.pulsar import DeadLetterPolicy
 
 from support.chaos import ChaosProxy
 from support.messages import gather, nothing, numbered, payloads, receive
@@ -427,9 +427,9 @@ async def test_no_message_is_lost_when_connections_are_cut(service: Any, topic: 
     good: set[bytes] = set()
     retried: set[bytes] = set()
     async with (
-        penstock.connect(service.url) as direct,
+        forebay.connect(service.url) as direct,
         ChaosProxy(host.port or 0, seed=1) as proxy,
-        penstock.connect(f"pulsar://127.0.0.1:{proxy.port}", max_backoff=0.5) as client,
+        forebay.connect(f"pulsar://127.0.0.1:{proxy.port}", max_backoff=0.5) as client,
         client.consumer(topic, "s", **options) as consumer,
         letters(direct, topic) as dead,
     ):

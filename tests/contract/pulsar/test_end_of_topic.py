@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock import errors
-from penstock.pulsar import ConsumerInterceptor
+from forebay import errors
+from forebay.pulsar import ConsumerInterceptor
 
 from support.messages import gather, numbered, payloads, receive
 from support.pulsar.harness import PulsarService

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
-from penstock.blocking import connect as connect_blocking
+import forebay
+from forebay import errors
+from forebay.blocking import connect as connect_blocking
 
 from support.messages import receive
 from support.observing import behind, follow_a_loss, raise_in_callbacks, seek
@@ -19,7 +19,7 @@ from support.waiting import eventually, until
 
 async def test_a_lost_connection_is_told_and_the_way_back(service: PulsarService, topic: str) -> None:
     async with behind(service.url, told=True) as (proxy, url):
-        client: Any = await penstock.connect(url, max_backoff=0.2)
+        client: Any = await forebay.connect(url, max_backoff=0.2)
         consumer = await client.consumer(topic, "s")
         producer = await client.producer(topic)
 
@@ -32,7 +32,7 @@ async def test_a_lost_connection_is_told_and_the_way_back(service: PulsarService
 
 async def test_a_subscription_that_is_made_again_names_its_topic(service: PulsarService, topic: str) -> None:
     async with behind(service.url, told=True) as (proxy, url):
-        async with penstock.connect(url, max_backoff=0.2) as client, client.consumer(topic, "s"):
+        async with forebay.connect(url, max_backoff=0.2) as client, client.consumer(topic, "s"):
             events = client.events()
             proxy.cut()
             again = await seek(events, "resubscribed")
@@ -41,7 +41,7 @@ async def test_a_subscription_that_is_made_again_names_its_topic(service: Pulsar
 
 
 async def test_a_seek_is_no_loss_of_the_subscription(service: PulsarService, topic: str) -> None:
-    async with penstock.connect(service.url) as client:
+    async with forebay.connect(service.url) as client:
         events = client.events()
         consumer = await client.consumer(topic, "s")
         producer = await client.producer(topic)
@@ -55,7 +55,7 @@ async def test_a_seek_is_no_loss_of_the_subscription(service: PulsarService, top
 
 async def test_a_producer_that_cannot_come_back_is_given_up(service: PulsarService, topic: str) -> None:
     async with behind(service.url, told=True) as (proxy, url):
-        async with penstock.connect(url, max_backoff=0.2) as client:
+        async with forebay.connect(url, max_backoff=0.2) as client:
             producer = await client.producer(topic)
             await producer.send(b"x")
             service.terminate_topic(topic)
@@ -67,11 +67,11 @@ async def test_a_producer_that_cannot_come_back_is_given_up(service: PulsarServi
 
 
 async def test_callbacks_that_raise_or_hang(service: PulsarService, caplog: Any) -> None:
-    await raise_in_callbacks(await penstock.connect(service.url), caplog)
+    await raise_in_callbacks(await forebay.connect(service.url), caplog)
 
 
 async def test_what_is_no_callback_is_refused(service: PulsarService) -> None:
-    async with penstock.connect(service.url) as client:
+    async with forebay.connect(service.url) as client:
         with pytest.raises(errors.InvalidArgument, match="on_event"):
             client.on_event(3)  # type: ignore[arg-type]
         stopped = client.on_event(lambda _: None)

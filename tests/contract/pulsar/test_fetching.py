@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import errors
+from forebay import errors
 
 from support.messages import nothing, payloads, receive
 from support.pulsar.harness import PulsarService

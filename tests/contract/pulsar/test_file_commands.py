@@ -1,4 +1,4 @@
-"""``sub --parquet``, ``pub --frame`` and ``penstock sql`` with the embedded broker and with a real Pulsar."""
+"""``sub --parquet``, ``pub --frame`` and ``forebay sql`` with the embedded broker and with a real Pulsar."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 import pytest
 
-from penstock import blocking, frames
-from penstock.pulsar import Schema
+from forebay import blocking, frames
+from forebay.pulsar import Schema
 
 from support.commands import Commands
 from support.pulsar.harness import PulsarService
@@ -75,13 +75,13 @@ def test_values_by_the_schema(command: Commands, orders: str, tmp_path: Path) ->
 
 def test_files_that_cannot_be_written(command: Commands, orders: str, tmp_path: Path) -> None:
     missing = tmp_path / "none" / "a.parquet"
-    assert f"penstock: io: cannot write {missing}" in command.refused(
+    assert f"forebay: io: cannot write {missing}" in command.refused(
         "sub", "-t", orders, "--parquet", str(missing)
     )
     full = Path("/dev/full")
     if full.exists():
         # The file beside it cannot be made there, or is full.
-        assert "penstock: io" in command.refused("sub", "-t", orders, "--parquet", str(full / "a"))
+        assert "forebay: io" in command.refused("sub", "-t", orders, "--parquet", str(full / "a"))
     said = command.misused("sub", "-t", orders, "-s", "s", "--parquet", str(tmp_path / "a"))
     assert "without a subscription" in said
     for flag in (["-F", "%s"], ["-v"], ["-W", "1"]):
@@ -179,4 +179,4 @@ def test_wrong_queries_are_refused(command: Commands, service: PulsarService, or
     ):
         assert "the query fails" in command.refused("sql", query)
     assert "topic_not_found" in command.refused("sql", "select * from none_of_this_name")
-    assert "penstock: " in Commands("mqtt://127.0.0.1:1").refused("sql", "select * from t")
+    assert "forebay: " in Commands("mqtt://127.0.0.1:1").refused("sql", "select * from t")

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock import errors
-from penstock.pulsar import Schema
+from forebay import errors
+from forebay.pulsar import Schema
 
 from .test_frame_schemas import ORDERS, TABLE, Line, Order
 from support.waiting import PATIENCE

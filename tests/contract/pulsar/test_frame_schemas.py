@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import pyarrow as pa
 import pytest
 
-from penstock import errors
-from penstock.pulsar import Avro, Schema
+from forebay import errors
+from forebay.pulsar import Avro, Schema
 
 from support.messages import receive
 from support.pulsar.avro import container, records

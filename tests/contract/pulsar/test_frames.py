@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock import errors
+from forebay import errors
 
 from support.messages import receive
 from support.waiting import PATIENCE

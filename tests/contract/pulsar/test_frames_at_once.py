@@ -1,4 +1,4 @@
-"""Topics read as tables and as streams of batches in one call, and tables written: ``penstock.frames``."""
+"""Topics read as tables and as streams of batches in one call, and tables written: ``forebay.frames``."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from penstock import blocking, errors, frames
-from penstock.pulsar import Schema, ranges
-from penstock.pulsar.blocking import PulsarConsumer
+from forebay import blocking, errors, frames
+from forebay.pulsar import Schema, ranges
+from forebay.pulsar.blocking import PulsarConsumer
 
 from support.observing import behind
 from support.pulsar.chunks import Chunks
@@ -388,10 +388,10 @@ def test_libraries_take_a_scan_as_it_is(door: Any, service: PulsarService) -> No
 
 
 @pytest.mark.parametrize("how", ["python", "polars"])
-def test_an_error_in_the_middle_of_a_scan_is_one_of_penstock(
+def test_an_error_in_the_middle_of_a_scan_is_one_of_forebay(
     door: Any, service: PulsarService, topic: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.frames import pulsar
+    from forebay.frames import pulsar
 
     kept(door, topic)
     with door.producer(topic) as producer:
@@ -419,7 +419,7 @@ def test_an_error_in_the_middle_of_a_scan_is_one_of_penstock(
 def test_polars_reads_no_more_than_it_needs(
     door: Any, service: PulsarService, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.frames import pulsar
+    from forebay.frames import pulsar
 
     kept(door, topic)
     fill(door, topic, 40_000)

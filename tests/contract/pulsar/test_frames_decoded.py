@@ -1,4 +1,4 @@
-"""Topics with schemas read as tables of typed columns: ``penstock.frames.read(..., decode=True)``."""
+"""Topics with schemas read as tables of typed columns: ``forebay.frames.read(..., decode=True)``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock import blocking, errors, frames
-from penstock.pulsar import KeyValue, Schema
+from forebay import blocking, errors, frames
+from forebay.pulsar import KeyValue, Schema
 
 from .test_frame_columns import ORDER
 from .test_frame_schemas import ORDERS, Order

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import penstock
+import forebay
 import pulsar
-from penstock import errors
-from penstock.pulsar import Schema
+from forebay import errors
+from forebay.pulsar import Schema
 
 from support.messages import numbered, receive
 from support.pulsar.harness import PulsarService
@@ -24,7 +24,7 @@ class Order:
 
 
 async def test_topics_with_and_without_partitions(service: PulsarService) -> None:
-    async with penstock.connect(service.admin) as client:
+    async with forebay.connect(service.admin) as client:
         for partitions in (0, 3):
             topic = service.topic(partitions)
             async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
@@ -37,14 +37,14 @@ async def test_topics_with_and_without_partitions(service: PulsarService) -> Non
 
 async def test_a_name_with_characters_that_urls_encode(service: PulsarService) -> None:
     topic = service.topic() + " a+b%20ü"
-    async with penstock.connect(service.admin) as http, penstock.connect(service.url) as binary:
+    async with forebay.connect(service.admin) as http, forebay.connect(service.url) as binary:
         async with binary.consumer(topic, "s") as consumer, http.producer(topic) as producer:
             await producer.send(b"x")
             assert (await consumer.receive(timeout=PATIENCE)).data == b"x"
 
 
 async def test_a_topic_that_does_not_exist(service: PulsarService) -> None:
-    async with penstock.connect(service.admin) as client:
+    async with forebay.connect(service.admin) as client:
         with pytest.raises(errors.TopicNotFound):
             await client.partitions("persistent://public/default/no-such-topic")
         with pytest.raises(errors.TopicNotFound):
@@ -53,7 +53,7 @@ async def test_a_topic_that_does_not_exist(service: PulsarService) -> None:
 
 async def test_schemas_and_patterns(service: PulsarService) -> None:
     topic = service.topic()
-    async with penstock.connect(service.admin) as http, penstock.connect(service.url) as binary:
+    async with forebay.connect(service.admin) as http, forebay.connect(service.url) as binary:
         async with http.producer(topic, schema=Schema.avro(Order)) as producer:
             await producer.send(Order(7))
         one, other = await http.schema(topic), await binary.schema(topic)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
-from penstock.pulsar import ConsumerInterceptor, OutgoingMessage, ProducerInterceptor
+import forebay
+from forebay import errors
+from forebay.pulsar import ConsumerInterceptor, OutgoingMessage, ProducerInterceptor
 
 from support.messages import nothing, numbered, payloads, receive
 from support.pulsar.harness import PulsarService
@@ -167,7 +167,7 @@ async def test_an_interceptor_that_raises_loses_no_message(
     client: Any, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     marks, watches = Marks(), Watches()
-    with caplog.at_level(logging.ERROR, "penstock.interceptors"):
+    with caplog.at_level(logging.ERROR, "forebay.interceptors"):
         async with client.consumer(topic, "s", interceptors=[Raises(), watches]) as consumer:
             async with client.producer(topic, interceptors=[Raises(), marks]) as producer:
                 await producer.send(b"x", properties={"given": "yes"})
@@ -208,7 +208,7 @@ async def test_handles_without_interceptors_are_as_before(client: Any, topic: st
 
 def test_without_an_event_loop(service: PulsarService, topic: str) -> None:
     marks, watches = Marks(), Watches()
-    with penstock.blocking.connect(service.url) as client:
+    with forebay.blocking.connect(service.url) as client:
         with client.consumer(topic, "s", interceptors=[watches], ack_receipt=True) as consumer:
             with client.producer(topic, interceptors=[marks]) as producer:
                 ids = [producer.send(payload) for payload in numbered(3)]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from penstock import blocking
+from forebay import blocking
 
 from support.fixtures import start
 from support.pulsar.harness import EmbeddedPulsar, PulsarService, RealPulsar

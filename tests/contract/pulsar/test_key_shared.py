@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock import errors
-from penstock.pulsar import KeySharedPolicy
+from forebay import errors
+from forebay.pulsar import KeySharedPolicy
 
 from support.messages import gather, nothing, payloads, receive
 from support.waiting import PATIENCE

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow
 import pytest
 
-import penstock
-from penstock import errors
-from penstock.pulsar import KeyValue, Schema
+import forebay
+from forebay import errors
+from forebay.pulsar import KeyValue, Schema
 
 from support.pulsar.harness import PulsarService
 from support.waiting import PATIENCE
@@ -186,7 +186,7 @@ async def test_a_message_may_have_a_pair_of_its_own(client: Any, topic: str) -> 
 @ENCODINGS
 async def test_a_table_view_and_dead_letters_hold_pairs(client: Any, topic: str, encoding: Any) -> None:
     schema = Schema.key_value("string", "int64", encoding)
-    policy = penstock.pulsar.DeadLetterPolicy(1, subscription="dead")
+    policy = forebay.pulsar.DeadLetterPolicy(1, subscription="dead")
     options: dict[str, Any] = {"type": "shared", "nack_delay": 0.05, "dead_letter": policy}
     async with client.consumer(topic, "s", schema=schema, **options) as consumer:
         async with client.producer(topic, schema=schema) as producer:
@@ -202,7 +202,7 @@ async def test_a_table_view_and_dead_letters_hold_pairs(client: Any, topic: str,
 
 def test_the_blocking_face_has_pairs(service: PulsarService, topic: str) -> None:
     schema = Schema.key_value("string", Line, "separated")
-    with penstock.blocking.connect(service.url) as client:
+    with forebay.blocking.connect(service.url) as client:
         with client.producer(topic, schema=schema) as producer:
             producer.send(KeyValue("a", Line("nut")))
         with client.reader(topic, schema=schema, position="earliest") as reader:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.messages import gather, numbered, payloads, receive
 from support.pulsar.harness import PulsarService
@@ -20,10 +20,10 @@ from support.waiting import PATIENCE
 
 
 async def test_awaited_and_entered_are_the_same(service: PulsarService) -> None:
-    client = await penstock.connect(service.url)
+    client = await forebay.connect(service.url)
     assert not client.closed
     await client.close()
-    async with penstock.connect(service.url) as client:
+    async with forebay.connect(service.url) as client:
         assert not client.closed
     assert client.closed
 
@@ -56,7 +56,7 @@ async def test_use_after_close_is_an_error_of_its_own(client: Any, topic: str) -
 
 
 async def test_closing_the_client_closes_what_hangs_on_it(service: PulsarService) -> None:
-    client = await penstock.connect(service.url)
+    client = await forebay.connect(service.url)
     topic = service.topic()
     producer, consumer = await client.producer(topic), await client.consumer(topic, "s")
     await client.close()
@@ -124,13 +124,13 @@ async def open_producer(client: Any, topic: str) -> Any:
 async def test_nobody_there_is_a_quick_error() -> None:
     started = time.monotonic()
     with pytest.raises(errors.ConnectFailed):
-        await penstock.connect(f"pulsar://127.0.0.1:{free_port()}", connect_timeout=2)
+        await forebay.connect(f"pulsar://127.0.0.1:{free_port()}", connect_timeout=2)
     assert time.monotonic() - started < 30
 
 
 async def test_one_of_several_hosts_is_enough(service: PulsarService) -> None:
     url = service.url.replace("pulsar://", f"pulsar://127.0.0.1:{free_port()},")
-    async with penstock.connect(url) as client, client.producer(service.topic()) as producer:
+    async with forebay.connect(url) as client, client.producer(service.topic()) as producer:
         await producer.send(b"x")
 
 
@@ -161,7 +161,7 @@ async def test_a_namespace_must_exist_on_a_cluster_and_is_there_on_the_embedded_
             await producer.send(b"nobody has to make namespaces on a developer's machine")
         return
     started = time.monotonic()
-    with pytest.raises(penstock.Error):
+    with pytest.raises(forebay.Error):
         await client.producer(topic)
     assert time.monotonic() - started < 50
 
@@ -261,7 +261,7 @@ async def test_fencing_takes_exclusive_access_away(client: Any, topic: str) -> N
             for _ in range(100):
                 await asyncio.wait_for(first.send(b"z"), PATIENCE)
                 await asyncio.sleep(0.05)
-    with contextlib.suppress(penstock.Error):
+    with contextlib.suppress(forebay.Error):
         await first.close()
 
 
@@ -284,7 +284,7 @@ async def test_unknown_options_name_the_nearest(client: Any, topic: str) -> None
 
 
 async def test_another_loop_is_refused(service: PulsarService, topic: str) -> None:
-    async with penstock.connect(service.url) as client, client.producer(topic) as producer:
+    async with forebay.connect(service.url) as client, client.producer(topic) as producer:
 
         def elsewhere() -> None:
             async def send() -> None:
@@ -299,7 +299,7 @@ async def test_another_loop_is_refused(service: PulsarService, topic: str) -> No
 async def test_several_loops_have_a_client_each(service: PulsarService, topic: str) -> None:
     def work(number: int) -> int:
         async def main() -> int:
-            async with penstock.connect(service.url) as client, client.producer(topic) as producer:
+            async with forebay.connect(service.url) as client, client.producer(topic) as producer:
                 return len(await producer.send_many(numbered(100)))
 
         return asyncio.run(main())
@@ -341,7 +341,7 @@ async def test_an_unsubscribe_that_is_refused_loses_nothing(
         if len(got) == 2:
             break
     async with client.consumer(topic, "s", type=subscription_type):
-        with pytest.raises(penstock.Error):
+        with pytest.raises(forebay.Error):
             await consumer.unsubscribe()
         while len(got) < 10:
             message = await consumer.receive(timeout=PATIENCE)
@@ -352,7 +352,7 @@ async def test_an_unsubscribe_that_is_refused_loses_nothing(
 
 
 async def test_a_client_holds_several_connections_to_a_broker(service: PulsarService) -> None:
-    async with penstock.connect(service.url, connections_per_broker=3) as client:
+    async with forebay.connect(service.url, connections_per_broker=3) as client:
         async with contextlib.AsyncExitStack() as stack:
             for _ in range(12):
                 producer = await stack.enter_async_context(client.producer(service.topic()))
@@ -362,7 +362,7 @@ async def test_a_client_holds_several_connections_to_a_broker(service: PulsarSer
 
 async def test_messages_without_a_receipt_are_limited_in_bytes(service: PulsarService, topic: str) -> None:
     async with (
-        penstock.connect(service.url, memory_limit=10_000) as client,
+        forebay.connect(service.url, memory_limit=10_000) as client,
         client.producer(topic) as producer,
     ):
         with pytest.raises(errors.MemoryLimit):

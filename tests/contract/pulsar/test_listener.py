@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.messages import gather, nothing, numbered, payloads, receive
 from support.pulsar.harness import PulsarService
@@ -20,7 +20,7 @@ from support.waiting import PATIENCE, eventually, until
 
 @pytest.fixture
 def blocking(service: PulsarService) -> Iterator[Any]:
-    with penstock.blocking.connect(service.url) as client:
+    with forebay.blocking.connect(service.url) as client:
         yield client
 
 
@@ -139,7 +139,7 @@ async def test_a_message_whose_callback_raises_comes_again_and_the_consumer_live
         client.consumer(topic, "s", type=kind, nack_delay=0.1) as consumer,
         client.producer(topic, batching=False) as producer,
     ):
-        with caplog.at_level(logging.ERROR, "penstock.listener"):
+        with caplog.at_level(logging.ERROR, "forebay.listener"):
             async with consumer.listen(callback, concurrency=concurrency) as listener:
                 await gather(*[producer.send(payload) for payload in numbered(5)])
                 await until(lambda: set(got) == set(numbered(5)))
@@ -288,7 +288,7 @@ async def test_a_callback_may_close_its_consumer(client: Any, topic: str) -> Non
 
 
 async def test_a_callback_may_close_its_client(service: PulsarService, topic: str) -> None:
-    client = await penstock.connect(service.url)
+    client = await forebay.connect(service.url)
     consumer = await client.consumer(topic, "s", position="earliest")
     async with client.producer(topic) as producer:
         await producer.send(b"x")

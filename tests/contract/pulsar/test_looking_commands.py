@@ -1,4 +1,4 @@
-"""``penstock subscriptions``, ``peek`` and ``replay`` with the embedded broker and with a real Pulsar."""
+"""``forebay subscriptions``, ``peek`` and ``replay`` with the embedded broker and with a real Pulsar."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock import blocking, errors
-from penstock.commands._shared import replay as shared
-from penstock.commands.pulsar import replay as replaying
-from penstock.commands.pulsar.end import End
+from forebay import blocking, errors
+from forebay.commands._shared import replay as shared
+from forebay.commands.pulsar import replay as replaying
+from forebay.commands.pulsar.end import End
 
 from support.commands import Commands, send, time_behind
 from support.pulsar.harness import PulsarService
@@ -119,7 +119,7 @@ def test_values_of_records_are_shown_as_json(command: Commands, service: PulsarS
         name: str
         size: int
 
-    from penstock.pulsar import Schema
+    from forebay.pulsar import Schema
 
     topic = service.topic()
     with blocking.connect(service.url) as client:
@@ -131,8 +131,8 @@ def test_values_of_records_are_shown_as_json(command: Commands, service: PulsarS
 
 @pytest.mark.parametrize("where", ["nonsense", "12:x", "2026-01-01T00:00:00", "(1,2)"])
 def test_a_bad_position_is_refused(command: Commands, service: PulsarService, where: str) -> None:
-    assert "penstock: invalid_argument" in command.misused("peek", service.topic(), "-o", where)
-    assert "penstock: invalid_argument" in command.misused("replay", "a", "b", "--from", where)
+    assert "forebay: invalid_argument" in command.misused("peek", service.topic(), "-o", where)
+    assert "forebay: invalid_argument" in command.misused("replay", "a", "b", "--from", where)
 
 
 # ---- replay
@@ -167,7 +167,7 @@ def test_all_of_a_message_is_replayed(command: Commands, service: PulsarService)
 
 
 def test_schemas_are_replayed_version_by_version(command: Commands, service: PulsarService) -> None:
-    from penstock.pulsar import Schema
+    from forebay.pulsar import Schema
 
     source, target = service.topic(), service.topic()
     field: dict[str, Any] = {"name": "a", "type": "int"}
@@ -220,9 +220,9 @@ def test_a_replay_that_stopped_goes_on_where_it_was(command: Commands, service: 
     assert told.endswith(" --until 4070908800000\n")
     for _ in range(9):
         *_, line = told.splitlines()
-        if not line.startswith("to go on: penstock "):
+        if not line.startswith("to go on: forebay "):
             break
-        words = line.removeprefix("to go on: penstock ").split()
+        words = line.removeprefix("to go on: forebay ").split()
         _, told = command.run(*words, "-n", "10")
     assert "messages replayed" in told
     by_key: dict[str, list[int]] = {}
@@ -248,7 +248,7 @@ def test_an_interrupted_replay_tells_how_to_go_on(
     _, told = command.run("replay", source, target, status=130)
     monkeypatch.undo()
     assert "12 messages replayed" in told
-    words = told.splitlines()[-1].removeprefix("to go on: penstock ").split()
+    words = told.splitlines()[-1].removeprefix("to go on: forebay ").split()
     command.run(*words)
     assert [int(message.data) for message in read(service, target)] == list(range(30))
 
@@ -279,7 +279,7 @@ def test_a_failed_replay_tells_how_to_go_on(
     assert "--rate 9999 --no-schema" in told
     assert "secret" not in told
     monkeypatch.undo()
-    command.run(*line.removeprefix("to go on: penstock ").split())
+    command.run(*line.removeprefix("to go on: forebay ").split())
     # What had no receipt is sent again.
     assert [int(message.data) for message in read(service, target)] == [*range(8), *range(4, 10)]
 
@@ -352,11 +352,11 @@ def test_wrong_replays_are_refused(command: Commands, service: PulsarService) ->
 
 
 def test_a_replay_to_another_broker(embedded: Any, tmp_path: Any) -> None:
-    import penstock
+    import forebay
 
     source = embedded.topic()
     send(embedded, source, b"1", b"2")
-    with penstock.Broker() as other:
+    with forebay.Broker() as other:
         said = Commands(embedded.url).json("replay", source, source, "--to", other.url)
         assert said["messages"] == 2
         assert Commands(other.url).lines("peek", source)[1]["payload"] == "2"
@@ -367,13 +367,13 @@ def test_a_replay_to_another_broker(embedded: Any, tmp_path: Any) -> None:
 
 def test_doctor_deletes_its_topic(service: PulsarService, monkeypatch: pytest.MonkeyPatch) -> None:
     topics = Commands(service.admin, "admin", "topic", "ls")
-    monkeypatch.setenv("PENSTOCK_ADMIN_URL", service.admin)
+    monkeypatch.setenv("FOREBAY_ADMIN_URL", service.admin)
     patient = ("-X", "connect_timeout=60", "-X", "operation_timeout=60")
     for url in (service.admin, service.url):
         found = Commands(url).json("doctor", url, *patient)["findings"][-1]
         assert (found["step"], found["ok"]) == ("clean up", True)
         assert found["detail"].endswith("has been deleted")
-    assert "penstock-doctor-" not in topics()
+    assert "forebay-doctor-" not in topics()
 
 
 # ---- top
@@ -388,4 +388,4 @@ def test_top_shows_the_backlog_of_a_topic(service: PulsarService) -> None:
     (subscription,) = row["subscriptions"]
     assert (subscription["subscription"], subscription["backlog"]) == ("s", 3)
     assert found["protocols"][0]["protocol"] == "pulsar"
-    assert found["broker"]["version"].startswith("pulsar 4" if service.is_real else "penstock ")
+    assert found["broker"]["version"].startswith("pulsar 4" if service.is_real else "forebay ")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
-from penstock.blocking import connect as connect_blocking
-from penstock.pulsar import ProducerInterceptor, Schema
+import forebay
+from forebay import errors
+from forebay.blocking import connect as connect_blocking
+from forebay.pulsar import ProducerInterceptor, Schema
 
 from support.pulsar.harness import PulsarService
 from support.waiting import PATIENCE
@@ -222,7 +222,7 @@ async def test_schemas_are_registered_again_at_a_topic_that_was_made_again(
 
 
 def test_the_blocking_face_has_schemas_of_messages(service: PulsarService, topic: str) -> None:
-    with penstock.blocking.connect(service.url) as client:
+    with forebay.blocking.connect(service.url) as client:
         with client.producer(topic, schema=Line) as producer:
             producer.send(Line("a"))
             producer.send(Counted("b"), schema=Counted)

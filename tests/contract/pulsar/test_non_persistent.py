@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.messages import gather, nothing, numbered, payloads, receive
 from support.pulsar import wire
@@ -388,7 +388,7 @@ def test_permits_are_those_of_now(peer: wire.Peer, topic: str) -> None:
 async def test_what_is_dropped_is_counted(embedded: EmbeddedPulsar) -> None:
     topic = "non-persistent://public/default/counted"
     before = embedded.call("status")["pulsar"]["messages_dropped"]
-    async with penstock.connect(embedded.url) as client:
+    async with forebay.connect(embedded.url) as client:
         async with (
             client.producer(topic, batching=False) as producer,
             client.consumer(topic, "s", receiver_queue=1),

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import ConsumerBusy, InvalidArgument, NotAllowed
-from penstock.pulsar import DeadLetterPolicy
+from forebay.errors import ConsumerBusy, InvalidArgument, NotAllowed
+from forebay.pulsar import DeadLetterPolicy
 
 from support.messages import nothing, payloads, receive
 from support.pulsar.harness import PulsarService

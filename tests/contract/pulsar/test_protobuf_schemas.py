@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock import errors
-from penstock.pulsar import KeyValue, Schema
+from forebay import errors
+from forebay.pulsar import KeyValue, Schema
 
 from support.waiting import PATIENCE
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import blocking
+from forebay import blocking
 
 from support.messages import numbered
 from support.pulsar.harness import EmbeddedPulsar, PulsarService, RealPulsar

@@ -12,8 +12,8 @@ from uuid import UUID, uuid4
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from penstock import errors
-from penstock.pulsar import Avro, Schema
+from forebay import errors
+from forebay.pulsar import Avro, Schema
 
 from support.waiting import PATIENCE
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
-from penstock.pulsar import MessageId
+import forebay
+from forebay import errors
+from forebay.pulsar import MessageId
 
 from support.messages import gather, nothing, numbered, payloads, receive
 from support.observing import behind
@@ -158,7 +158,7 @@ async def test_times_are_of_readers_only(client: Any, topic: str) -> None:
 
 
 def test_without_an_event_loop(service: PulsarService, topic: str) -> None:
-    with penstock.blocking.connect(service.url) as client, client.producer(topic) as producer:
+    with forebay.blocking.connect(service.url) as client, client.producer(topic) as producer:
         producer.send_many(numbered(3))
         with client.reader(topic, position="-1h", subscription="mine") as reader:
             messages = [reader.receive(timeout=PATIENCE) for _ in range(3)]
@@ -185,7 +185,7 @@ async def test_a_reader_at_the_end_loses_nothing_with_its_connection(
     async with (
         client.producer(topic) as producer,
         behind(service.url, told=True) as (proxy, url),
-        penstock.connect(url, max_backoff=0.2) as lossy,
+        forebay.connect(url, max_backoff=0.2) as lossy,
     ):
         if not fresh:
             await producer.send(b"before")
@@ -212,7 +212,7 @@ async def test_a_reader_that_has_sought_the_end_loses_nothing_with_its_connectio
     async with (
         client.producer(topic) as producer,
         behind(service.url, told=True) as (proxy, url),
-        penstock.connect(url, max_backoff=0.2) as lossy,
+        forebay.connect(url, max_backoff=0.2) as lossy,
         lossy.reader(topic, position="earliest") as reader,
     ):
         await producer.send(b"before")

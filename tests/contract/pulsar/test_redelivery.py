@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock import errors
-from penstock.pulsar import Backoff
+from forebay import errors
+from forebay.pulsar import Backoff
 
 from support.messages import gather, nothing, numbered, payloads, receive
 from support.waiting import PATIENCE

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
-from penstock.pulsar import OutgoingMessage, ProducerInterceptor
+import forebay
+from forebay import errors
+from forebay.pulsar import OutgoingMessage, ProducerInterceptor
 
 from support.messages import gather, numbered, payloads, receive
 from support.pulsar.harness import PulsarService
@@ -174,7 +174,7 @@ async def test_a_router_is_told_of_new_partitions(client: Any, service: PulsarSe
 def test_a_router_of_the_blocking_api(service: PulsarService) -> None:
     topic = service.topic(partitions=3)
     with (
-        penstock.blocking.connect(service.url) as client,
+        forebay.blocking.connect(service.url) as client,
         client.producer(topic, router=lambda key, _properties, _count: int(key or 9)) as producer,
     ):
         assert [producer.send(b"x", str(i)).partition for i in (2, 0, 1)] == [2, 0, 1]

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 
 import pytest
 
-import penstock
-from penstock import errors
-from penstock.pulsar import Avro, DeadLetterPolicy, Schema
+import forebay
+from forebay import errors
+from forebay.pulsar import Avro, DeadLetterPolicy, Schema
 
 from support.pulsar.harness import PulsarService
 from support.waiting import PATIENCE
@@ -400,15 +400,15 @@ async def test_definitions_that_are_bombs_are_refused(embedded: PulsarService) -
         Schema.avro(deep)
     empty: dict[str, Any] = {"type": "record", "name": "E", "fields": []}
     again = {**empty, "fields": [{"name": "again", "type": "E", "default": {}}]}
-    with penstock.Broker(schema_compatibility="always_compatible") as careless:
+    with forebay.Broker(schema_compatibility="always_compatible") as careless:
         for bomb in (tower, again):
             topic = embedded.topic()
-            async with penstock.connect(embedded.url) as client:
+            async with forebay.connect(embedded.url) as client:
                 async with client.producer(topic, schema=Schema.avro(empty)) as producer:
                     await producer.send({})
                 with pytest.raises(errors.IncompatibleSchema, match="contains itself"):
                     await client.reader(topic, schema=Schema.avro(bomb), position="earliest")
-            async with penstock.connect(careless.url) as client:
+            async with forebay.connect(careless.url) as client:
                 async with client.producer(topic, schema=Schema.avro(empty)) as producer:
                     await producer.send({})
                 async with client.reader(topic, schema=Schema.avro(bomb), position="earliest") as reader:
@@ -418,7 +418,7 @@ async def test_definitions_that_are_bombs_are_refused(embedded: PulsarService) -
 
 
 def test_the_blocking_face_has_the_same(service: PulsarService, topic: str) -> None:
-    with penstock.blocking.connect(service.url) as client:
+    with forebay.blocking.connect(service.url) as client:
         with client.producer(topic, schema=Order) as producer:
             producer.send(ORDER)
         with client.reader(topic, schema=Order, position="earliest") as reader:
@@ -442,8 +442,8 @@ async def test_strategies_of_the_embedded_broker() -> None:
         "full_transitive": (False, True),
     }
     for strategy, expected in admitted.items():
-        async with penstock.Broker(schema_compatibility=strategy) as broker:  # type: ignore[arg-type]
-            async with penstock.connect(broker.url) as client:
+        async with forebay.Broker(schema_compatibility=strategy) as broker:  # type: ignore[arg-type]
+            async with forebay.connect(broker.url) as client:
                 for index, is_admitted in enumerate(expected):
                     topic = f"t{index}"
                     new = schema("a", "b", default=index == 1)
@@ -458,7 +458,7 @@ async def test_strategies_of_the_embedded_broker() -> None:
 
 async def test_schemas_outlive_the_broker(tmp_path: Any) -> None:
     for turn in range(2):
-        async with penstock.Broker(data=tmp_path) as broker, penstock.connect(broker.url) as client:
+        async with forebay.Broker(data=tmp_path) as broker, forebay.connect(broker.url) as client:
             async with client.producer("t", schema=Schema.avro(Line)) as producer:
                 await producer.send(Line(str(turn)))
             assert json.loads((await client.schema("t")).definition)["name"] == "Line"

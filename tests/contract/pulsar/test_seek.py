@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.messages import gather, nothing, numbered, payloads, receive
 from support.pulsar.harness import PulsarService
@@ -152,9 +152,9 @@ async def test_the_ids_of_earliest_and_latest_are_positions(client: Any, topic: 
     async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
         await filled(producer)
         await receive(consumer, 10)
-        await consumer.seek(penstock.pulsar.MessageId.earliest)
+        await consumer.seek(forebay.pulsar.MessageId.earliest)
         assert payloads(await receive(consumer, 10)) == numbered(10)
-        await consumer.seek(penstock.pulsar.MessageId.latest)
+        await consumer.seek(forebay.pulsar.MessageId.latest)
         await nothing(consumer)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import penstock
+import forebay
 
 from support.messages import gather, nothing, numbered, payloads, receive
 from support.pulsar.harness import PulsarService
@@ -162,15 +162,15 @@ async def test_the_id_of_the_receipt_is_the_id_of_the_message(
 
 async def test_ids_print_parse_pickle_and_serialise(client: Any, topic: str) -> None:
     message_id = (await round_trip(client, topic, b"x")).id
-    again = penstock.pulsar.MessageId.parse(str(message_id))
+    again = forebay.pulsar.MessageId.parse(str(message_id))
     assert (again.ledger, again.entry, again.partition) == (
         message_id.ledger,
         message_id.entry,
         message_id.partition,
     )
     assert pickle.loads(pickle.dumps(message_id)) == message_id
-    assert penstock.pulsar.MessageId.from_bytes(message_id.to_bytes()) == message_id
-    assert penstock.pulsar.MessageId.earliest < message_id < penstock.pulsar.MessageId.latest
+    assert forebay.pulsar.MessageId.from_bytes(message_id.to_bytes()) == message_id
+    assert forebay.pulsar.MessageId.earliest < message_id < forebay.pulsar.MessageId.latest
 
 
 async def test_a_first_delivery_counts_no_redelivery(client: Any, topic: str) -> None:
@@ -276,7 +276,7 @@ async def test_a_cancelled_receive_loses_nothing(client: Any, topic: str) -> Non
 async def test_receive_times_out_and_loses_nothing(client: Any, topic: str) -> None:
     async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
         started = time.monotonic()
-        with pytest.raises(penstock.Timeout):
+        with pytest.raises(forebay.Timeout):
             await consumer.receive(timeout=0.1)
         assert 0.09 < time.monotonic() - started < 30
         await producer.send(b"x")

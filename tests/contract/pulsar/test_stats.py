@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
-from penstock.blocking import connect as connect_blocking
+import forebay
+from forebay import errors
+from forebay.blocking import connect as connect_blocking
 
 from support.messages import receive
 from support.observing import behind, check_latency, check_sums
@@ -17,7 +17,7 @@ from support.waiting import PATIENCE, until
 
 
 async def test_what_is_sent_and_received_is_counted(service: PulsarService, topic: str) -> None:
-    async with penstock.connect(service.url) as client:
+    async with forebay.connect(service.url) as client:
         async with client.producer(topic) as producer, client.consumer(topic, "s", type="shared") as consumer:
             await producer.send_many([b"12345"] * 100)
             sent = producer.stats()
@@ -46,7 +46,7 @@ async def test_what_is_sent_and_received_is_counted(service: PulsarService, topi
 
 
 async def test_lookups_are_counted(service: PulsarService, topic: str) -> None:
-    async with penstock.connect(service.url) as client:
+    async with forebay.connect(service.url) as client:
         before = client.stats()
         assert (before["lookups"], before["lookups_failed"], before["lookup_latency_p99"]) == (0, 0, None)
         async with client.producer(topic):
@@ -67,7 +67,7 @@ async def test_lookups_are_counted(service: PulsarService, topic: str) -> None:
 async def test_counters_go_on_over_reconnects(service: PulsarService, topic: str) -> None:
     async with (
         behind(service.url, told=True) as (proxy, url),
-        penstock.connect(url, max_backoff=0.2) as client,
+        forebay.connect(url, max_backoff=0.2) as client,
         client.producer(topic) as producer,
         client.consumer(topic, "s") as consumer,
     ):
@@ -83,7 +83,7 @@ async def test_counters_go_on_over_reconnects(service: PulsarService, topic: str
 
 
 async def test_messages_that_fail_are_counted(service: PulsarService, topic: str) -> None:
-    async with behind(service.url, told=True) as (proxy, url), penstock.connect(url) as client:
+    async with behind(service.url, told=True) as (proxy, url), forebay.connect(url) as client:
         producer = await client.producer(topic, send_timeout=0.2)
         await proxy.deafen()
         proxy.cut()

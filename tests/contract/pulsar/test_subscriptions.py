@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.messages import gather, nothing, numbered, payloads, receive
 from support.pulsar.harness import PulsarService, RealPulsar
@@ -265,7 +265,7 @@ async def test_names_of_subscriptions(client: Any, topic: str, name: str) -> Non
 
 
 async def test_two_clients_see_each_other(service: PulsarService, client: Any, topic: str) -> None:
-    async with penstock.connect(service.url) as other:
+    async with forebay.connect(service.url) as other:
         async with client.consumer(topic, "s") as consumer, other.producer(topic) as producer:
             await producer.send_many(numbered(10))
             assert payloads(await receive(consumer, 10)) == numbered(10)
@@ -307,7 +307,7 @@ async def test_a_subscription_that_is_not_durable_ends_with_its_consumer(client:
 @pytest.mark.real_pulsar
 async def test_properties_of_a_subscription_are_in_the_statistics(real_pulsar: RealPulsar) -> None:
     topic, properties = real_pulsar.topic(), {"owner": "billing", "n\u00e4me": "7"}
-    async with penstock.connect(real_pulsar.url) as client:
+    async with forebay.connect(real_pulsar.url) as client:
         async with client.consumer(topic, "s", subscription_properties=properties):
             stats = await asyncio.to_thread(real_pulsar.rest, "GET", f"{real_pulsar.path(topic)}/stats")
     assert stats["subscriptions"]["s"]["subscriptionProperties"] == properties

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.pulsar.harness import PulsarService, RealPulsar
 from support.waiting import eventually, until
@@ -18,7 +18,7 @@ from support.waiting import eventually, until
 
 @pytest.fixture
 def blocking(service: PulsarService) -> Iterator[Any]:
-    with penstock.blocking.connect(service.url) as client:
+    with forebay.blocking.connect(service.url) as client:
         yield client
 
 
@@ -129,7 +129,7 @@ async def test_a_listener_that_raises_is_logged_and_the_view_goes_on(
         told: list[str] = []
         view.listen(raises)
         view.listen(lambda key, value: told.append(key))
-        with caplog.at_level(logging.ERROR, "penstock.table_view"):
+        with caplog.at_level(logging.ERROR, "forebay.table_view"):
             await producer.send(b"x", key="a")
             await view.refresh()
         assert (told, view["a"], view.stats()["callbacks_failed"]) == (["a"], b"x", 1)
@@ -192,7 +192,7 @@ async def test_a_closed_view_raises(client: Any, topic: str) -> None:
 
 
 async def test_closing_the_client_closes_its_views(service: PulsarService, topic: str) -> None:
-    async with penstock.connect(service.url) as client:
+    async with forebay.connect(service.url) as client:
         view = await client.table_view(topic)
     assert view.closed
 
@@ -248,7 +248,7 @@ async def test_a_compacted_topic_whose_last_message_deletes_a_key(
 ) -> None:
     topic = real_pulsar.topic()
     path = f"{real_pulsar.path(topic)}/compaction"
-    async with penstock.connect(real_pulsar.url) as client:
+    async with forebay.connect(real_pulsar.url) as client:
         async with client.producer(topic, batching=batching) as producer:
             await producer.send_many([b"1", b"2", b"3", b""], keys=["a", "b", "a", "b"])
             await asyncio.to_thread(real_pulsar.rest, "PUT", path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import penstock
+import forebay
 
 from support.tls_proxy import Files, tls_in_front_of
 from support.tubemq.harness import TubeMqService
@@ -20,7 +20,7 @@ async def test_certificate_files_are_read_again_at_a_reconnect(
     master = int(tube.address.split(",")[0].rsplit(":", 1)[1])
     with tls_in_front_of(files, master) as proxy:
         url = f"tubemq+ssl://127.0.0.1:{proxy.port}"
-        async with penstock.connect(url, **files.options) as client:
+        async with forebay.connect(url, **files.options) as client:
             # The master is asked; what it says of the brokers is not used here.
             async with client.producer(topic):
                 assert set(proxy.serials) == {files.serial}

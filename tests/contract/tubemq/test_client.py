@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import penstock
-from penstock import errors, frames
-from penstock.tubemq import Position
+import forebay
+from forebay import errors, frames
+from forebay.tubemq import Position
 
 from support.messages import numbered, payloads
 from support.tubemq.harness import TubeMqService, group
@@ -239,7 +239,7 @@ async def test_nack_gives_it_again(tube: TubeMqService) -> None:
 
 def test_the_blocking_twin(tube: TubeMqService) -> None:
     topic = tube.topic(3)
-    with penstock.blocking.connect(tube.url) as client:
+    with forebay.blocking.connect(tube.url) as client:
         with (
             client.producer(topic) as producer,
             client.consumer(topic, group(), position="first") as consumer,
@@ -259,7 +259,7 @@ def test_a_table_is_written_in_one_call(tube: TubeMqService) -> None:
     assert (report.rows, report.bytes) == (12_000, sum(map(len, table["payload"].to_pylist())))
     assert isinstance(report.first, Position) and isinstance(report.last, Position)
     assert report.first.offset < report.last.offset
-    with penstock.blocking.connect(tube.url) as client:
+    with forebay.blocking.connect(tube.url) as client:
         with client.consumer(topic, group(), position="first", auto_ack=True) as consumer:
             got = consumer.read_frame(12_000, timeout=60)
     assert got["value"].to_pylist() == table["payload"].to_pylist()

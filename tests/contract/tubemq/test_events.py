@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.blocking import connect as connect_blocking
+from forebay.blocking import connect as connect_blocking
 
 from support.observing import behind, follow_a_loss, raise_in_callbacks, seek
 from support.tubemq.harness import EmbeddedTubeMq, TubeMqService, group

@@ -1,4 +1,4 @@
-"""Topics of TubeMQ read as tables and as streams of batches in one call: ``penstock.frames``."""
+"""Topics of TubeMQ read as tables and as streams of batches in one call: ``forebay.frames``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from penstock import blocking, errors, frames
-from penstock.tubemq.offsets import UNIT
+from forebay import blocking, errors, frames
+from forebay.tubemq.offsets import UNIT
 
 from support.tubemq.harness import TubeMqService
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock import errors
+from forebay import errors
 
 from support.messages import numbered, payloads
 from support.tubemq.harness import RealTubeMq, TubeMqService, group

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.fixtures import start
 from support.messages import nothing, payloads
@@ -93,11 +93,11 @@ async def test_publishing_cut_at_each_packet(
 ) -> None:
     """Three messages are sent; the connection ends at each of their packets in turn."""
     options: dict[str, Any] = {"version": WORDS[version], "max_backoff": 0.05}
-    async with penstock.connect(broker.url, version=WORDS[version]) as watching:
+    async with forebay.connect(broker.url, version=WORDS[version]) as watching:
         async with watching.consumer(f"{topic}/#", qos=2) as watcher:
             for at in range(3 * 2 * qos):
                 with Proxy(broker.port) as proxy:
-                    async with penstock.connect(
+                    async with forebay.connect(
                         proxy.url, client_id=name(), clean_start=False, session_expiry=60, **options
                     ) as client:
                         proxy.cut_at(at, before=before)
@@ -127,10 +127,10 @@ async def test_receiving_cut_at_each_packet(
     broker: MqttService, topic: str, version: int, qos: int, before: bool
 ) -> None:
     options: dict[str, Any] = {"version": WORDS[version], "max_backoff": 0.05}
-    async with penstock.connect(broker.url, version=WORDS[version]) as writing:
+    async with forebay.connect(broker.url, version=WORDS[version]) as writing:
         for at in range(3 * 2 * qos):
             with Proxy(broker.port) as proxy:
-                async with penstock.connect(
+                async with forebay.connect(
                     proxy.url, client_id=name(), clean_start=False, session_expiry=60, **options
                 ) as client:
                     async with client.consumer(f"{topic}/{at}", qos=2) as consumer:
@@ -161,7 +161,7 @@ async def test_a_broker_that_lost_the_session_gets_the_subscriptions_again(
 ) -> None:
     client_id = name()
     with Proxy(broker.port) as proxy:
-        async with penstock.connect(
+        async with forebay.connect(
             proxy.url, client_id=client_id, version=WORDS[version], max_backoff=0.05
         ) as client:
             async with client.consumer(topic, qos=1) as consumer:
@@ -173,7 +173,7 @@ async def test_a_broker_that_lost_the_session_gets_the_subscriptions_again(
                 proxy.refuses = False
                 await client.publish(f"{topic}/none", b"x", qos=1)
                 await until(lambda: client.stats()["resubscribed"] == 1)
-                async with penstock.connect(broker.url) as writing:
+                async with forebay.connect(broker.url) as writing:
                     await writing.publish(topic, b"back", qos=1)
                 assert payloads(await take(consumer, 1)) == [b"back"]
 
@@ -189,8 +189,8 @@ async def test_a_broker_that_restarts(own: Any, version: int, kill: bool) -> Non
     topic = own.topic()
     kept: dict[str, Any] = {"clean_start": False, "session_expiry": 600, "version": WORDS[version]}
     async with (
-        penstock.connect(own.url, client_id=name(), max_backoff=0.2, **kept) as client,
-        penstock.connect(own.url, client_id=name(), max_backoff=0.2, **kept) as writing,
+        forebay.connect(own.url, client_id=name(), max_backoff=0.2, **kept) as client,
+        forebay.connect(own.url, client_id=name(), max_backoff=0.2, **kept) as writing,
     ):
         async with client.consumer(topic, qos=2) as consumer:
             await writing.publish(topic, b"before", qos=2)
@@ -224,14 +224,14 @@ async def test_users_and_tls(guarded: Any, version: int) -> None:
     url, options = secure(guarded)
     options |= {"version": WORDS[version]}
     topic = guarded.topic()
-    async with penstock.connect(url, username="ann", password="secret", **options) as client:
+    async with forebay.connect(url, username="ann", password="secret", **options) as client:
         async with client.consumer(topic, qos=2) as consumer:
             await client.publish(topic, bytes(100_000), qos=2)
             assert [len(data) for data in payloads(await take(consumer, 1))] == [100_000]
     for user, password in (("ann", "wrong"), ("nobody", "secret")):
         # Mosquitto reports an unknown user as not authorized.
         with pytest.raises((errors.AuthenticationError, errors.AuthorizationError)) as caught:
-            async with penstock.connect(url, username=user, password=password, **options):
+            async with forebay.connect(url, username=user, password=password, **options):
                 pass
         assert password not in str(caught.value)
 
@@ -239,7 +239,7 @@ async def test_users_and_tls(guarded: Any, version: int) -> None:
 async def test_a_certificate_of_somebody_else_is_refused(guarded: Any) -> None:
     url, _ = secure(guarded)
     with pytest.raises(errors.Error, match=r"(?i)certificate"):
-        async with penstock.connect(url, username="ann", password="secret"):
+        async with forebay.connect(url, username="ann", password="secret"):
             pass
 
 
@@ -254,10 +254,10 @@ async def test_mutual_tls(kind: Any) -> None:
         url, own = secure(broker)
         certificates = broker.certificates
         key = {"tls_cert": str(certificates.client_crt), "tls_key": str(certificates.client_key)}
-        async with penstock.connect(url, **own, **key) as client:
+        async with forebay.connect(url, **own, **key) as client:
             await client.publish("x", b"x", qos=1)
         with pytest.raises(errors.Error):
-            async with penstock.connect(url, connect_timeout=3, **own) as client:
+            async with forebay.connect(url, connect_timeout=3, **own) as client:
                 await client.publish("x", b"x", qos=1)
     finally:
         broker.stop()
@@ -265,7 +265,7 @@ async def test_mutual_tls(kind: Any) -> None:
 
 @pytest.mark.parametrize("version", WORDS, ids=WORDS.values())
 async def test_websocket(broker: MqttService, topic: str, version: int) -> None:
-    async with penstock.connect(broker.ws_url, version=WORDS[version]) as client:
+    async with forebay.connect(broker.ws_url, version=WORDS[version]) as client:
         async with client.consumer(topic, qos=2) as consumer:
             for payload in (b"", b"small", bytes(50_000)):
                 await client.publish(topic, payload, qos=2)
@@ -276,7 +276,7 @@ async def test_websocket(broker: MqttService, topic: str, version: int) -> None:
 async def test_keep_alive(broker: MqttService, topic: str, version: int) -> None:
     for _ in range(3):
         with Proxy(broker.port) as proxy:
-            async with penstock.connect(proxy.url, version=WORDS[version], keep_alive=2) as client:
+            async with forebay.connect(proxy.url, version=WORDS[version], keep_alive=2) as client:
                 async with client.consumer(topic, qos=1) as consumer:
                     # With 1 HiveMQ closes after a second, and not after one and a half.
                     await nothing(consumer, 5)
@@ -296,7 +296,7 @@ async def test_what_hivemq_forbids() -> None:
     """The others with the same rules: tests/contract/mqtt/test_permissions.py."""
     broker = start(lambda: HiveMq(users=True))
     try:
-        async with penstock.connect(broker.url, username="ann", password="secret") as client:
+        async with forebay.connect(broker.url, username="ann", password="secret") as client:
             with pytest.raises(errors.AuthorizationError):
                 await client.publish("forbidden/x", b"x", qos=1)
             with pytest.raises(errors.AuthorizationError):
@@ -326,7 +326,7 @@ async def test_extended_authentication_and_once_more() -> None:
     broker = start(lambda: HiveMq(users=True))
     try:
         with Proxy(broker.port) as proxy:
-            async with penstock.connect(
+            async with forebay.connect(
                 proxy.url, authentication_method="CHALLENGE", authenticator=answering("secret")
             ) as client:
                 await client.publish("x", b"x", qos=1)
@@ -341,12 +341,12 @@ async def test_extended_authentication_and_once_more() -> None:
             # Challenge, answer, re-authenticate, challenge, answer, success.
             assert said() == [0x18, 0x18, 0x19, 0x18, 0x18, 0x00]
         with pytest.raises(errors.AuthorizationError, match="that is not the answer"):
-            async with penstock.connect(
+            async with forebay.connect(
                 broker.url, authentication_method="CHALLENGE", authenticator=answering("wrong")
             ):
                 pass
         with pytest.raises(errors.AuthenticationError):
-            async with penstock.connect(
+            async with forebay.connect(
                 broker.url, authentication_method="OTHER", authenticator=answering("secret")
             ):
                 pass
@@ -374,7 +374,7 @@ async def test_beside_other_clients_on_mosquitto(
     try:
         await asyncio.to_thread(one.connect, Target(mosquitto.port), name(), version)
         await asyncio.to_thread(one.subscribe, Filter(f"{topic}/ours", 2))
-        async with penstock.connect(mosquitto.url, version=WORDS[version]) as client:
+        async with forebay.connect(mosquitto.url, version=WORDS[version]) as client:
             async with client.consumer(f"{topic}/theirs", qos=2) as consumer:
                 for qos in (0, 1, 2):
                     await client.publish(f"{topic}/ours", b"ours %d" % qos, qos=qos)
@@ -396,7 +396,7 @@ async def test_what_we_send_with_aliases_others_receive_in_full(
         await asyncio.to_thread(one.connect, Target(broker.port), name(), V5)
         await asyncio.to_thread(one.subscribe, Filter(f"{topic}/#", 1))
         with Proxy(broker.port) as proxy:
-            async with penstock.connect(proxy.url) as client:
+            async with forebay.connect(proxy.url) as client:
                 for number in range(40):
                     await client.publish(f"{topic}/{number % 3}", b"%d" % number, qos=1)
             shortened = [

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import penstock
-import penstock.compat.pulsar as drop_in
+import forebay
+import forebay.compat.pulsar as drop_in
 import pulsar
-from penstock.pulsar import DeadLetterPolicy
+from forebay.pulsar import DeadLetterPolicy
 
 from support.pulsar.harness import PulsarService
 from support.waiting import PATIENCE, eventually
@@ -37,7 +37,7 @@ def replaced(service: PulsarService) -> Iterator[Any]:
 
 @pytest.fixture
 def ours(service: PulsarService) -> Iterator[Any]:
-    with penstock.blocking.connect(service.url, connect_timeout=PATIENCE) as client:
+    with forebay.blocking.connect(service.url, connect_timeout=PATIENCE) as client:
         yield client
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock.pulsar import DeadLetterPolicy, KeySharedPolicy
+import forebay
+from forebay.pulsar import DeadLetterPolicy, KeySharedPolicy
 
 from support.java import Refused
 from support.messages import numbered
@@ -29,7 +29,7 @@ class Peers:
 
     def __init__(self, java: PulsarJava, service: PulsarService) -> None:
         self.java, self.service = java, service
-        self.ours: Any = penstock.blocking.connect(service.url, connect_timeout=PATIENCE)
+        self.ours: Any = forebay.blocking.connect(service.url, connect_timeout=PATIENCE)
 
     def consumer(self, topic: Any, subscription: str = "s", **options: Any) -> JavaConsumer:
         return self.java.consumer(self.service, topic, subscription, **options)
@@ -381,7 +381,7 @@ def test_topics_that_are_not_persistent(peers: Peers, service: PulsarService, ki
 def test_exclusive_producers_keep_others_out(peers: Peers, topic: str) -> None:
     with peers.producer(topic, accessMode="Exclusive") as first:
         first.send_bytes(b"1")
-        with pytest.raises((penstock.errors.ProducerBusy, penstock.errors.ProducerFenced)):
+        with pytest.raises((forebay.errors.ProducerBusy, forebay.errors.ProducerFenced)):
             peers.ours.producer(topic, access_mode="exclusive")
         with pytest.raises(Refused, match=r"ProducerBusy|ProducerFenced"):
             peers.producer(topic, accessMode="Exclusive")
@@ -400,7 +400,7 @@ def test_exclusive_producers_keep_others_out(peers: Peers, topic: str) -> None:
                     fenced.send_bytes(b"4")
                 with peers.producer(topic, accessMode="ExclusiveWithFencing") as last:
                     last.send_bytes(b"5")
-                    with pytest.raises(penstock.Error):
+                    with pytest.raises(forebay.Error):
                         ours.send(b"6")
     assert payloads(peers.read(topic, 4)) == [b"1", b"2", b"3", b"5"]
 

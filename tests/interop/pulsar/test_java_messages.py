@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock.pulsar import KeyValue, MessageId, Schema
+import forebay
+from forebay.pulsar import KeyValue, MessageId, Schema
 
 from support.pulsar.harness import PulsarService
 from support.pulsar.java import Colour, Item, Maker, PulsarJava, Seen, encoded
@@ -64,7 +64,7 @@ def _clients() -> Iterator[dict[str, Any]]:
 @pytest.fixture
 def ours(_clients: dict[str, Any], service: PulsarService) -> Any:
     if service.url not in _clients:
-        _clients[service.url] = penstock.blocking.connect(service.url, connect_timeout=PATIENCE)
+        _clients[service.url] = forebay.blocking.connect(service.url, connect_timeout=PATIENCE)
     return _clients[service.url]
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import frames
-from penstock.pulsar import KeyValue, Schema
+import forebay
+from forebay import frames
+from forebay.pulsar import KeyValue, Schema
 
 from support.java import Refused
 from support.pulsar.harness import PulsarService
@@ -100,7 +100,7 @@ EACH = pytest.mark.parametrize("name", [*PRIMITIVES, *STRUCTURED, *PAIRS])
 
 @pytest.fixture
 def ours(service: PulsarService) -> Iterator[Any]:
-    with penstock.blocking.connect(service.url, connect_timeout=PATIENCE) as client:
+    with forebay.blocking.connect(service.url, connect_timeout=PATIENCE) as client:
         yield client
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-import penstock
+import forebay
 import pulsar
-from penstock.commands.pulsar import jwt
+from forebay.commands.pulsar import jwt
 
 from support.messages import numbered
 from support.pulsar.harness import PulsarService
@@ -42,7 +42,7 @@ def official(service: PulsarService) -> Iterator[Any]:
 
 @pytest.fixture
 def ours(service: PulsarService) -> Iterator[Any]:
-    with penstock.blocking.connect(service.url, connect_timeout=PATIENCE) as client:
+    with forebay.blocking.connect(service.url, connect_timeout=PATIENCE) as client:
         yield client
 
 
@@ -61,7 +61,7 @@ def take_ours(consumer: Any, count: int) -> list[Any]:
 
 def position(message_id: Any) -> tuple[int, int, int, int]:
     """Ledger, entry, partition, batch index; of either client's id."""
-    if isinstance(message_id, penstock.pulsar.MessageId):
+    if isinstance(message_id, forebay.pulsar.MessageId):
         return message_id.ledger, message_id.entry, message_id.partition, message_id.batch_index
     return message_id.ledger_id(), message_id.entry_id(), message_id.partition(), message_id.batch_index()
 
@@ -143,7 +143,7 @@ def test_both_give_a_message_the_same_id(official: Any, ours: Any, topic: str, b
         assert [position(message_id)[:2] for message_id in official_ids] == [place[:2] for place in sent]
         assert [position(message_id)[3] for message_id in official_ids] == [place[3] for place in sent]
         for mine_id, their_id in zip(received, official_ids, strict=True):
-            again = penstock.pulsar.MessageId.from_bytes(their_id.serialize())
+            again = forebay.pulsar.MessageId.from_bytes(their_id.serialize())
             assert (again.ledger, again.entry, again.batch_index) == (
                 mine_id.ledger,
                 mine_id.entry,
@@ -212,7 +212,7 @@ def test_what_we_acknowledge_the_official_client_does_not_see_again(
 
 def test_an_exclusive_subscription_is_busy_for_the_other(official: Any, ours: Any, topic: str) -> None:
     theirs = official.subscribe(topic, "s")
-    with pytest.raises(penstock.errors.ConsumerBusy):
+    with pytest.raises(forebay.errors.ConsumerBusy):
         ours.consumer(topic, "s")
     theirs.close()
     with ours.consumer(topic, "s"), pytest.raises(pulsar.ConsumerBusy):
@@ -476,7 +476,7 @@ def test_official_client_on_a_non_persistent_topic(
 
 def test_the_subscription_of_another_user_is_refused_in_words_of_the_real_broker() -> None:
     key = b"0123456789abcdef0123456789abcdef"
-    with penstock.Broker(token_key=key) as broker:
+    with forebay.Broker(token_key=key) as broker:
 
         def client(subject: str) -> Any:
             return pulsar.Client(

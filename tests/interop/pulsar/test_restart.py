@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import penstock
+import forebay
 
 from support.messages import numbered, payloads
 from support.pulsar.harness import RealPulsar
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.real_pulsar, pytest.mark.slow, pytest.mark.timeout(600
 
 
 def connect(broker: RealPulsar) -> Any:
-    return penstock.connect(broker.url, max_backoff=0.5, operation_timeout=60, connect_timeout=60)
+    return forebay.connect(broker.url, max_backoff=0.5, operation_timeout=60, connect_timeout=60)
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])

@@ -10,9 +10,9 @@ import pulsar.schema
 import pyarrow as pa
 import pytest
 
-import penstock
+import forebay
 import pulsar
-from penstock.pulsar import Avro, Schema
+from forebay.pulsar import Avro, Schema
 
 from support.pulsar.harness import PulsarService
 from support.waiting import PATIENCE
@@ -42,7 +42,7 @@ def official(service: PulsarService) -> Iterator[Any]:
 
 @pytest.fixture
 def ours(service: PulsarService) -> Iterator[Any]:
-    with penstock.blocking.connect(service.url, connect_timeout=PATIENCE) as client:
+    with forebay.blocking.connect(service.url, connect_timeout=PATIENCE) as client:
         yield client
 
 

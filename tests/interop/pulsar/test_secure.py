@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-import penstock
+import forebay
 import pulsar
-from penstock import errors
+from forebay import errors
 
 from support.messages import numbered, receive
 from support.pulsar.harness import RealPulsar
@@ -31,7 +31,7 @@ def connect(broker: RealPulsar, **options: Any) -> Any:
         "operation_timeout": 60,
         "connect_timeout": 60,
     } | options
-    return penstock.connect(
+    return forebay.connect(
         broker.url, **{name: value for name, value in options.items() if value is not None}
     )
 
@@ -181,7 +181,7 @@ async def test_the_platforms_authorities_do_not_know_this_one(real_pulsar_secure
 
 async def test_the_name_localhost_is_in_the_certificate(real_pulsar_secure: RealPulsar) -> None:
     url = real_pulsar_secure.url.replace("127.0.0.1", "localhost")
-    async with penstock.connect(
+    async with forebay.connect(
         url, tls_ca=str(real_pulsar_secure.ca), token=real_pulsar_secure.token("admin")
     ) as client:
         async with client.producer(real_pulsar_secure.topic()) as producer:
@@ -191,15 +191,15 @@ async def test_the_name_localhost_is_in_the_certificate(real_pulsar_secure: Real
 async def test_a_plain_client_on_the_tls_port_fails_soon(real_pulsar_secure: RealPulsar) -> None:
     url = real_pulsar_secure.url.replace("pulsar+ssl", "pulsar")
     started = time.monotonic()
-    with pytest.raises(penstock.Error):
-        await penstock.connect(url, connect_timeout=3)
+    with pytest.raises(forebay.Error):
+        await forebay.connect(url, connect_timeout=3)
     assert time.monotonic() - started < SOON
 
 
 async def test_a_tls_client_on_a_plain_port_fails_soon(real_pulsar: RealPulsar) -> None:
     started = time.monotonic()
-    with pytest.raises(penstock.Error):
-        await penstock.connect(real_pulsar.url.replace("pulsar", "pulsar+ssl", 1), connect_timeout=3)
+    with pytest.raises(forebay.Error):
+        await forebay.connect(real_pulsar.url.replace("pulsar", "pulsar+ssl", 1), connect_timeout=3)
     assert time.monotonic() - started < SOON
 
 

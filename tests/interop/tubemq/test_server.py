@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import errors
+from forebay import errors
 
 from support.certificates import Certificates
 from support.messages import numbered, payloads

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-import penstock
+import forebay
 
 from support.mqtt import wire
 from support.mqtt.harness import MqttService
@@ -30,8 +30,8 @@ def topic(embedded: Any) -> str:
 
 
 @pytest_asyncio.fixture
-async def client(embedded: Any) -> AsyncIterator[penstock.Client]:
-    async with penstock.connect(embedded.url) as client:
+async def client(embedded: Any) -> AsyncIterator[forebay.Client]:
+    async with forebay.connect(embedded.url) as client:
         yield client
 
 
@@ -39,7 +39,7 @@ def numbered(count: int) -> list[bytes]:
     return [str(i).encode() for i in range(count)]
 
 
-async def test_a_cancelled_receive_takes_no_message(client: penstock.Client, topic: str):
+async def test_a_cancelled_receive_takes_no_message(client: forebay.Client, topic: str):
     consumer = await client.consumer(topic, "s")
     producer = await client.producer(topic)
     waiting = asyncio.ensure_future(consumer.receive())
@@ -50,7 +50,7 @@ async def test_a_cancelled_receive_takes_no_message(client: penstock.Client, top
 
 
 @pytest.mark.parametrize("verb", ["receive", "receive_many", "anext"])
-async def test_cancelling_at_any_moment_loses_nothing(client: penstock.Client, topic: str, verb: str):
+async def test_cancelling_at_any_moment_loses_nothing(client: forebay.Client, topic: str, verb: str):
     """Includes the moment in which the message is between the engine and the future."""
     count = 2000
     consumer = await client.consumer(topic, "s")
@@ -89,7 +89,7 @@ async def test_cancelling_at_any_moment_loses_nothing(client: penstock.Client, t
     assert cancelled > 10
 
 
-async def test_a_receive_whose_time_is_over_loses_nothing(client: penstock.Client, topic: str):
+async def test_a_receive_whose_time_is_over_loses_nothing(client: forebay.Client, topic: str):
     consumer = await client.consumer(topic, "s")
     producer = await client.producer(topic)
 
@@ -103,19 +103,19 @@ async def test_a_receive_whose_time_is_over_loses_nothing(client: penstock.Clien
     while len(seen) < 300:
         try:
             seen.append((await consumer.receive(timeout=0.001)).data)
-        except penstock.Timeout:
+        except forebay.Timeout:
             assert not sending.done() or sending.exception() is None
     assert seen == numbered(300)
     await sending
 
 
-async def test_the_time_of_one_wait_is_not_that_of_another(client: penstock.Client, topic: str):
+async def test_the_time_of_one_wait_is_not_that_of_another(client: forebay.Client, topic: str):
     consumer = await client.consumer(topic, "s")
     producer = await client.producer(topic)
     patient = asyncio.ensure_future(consumer.receive())
     hasty = asyncio.ensure_future(consumer.receive(timeout=0.05))
     many = asyncio.ensure_future(consumer.receive_many(10, timeout=0.05))
-    with pytest.raises(penstock.Timeout):
+    with pytest.raises(forebay.Timeout):
         await hasty
     assert await many == []
     assert not patient.done()
@@ -123,7 +123,7 @@ async def test_the_time_of_one_wait_is_not_that_of_another(client: penstock.Clie
     assert (await patient).data == b"for the patient"
 
 
-async def test_waits_are_served_in_their_order(client: penstock.Client, topic: str):
+async def test_waits_are_served_in_their_order(client: forebay.Client, topic: str):
     consumer = await client.consumer(topic, "s")
     producer = await client.producer(topic)
     waits = [asyncio.ensure_future(consumer.receive()) for _ in range(50)]
@@ -132,7 +132,7 @@ async def test_waits_are_served_in_their_order(client: penstock.Client, topic: s
     assert [message.data for message in await asyncio.gather(*waits)] == numbered(50)
 
 
-async def test_gather_over_anext_gives_each_message_once(client: penstock.Client, topic: str):
+async def test_gather_over_anext_gives_each_message_once(client: forebay.Client, topic: str):
     consumer = await client.consumer(topic, "s")
     producer = await client.producer(topic)
     await producer.send_many(numbered(600))
@@ -143,7 +143,7 @@ async def test_gather_over_anext_gives_each_message_once(client: penstock.Client
     assert seen == numbered(600)
 
 
-async def test_an_anext_works_wherever_an_awaitable_does(client: penstock.Client, topic: str):
+async def test_an_anext_works_wherever_an_awaitable_does(client: forebay.Client, topic: str):
     consumer = await client.consumer(topic, "s")
     producer = await client.producer(topic)
     await producer.send_many(numbered(4))
@@ -162,7 +162,7 @@ async def test_an_anext_works_wherever_an_awaitable_does(client: penstock.Client
     assert (await anext(consumer)).data == b"4"
 
 
-async def test_an_anext_that_nobody_awaits_gives_its_message_back(client: penstock.Client, topic: str):
+async def test_an_anext_that_nobody_awaits_gives_its_message_back(client: forebay.Client, topic: str):
     consumer = await client.consumer(topic, "s")
     producer = await client.producer(topic)
     await producer.send_many(numbered(3))
@@ -176,7 +176,7 @@ async def test_an_anext_that_nobody_awaits_gives_its_message_back(client: pensto
     assert (await consumer.receive(timeout=PATIENCE)).data == b"2"
 
 
-async def test_a_loop_over_a_full_queue_lets_others_run(client: penstock.Client, topic: str):
+async def test_a_loop_over_a_full_queue_lets_others_run(client: forebay.Client, topic: str):
     consumer = await client.consumer(topic, "s")
     producer = await client.producer(topic)
     await producer.send_many(numbered(5000))
@@ -198,7 +198,7 @@ async def test_a_loop_over_a_full_queue_lets_others_run(client: penstock.Client,
     assert turns >= 5000 // 256
 
 
-async def test_an_iteration_ends_with_its_consumer(client: penstock.Client, topic: str):
+async def test_an_iteration_ends_with_its_consumer(client: forebay.Client, topic: str):
     consumer = await client.consumer(topic, "s")
 
     async def iterate():
@@ -211,10 +211,10 @@ async def test_an_iteration_ends_with_its_consumer(client: penstock.Client, topi
     done, _ = await asyncio.wait([task], timeout=PATIENCE)
     assert done, "the iteration hangs"
     error = task.exception()
-    assert error is None or isinstance(error, penstock.errors.Closed)
+    assert error is None or isinstance(error, forebay.errors.Closed)
 
 
-async def test_cancelling_a_send_does_not_unsend(client: penstock.Client, topic: str):
+async def test_cancelling_a_send_does_not_unsend(client: forebay.Client, topic: str):
     consumer = await client.consumer(topic, "s")
     producer = await client.producer(topic)
     futures = [producer.send(body) for body in numbered(100)]
@@ -230,7 +230,7 @@ async def test_cancelling_a_send_does_not_unsend(client: penstock.Client, topic:
     assert [message.id for message in messages[1::2]] == ids
 
 
-async def test_all_ways_of_sending_keep_one_order(client: penstock.Client, topic: str):
+async def test_all_ways_of_sending_keep_one_order(client: forebay.Client, topic: str):
     consumer = await client.consumer(topic, "s")
     producer = await client.producer(topic, max_pending=10_000)
     bodies = numbered(500)
@@ -250,7 +250,7 @@ async def test_all_ways_of_sending_keep_one_order(client: penstock.Client, topic
     assert seen == bodies
 
 
-async def test_a_message_ends_before_those_behind_it(client: penstock.Client, topic: str):
+async def test_a_message_ends_before_those_behind_it(client: forebay.Client, topic: str):
     """Whichever thread handles their outcomes."""
     producer = await client.producer(topic)
     for number in range(200):
@@ -285,7 +285,7 @@ async def test_outcomes_without_a_future_do_not_wake_the_loop(
     monkeypatch.setattr(loop, "add_reader", counted)
     with Proxy(embedded_mqtt.port) as proxy:
         proxy.verdict = one_by_one
-        async with penstock.connect(proxy.url) as client:
+        async with forebay.connect(proxy.url) as client:
             async with client.producer(embedded_mqtt.topic(), qos=1) as producer:
                 before = wakes
                 assert len(await producer.send_many([b"x"] * 30)) == 30
@@ -295,7 +295,7 @@ async def test_outcomes_without_a_future_do_not_wake_the_loop(
                 assert 2 <= wakes - before < 10
 
 
-async def test_a_window_smaller_than_the_call_is_no_limit(client: penstock.Client, topic: str):
+async def test_a_window_smaller_than_the_call_is_no_limit(client: forebay.Client, topic: str):
     consumer = await client.consumer(topic, "s")
     producer = await client.producer(topic, max_pending=100)
     ids = await producer.send_many(numbered(5000))
@@ -311,7 +311,7 @@ def test_one_process_may_run_loop_after_loop(embedded: Any):
     topic = embedded.topic()
 
     async def once(body: bytes) -> bytes:
-        async with penstock.connect(embedded.url) as client:
+        async with forebay.connect(embedded.url) as client:
             async with client.consumer(topic, "s", position="earliest") as consumer:
                 async with client.producer(topic) as producer:
                     await producer.send(body)
@@ -327,13 +327,13 @@ def test_a_loop_that_ends_with_work_open_troubles_no_other(embedded: Any):
     kept: list[Any] = []
 
     async def leave_things_open():
-        client = await penstock.connect(embedded.url)
+        client = await forebay.connect(embedded.url)
         consumer = await client.consumer(topic, "left")
         producer = await client.producer(topic)
         kept.extend([client, consumer, producer, consumer.receive(), producer.send(b"late")])
 
     async def live():
-        async with penstock.connect(embedded.url) as client, client.producer(topic) as producer:
+        async with forebay.connect(embedded.url) as client, client.producer(topic) as producer:
             for body in numbered(100):
                 await producer.send(body)
 
@@ -349,7 +349,7 @@ def test_two_loops_live_beside_each_other(embedded: Any):
     results: list[list[bytes]] = [[], []]
 
     async def live(i: int):
-        async with penstock.connect(embedded.url) as client:
+        async with forebay.connect(embedded.url) as client:
             async with client.consumer(topics[i], "s") as consumer, client.producer(topics[i]) as producer:
                 for body in numbered(300):
                     producer.send(body)
@@ -364,7 +364,7 @@ def test_two_loops_live_beside_each_other(embedded: Any):
 
 
 def test_threads_that_share_a_full_producer_do_not_lock_each_other(embedded: Any):
-    with penstock.blocking.connect(embedded.url) as client:
+    with forebay.blocking.connect(embedded.url) as client:
         producer = client.producer(embedded.topic(), max_pending=10)
         refused = [0] * 4
 
@@ -372,7 +372,7 @@ def test_threads_that_share_a_full_producer_do_not_lock_each_other(embedded: Any
             for _ in range(3000):
                 try:
                     producer.send_nowait(b"x")
-                except penstock.QueueFull:
+                except forebay.QueueFull:
                     refused[i] += 1
 
         switch = sys.getswitchinterval()
@@ -392,7 +392,7 @@ def test_threads_that_share_a_full_producer_do_not_lock_each_other(embedded: Any
 
 def test_an_interrupted_receive_takes_no_message(embedded: Any):
     topic = embedded.topic()
-    with penstock.blocking.connect(embedded.url) as client:
+    with forebay.blocking.connect(embedded.url) as client:
         consumer, producer = client.consumer(topic, "s"), client.producer(topic)
         before = signal.signal(signal.SIGALRM, signal.default_int_handler)
         try:
@@ -407,9 +407,9 @@ def test_an_interrupted_receive_takes_no_message(embedded: Any):
 
 FORKED = """
 import os, sys, threading, time
-import penstock, penstock.errors
+import forebay, forebay.errors
 url = sys.argv[1]
-client = penstock.blocking.connect(url)
+client = forebay.blocking.connect(url)
 producer = client.producer("fork-" + str(os.getpid()))
 consumer = client.consumer("fork-" + str(os.getpid()), "s")
 waiter = consumer._native.receive(None)
@@ -431,9 +431,9 @@ for _ in range(20):
         for call in calls:
             try:
                 call()
-            except penstock.errors.ForkError:
+            except forebay.errors.ForkError:
                 refused += 1
-        with penstock.blocking.connect(url) as own, own.producer("child") as sender:
+        with forebay.blocking.connect(url) as own, own.producer("child") as sender:
             sender.send(b"from the child")
         os._exit(0 if refused == 6 else 10 + refused)
     limit = time.monotonic() + 100

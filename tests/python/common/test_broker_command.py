@@ -1,4 +1,4 @@
-"""``penstock broker``: secrets on its command line, mistakes in its options, and what systemd is told."""
+"""``forebay broker``: secrets on its command line, mistakes in its options, and what systemd is told."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-COMMAND = [sys.executable, "-m", "penstock", "broker"]
+COMMAND = [sys.executable, "-m", "forebay", "broker"]
 
 
-def penstock_broker(*arguments: object) -> subprocess.CompletedProcess[str]:
+def forebay_broker(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_a_key_on_the_command_line_is_refused() -> None:
-    done = penstock_broker("--port", "0", "--token-key", "0123456789abcdef0123456789abcdef")
+    done = forebay_broker("--port", "0", "--token-key", "0123456789abcdef0123456789abcdef")
     assert done.returncode == 2
     assert "file:PATH or env:NAME" in done.stderr
     assert "0123456789abcdef" not in done.stderr
@@ -36,7 +36,7 @@ def test_a_key_on_the_command_line_is_refused() -> None:
     ],
 )
 def test_wrong_options_end_with_2(words: list[str], said: str) -> None:
-    done = penstock_broker(*words)
+    done = forebay_broker(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
 
@@ -44,19 +44,19 @@ def test_wrong_options_end_with_2(words: list[str], said: str) -> None:
 def test_a_mistake_in_the_configuration_ends_with_2_and_names_its_line(tmp_path: Path) -> None:
     config = tmp_path / "broker.toml"
     config.write_text('port = 0\nretention = "soon"\n')
-    done = penstock_broker("--config", config)
+    done = forebay_broker("--config", config)
     assert done.returncode == 2
     assert f"{config}, line 2: option 'retention': expected" in done.stderr
 
 
 def test_a_port_in_use_is_no_wrong_usage() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        done = penstock_broker("--port", other.getsockname()[1])
+        done = forebay_broker("--port", other.getsockname()[1])
     assert done.returncode == 1
 
 
 def test_the_help_lists_the_exit_statuses() -> None:
-    said = " ".join(penstock_broker("--help").stdout.split())
+    said = " ".join(forebay_broker("--help").stdout.split())
     assert "Exit status: 1 after an error, 2 for wrong usage" in said
     assert "3 after a failure of the store" in said
 

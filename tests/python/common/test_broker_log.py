@@ -1,4 +1,4 @@
-"""The log of ``penstock broker``: what is in it, as text and as JSON, and what is not."""
+"""The log of ``forebay broker``: what is in it, as text and as JSON, and what is not."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from penstock import blocking, cli, errors
+from forebay import blocking, cli, errors
 
 from support.certificates import Authority
 from support.waiting import PATIENCE
 
-COMMAND = [sys.executable, "-m", "penstock", "broker", "--json", "--port", "0", "--mqtt-port", "0"]
+COMMAND = [sys.executable, "-m", "forebay", "broker", "--json", "--port", "0", "--mqtt-port", "0"]
 PASSWORD = "a secret that no log has"
 
 
@@ -75,7 +75,7 @@ def test_connections_are_told_with_who_from_where_and_why_they_ended(users: str)
         url = broker.urls["mqtt_url"]
         with blocking.connect(url, client_id="kitchen", username="till", password=PASSWORD):
             found = broker.record(event="connected")
-            assert found["logger"] == "penstock.broker.connection"
+            assert found["logger"] == "forebay.broker.connection"
             assert (found["level"], found["protocol"]) == ("info", "mqtt")
             assert (found["client"], found["user"]) == ("kitchen", "till")
             assert found["address"].startswith("127.0.0.1:")

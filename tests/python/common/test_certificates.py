@@ -11,8 +11,8 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.certificates import DAY, HERE, NOW, Authority, listening
 
@@ -120,7 +120,7 @@ def with_a_damaged_signature(ca: Authority) -> Shown:
 
 def connect(port: int, ca: Authority, **options: Any) -> Any:
     options = {"connect_timeout": 4} | options
-    return penstock.connect(f"pulsar+ssl://127.0.0.1:{port}", tls_ca=ca.pem, token="a-secret", **options)
+    return forebay.connect(f"pulsar+ssl://127.0.0.1:{port}", tls_ca=ca.pem, token="a-secret", **options)
 
 
 @pytest.mark.parametrize("kind", BAD)
@@ -140,7 +140,7 @@ async def test_a_good_certificate_gets_the_handshake() -> None:
     # The counterpart: the tests above must not pass for another reason.
     ca = Authority()
     with listening(*ca.leaf()) as server:
-        with pytest.raises(penstock.Error):
+        with pytest.raises(forebay.Error):
             await connect(server.port, ca)
         assert b"a-secret" in server.said
 
@@ -150,7 +150,7 @@ async def test_a_chain_with_its_link_is_good() -> None:
     between = Authority("between", ca)
     chain, key = between.leaf()
     with listening(chain + between.pem, key) as server:
-        with pytest.raises(penstock.Error):
+        with pytest.raises(forebay.Error):
             await connect(server.port, ca)
         assert server.handshakes
 
@@ -159,7 +159,7 @@ async def test_the_host_name_check_can_be_left_out_but_not_the_authority() -> No
     ca = Authority()
     other_name = ca.leaf((x509.DNSName("broker.example.test"),))
     with listening(*other_name) as server:
-        with pytest.raises(penstock.Error):
+        with pytest.raises(forebay.Error):
             await connect(server.port, ca, tls_skip_hostname_check=True)
         assert b"a-secret" in server.said
     with listening(*signed_by_another_authority(ca)) as server:
@@ -177,10 +177,10 @@ async def test_a_server_that_wants_a_client_certificate() -> None:
 
     chain, key = ca.leaf(usage=ExtendedKeyUsageOID.CLIENT_AUTH)
     with listening(*ca.leaf(), demand) as server:
-        with pytest.raises(penstock.Error):
+        with pytest.raises(forebay.Error):
             await connect(server.port, ca)
         assert server.said == b""
-        with pytest.raises(penstock.Error):
+        with pytest.raises(forebay.Error):
             await connect(server.port, ca, tls_cert=chain, tls_key=key)
         assert b"a-secret" in server.said
 
@@ -208,5 +208,5 @@ async def test_an_authority_that_cannot_be_read_is_said_so(pem: bytes) -> None:
     ca = Authority()
     with listening(*ca.leaf()) as server:
         with pytest.raises((errors.InvalidArgument, errors.TlsError)):
-            await penstock.connect(f"pulsar+ssl://127.0.0.1:{server.port}", tls_ca=pem, connect_timeout=4)
+            await forebay.connect(f"pulsar+ssl://127.0.0.1:{server.port}", tls_ca=pem, connect_timeout=4)
         assert server.said == b""

@@ -13,10 +13,10 @@ import types
 
 import pytest
 
-from penstock import blocking, cli, errors, protocols
-from penstock.commands._shared.options import pairs
-from penstock.commands.pulsar.format import compile_format, to_json
-from penstock.pulsar.positions import full_name
+from forebay import blocking, cli, errors, protocols
+from forebay.commands._shared.options import pairs
+from forebay.commands.pulsar.format import compile_format, to_json
+from forebay.pulsar.positions import full_name
 
 from support.commands import COMMANDS
 from support.waiting import line_with
@@ -24,7 +24,7 @@ from support.waiting import line_with
 
 def run(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "penstock", *arguments],
+        [sys.executable, "-m", "forebay", *arguments],
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -66,7 +66,7 @@ def test_an_unknown_option_is_an_error_that_names_the_nearest():
 def test_version():
     done = run("--version")
     assert done.returncode == 0
-    assert done.stdout.startswith("penstock ")
+    assert done.stdout.startswith("forebay ")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -75,7 +75,7 @@ def test_each_command_has_help_with_examples_and_the_exit_status(command, capsys
         cli.parser().parse_args([command, "--help"])
     assert ended.value.code == 0
     said = capsys.readouterr().out
-    assert f"\nexamples:\n  penstock {command} " in said
+    assert f"\nexamples:\n  forebay {command} " in said
     assert "Exit status: 1 after an error" in said
 
 
@@ -112,12 +112,12 @@ def test_the_tree_of_commands_is_walked_to_its_ends():
 
 @pytest.mark.parametrize(("protocol", "words", "parser"), list(every_leaf()))
 def test_every_command_has_examples_that_parse(protocol, words, parser, monkeypatch):
-    monkeypatch.delenv("PENSTOCK_URL", raising=False)
+    monkeypatch.delenv("FOREBAY_URL", raising=False)
     lines = examples_of(parser)
     assert lines
     for line in lines:
         typed = shlex.split(line.rpartition("| ")[2])
-        assert typed[: len(words) + 1] == ["penstock", *words]
+        assert typed[: len(words) + 1] == ["forebay", *words]
         typed = typed[1 : next((at for at, word in enumerate(typed) if word in "<>"), None)]
         with_topics = typed[:1] in cli._WITH_TOPICS
         spoken = cli._protocol(list(typed)) if with_topics else protocol
@@ -197,7 +197,7 @@ def test_check_lists_what_is_damaged_in_a_store(tmp_path, capsys):
 def broker_process(tmp_path):
     words = [
         "-m",
-        "penstock",
+        "forebay",
         "broker",
         "--port",
         "0",
@@ -250,8 +250,8 @@ def test_a_store_that_has_failed_ends_the_broker_with_3(tmp_path, broker_process
 
 
 def test_what_the_broker_command_needs_is_not_much():
-    """`penstock broker` answers within 300 ms of its start, so nothing heavy may be imported."""
-    code = "import sys, penstock.cli, penstock.broker, penstock.options; print(*sys.modules)"
+    """`forebay broker` answers within 300 ms of its start, so nothing heavy may be imported."""
+    code = "import sys, forebay.cli, forebay.broker, forebay.options; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
@@ -337,7 +337,7 @@ def test_another_protocol_needs_its_row_in_the_registry_only(amqp, capsys):
     ],
 )
 def test_a_refusal_names_the_flag_that_was_typed(words, said):
-    # In a process of its own: `penstock broker` blocks signals, and what this one starts would inherit that.
+    # In a process of its own: `forebay broker` blocks signals, and what this one starts would inherit that.
     done = run(*words)
     assert done.returncode == 2
     assert said in done.stderr
@@ -354,14 +354,14 @@ def test_a_url_after_the_first_flag_decides_what_the_flags_mean():
 
 
 def test_the_administration_of_this_machine_does_not_stand_for_that_of_another_broker(monkeypatch, capsys):
-    monkeypatch.setenv("PENSTOCK_URL", "pulsar://broker.example:6650")
-    monkeypatch.delenv("PENSTOCK_ADMIN_URL", raising=False)
+    monkeypatch.setenv("FOREBAY_URL", "pulsar://broker.example:6650")
+    monkeypatch.delenv("FOREBAY_ADMIN_URL", raising=False)
     for words in (["admin", "topic", "ls"], ["top", "--once"]):
         assert cli.main(words) == 2
         assert "-u http://HOST:8080" in capsys.readouterr().err
     assert cli.main(["subscriptions"]) == 1
     assert "-u http://HOST:8080" in capsys.readouterr().err
-    monkeypatch.setenv("PENSTOCK_ADMIN_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("FOREBAY_ADMIN_URL", "http://127.0.0.1:1")
     for words in (["admin", "topic", "ls"], ["top", "--once"], ["subscriptions"]):
         assert cli.main(words) == 1
         assert "cannot connect to 127.0.0.1 port 1" in capsys.readouterr().err

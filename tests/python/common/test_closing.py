@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
-from penstock.blocking import connect as connect_blocking
+import forebay
+from forebay import errors
+from forebay.blocking import connect as connect_blocking
 
 from support.pulsar.harness import PulsarService
 
@@ -37,7 +37,7 @@ async def within(awaitable: Any) -> Any:
 
 
 async def test_a_second_close_waits_for_the_first(embedded: PulsarService) -> None:
-    client: Any = await penstock.connect(embedded.url)
+    client: Any = await forebay.connect(embedded.url)
     slow = Slow(client)
     first = asyncio.ensure_future(client.close())
     await within(slow.begun.wait())
@@ -53,11 +53,11 @@ async def test_a_second_close_waits_for_the_first(embedded: PulsarService) -> No
 
 
 async def test_a_close_in_a_callback_does_not_wait_for_the_close_under_way(embedded: PulsarService) -> None:
-    client: Any = await penstock.connect(embedded.url)
+    client: Any = await forebay.connect(embedded.url)
     slow = Slow(client)
     returned = asyncio.Event()
 
-    async def closes(event: penstock.ConnectionEvent) -> None:
+    async def closes(event: forebay.ConnectionEvent) -> None:
         if event.kind == "connected":
             await slow.begun.wait()
             await client.close()
@@ -73,10 +73,10 @@ async def test_a_close_in_a_callback_does_not_wait_for_the_close_under_way(embed
 
 async def test_a_callback_may_close_the_client_within_a_time(embedded: PulsarService) -> None:
     """Whichever task runs the close, it does not wait for the callback that waits for it."""
-    client = await penstock.connect(embedded.url)
+    client = await forebay.connect(embedded.url)
     returned = asyncio.Event()
 
-    async def closes(event: penstock.ConnectionEvent) -> None:
+    async def closes(event: forebay.ConnectionEvent) -> None:
         if event.kind == "connected":
             await asyncio.create_task(client.close())
             returned.set()
@@ -89,7 +89,7 @@ async def test_a_callback_may_close_the_client_within_a_time(embedded: PulsarSer
 async def test_a_listener_s_callback_may_close_the_client_while_it_is_closing(
     embedded: PulsarService,
 ) -> None:
-    client = await penstock.connect(embedded.url)
+    client = await forebay.connect(embedded.url)
     topic = embedded.topic()
     consumer, producer = await client.consumer(topic, "s"), await client.producer(topic)
     called, closing, returned = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -109,11 +109,11 @@ async def test_a_listener_s_callback_may_close_the_client_while_it_is_closing(
 
 
 async def test_a_callback_that_stops_itself_ends_as_usual(embedded: PulsarService) -> None:
-    client = await penstock.connect(embedded.url)
+    client = await forebay.connect(embedded.url)
     seen: list[str] = []
     ended = asyncio.Event()
 
-    async def stops(event: penstock.ConnectionEvent) -> None:
+    async def stops(event: forebay.ConnectionEvent) -> None:
         seen.append(event.kind)
         callback.stop()
         await asyncio.sleep(0)
@@ -126,7 +126,7 @@ async def test_a_callback_that_stops_itself_ends_as_usual(embedded: PulsarServic
 
 
 async def test_what_waits_when_the_engine_s_bridge_closes_fails(embedded: PulsarService) -> None:
-    client: Any = await penstock.connect(embedded.url)
+    client: Any = await forebay.connect(embedded.url)
     pending = client._native.close()
     client._open = False
     client._bridge.close()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-import penstock.blocking
+import forebay
+import forebay.blocking
 
 from support.waiting import PATIENCE, eventually, until
 
@@ -41,8 +41,8 @@ class StuckChild:
 
 
 def test_a_second_blocking_close_waits_for_the_first_and_does_nothing() -> None:
-    with penstock.Broker() as broker:
-        client: Any = penstock.blocking.connect(broker.url)
+    with forebay.Broker() as broker:
+        client: Any = forebay.blocking.connect(broker.url)
         child = SlowChild()
         client._children.add(child)
         closing = [threading.Thread(target=client.close) for _ in range(3)]
@@ -62,8 +62,8 @@ def test_a_second_blocking_close_waits_for_the_first_and_does_nothing() -> None:
 
 
 def test_the_producers_of_a_blocking_client_wait_side_by_side() -> None:
-    with penstock.Broker() as broker:
-        client: Any = penstock.blocking.connect(broker.url)
+    with forebay.Broker() as broker:
+        client: Any = forebay.blocking.connect(broker.url)
         children = [SlowChild() for _ in range(3)]
         for child in children:
             client._children.add(child)
@@ -78,8 +78,8 @@ def test_the_producers_of_a_blocking_client_wait_side_by_side() -> None:
 
 
 def test_a_callback_may_close_a_client_that_is_being_closed() -> None:
-    with penstock.Broker() as broker:
-        client: Any = penstock.blocking.connect(broker.url)
+    with forebay.Broker() as broker:
+        client: Any = forebay.blocking.connect(broker.url)
         consumer = client.consumer("t", "s")
         started, closed = threading.Event(), threading.Event()
 
@@ -90,7 +90,7 @@ def test_a_callback_may_close_a_client_that_is_being_closed() -> None:
             closed.set()
 
         consumer.listen(close)
-        with penstock.blocking.connect(broker.url) as other, other.producer("t") as producer:
+        with forebay.blocking.connect(broker.url) as other, other.producer("t") as producer:
             producer.send(b"x")
         assert started.wait(PATIENCE)
         began = time.monotonic()
@@ -99,8 +99,8 @@ def test_a_callback_may_close_a_client_that_is_being_closed() -> None:
 
 
 async def test_a_close_that_is_cancelled_ends_the_connections_all_the_same() -> None:
-    with penstock.Broker() as broker:
-        client: Any = await penstock.connect(broker.url)
+    with forebay.Broker() as broker:
+        client: Any = await forebay.connect(broker.url)
         child = StuckChild()
         client._children.add(child)
         closing = asyncio.create_task(client.close())

@@ -1,4 +1,4 @@
-"""``penstock completion``: what the script makes a shell offer."""
+"""``forebay completion``: what the script makes a shell offer."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from support.commands import COMMANDS
 
 
 def script(shell: str) -> str:
-    words = [sys.executable, "-m", "penstock", "completion", shell]
+    words = [sys.executable, "-m", "forebay", "completion", shell]
     return subprocess.run(words, check=True, capture_output=True, text=True, timeout=300).stdout
 
 
 @pytest.fixture(scope="module")
 def bash(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("completion") / "penstock.bash"
+    path = tmp_path_factory.mktemp("completion") / "forebay.bash"
     path.write_text(script("bash"))
     return path
 
@@ -29,11 +29,11 @@ def offered(bash: Path, *words: str) -> set[str]:
     program = f"""
         source {bash}
         COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
-        $(complete -p penstock | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+        $(complete -p forebay | sed 's/.*-F \\([^ ]*\\).*/\\1/')
         printf '%s\\n' "${{COMPREPLY[@]}}"
     """
     done = subprocess.run(
-        ["bash", "-c", program, "bash", "penstock", *words],
+        ["bash", "-c", program, "bash", "forebay", *words],
         check=True,
         capture_output=True,
         text=True,
@@ -68,7 +68,7 @@ def test_the_scripts_name_every_command_and_are_well_formed(shell: str, tmp_path
     text = script(shell)
     for command in COMMANDS:
         assert command in text
-    assert text.startswith({"bash": "#", "zsh": "#compdef penstock", "fish": "#"}[shell])
+    assert text.startswith({"bash": "#", "zsh": "#compdef forebay", "fish": "#"}[shell])
     if program := shutil.which(shell):
         (tmp_path / "script").write_text(text)
         subprocess.run([program, "-n", tmp_path / "script"], check=True, timeout=300)
@@ -76,14 +76,14 @@ def test_the_scripts_name_every_command_and_are_well_formed(shell: str, tmp_path
 
 def test_without_shtab_it_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "shtab.py").write_text("raise ImportError\n")
-    words = [sys.executable, "-m", "penstock", "completion", "bash"]
+    words = [sys.executable, "-m", "forebay", "completion", "bash"]
     done = subprocess.run(
         words, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 1
-    assert "pip install 'penstock[cli]'" in done.stderr
+    assert "pip install 'forebay[cli]'" in done.stderr
 
 
 def test_an_unknown_shell_is_wrong_usage() -> None:
-    words = [sys.executable, "-m", "penstock", "completion", "tcsh"]
+    words = [sys.executable, "-m", "forebay", "completion", "tcsh"]
     assert subprocess.run(words, capture_output=True, timeout=300).returncode == 2

@@ -1,4 +1,4 @@
-"""``penstock broker --config``: files of options, what wins over them, and how a mistake is named."""
+"""``forebay broker --config``: files of options, what wins over them, and how a mistake is named."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import _config
-from penstock.broker import OPTIONS
-from penstock.errors import InvalidArgument
+import forebay
+from forebay import _config
+from forebay.broker import OPTIONS
+from forebay.errors import InvalidArgument
 
 from support.certificates import Authority
 
@@ -42,7 +42,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def start(*words: str, **environment: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "penstock", "broker", *words]
+    command = [sys.executable, "-m", "forebay", "broker", *words]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env={**os.environ, **environment})
 
@@ -52,12 +52,12 @@ def test_a_file_says_what_the_options_say(tmp_path: Path) -> None:
     options = _config.read(path, OPTIONS)
     assert options["data"] == str(tmp_path / "store")
     assert options["listeners"][1]["unix"] == str(tmp_path / "http.sock")
-    with penstock.Broker(path) as broker:
+    with forebay.Broker(path) as broker:
         assert list(broker.urls) == ["http", "mqtt"]
         assert "pulsar" not in broker.status()
         assert (tmp_path / "store" / "broker.db").exists()
         assert (tmp_path / "http.sock").stat().st_mode & 0o777 == 0o660
-    with penstock.Broker(path, port=0, data=tmp_path / "other") as broker:
+    with forebay.Broker(path, port=0, data=tmp_path / "other") as broker:
         assert broker.url.startswith("pulsar://"), "keywords win"
         assert (tmp_path / "other" / "broker.db").exists()
 
@@ -75,7 +75,7 @@ def test_a_file_says_what_the_options_say(tmp_path: Path) -> None:
         ('[[listeners]]\nprotocol = "mqtt"', ["line 1", "[[listener]]"]),
         ('[mqtt]\nport = 1', ["line 1", "'mqtt'"]),
         ('data = = "x"', ["is not TOML", "line 1"]),
-        ('port = 0\ntoken_key = "/etc/penstock/token.key"', ["line 2", "'token_key'", "write file:PATH"]),
+        ('port = 0\ntoken_key = "/etc/forebay/token.key"', ["line 2", "'token_key'", "write file:PATH"]),
         ('token_key = "broker.toml"', ["line 1", "'token_key'", "write file:PATH"]),
         ('tls_cert = "no.pem"', ["line 1", "cannot read", "no.pem"]),
     ],
@@ -83,17 +83,17 @@ def test_a_file_says_what_the_options_say(tmp_path: Path) -> None:
 def test_a_mistake_is_named_with_its_line(tmp_path: Path, text: str, parts: list[str]) -> None:
     path = written(tmp_path, text)
     with pytest.raises(InvalidArgument) as raised:
-        penstock.Broker(path)
+        forebay.Broker(path)
     for part in [str(path), *parts]:
         assert part in str(raised.value)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="No such file"):
-        penstock.Broker(tmp_path / "none.toml")
+        forebay.Broker(tmp_path / "none.toml")
     (tmp_path / "latin.toml").write_bytes(b"data = '\xe9'")
     with pytest.raises(InvalidArgument, match="cannot read the configuration"):
-        penstock.Broker(tmp_path / "latin.toml")
+        forebay.Broker(tmp_path / "latin.toml")
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -105,8 +105,8 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
     path = written(tmp_path, f'data = "{tmp_path}/file"\ndurability = "os"\nport = "off"\nmqtt_port = 0')
     process = start(
         "--config", str(path), "--data", f"{tmp_path}/flag", "--json",
-        PENSTOCK_BROKER_DATA=f"{tmp_path}/environment", PENSTOCK_BROKER_TUBEMQ_PORT="0",
-        PENSTOCK_BROKER_RETNTION="1h", PENSTOCK_BROKER_SERVICE_HOST="10.0.0.1",
+        FOREBAY_BROKER_DATA=f"{tmp_path}/environment", FOREBAY_BROKER_TUBEMQ_PORT="0",
+        FOREBAY_BROKER_RETNTION="1h", FOREBAY_BROKER_SERVICE_HOST="10.0.0.1",
     )  # fmt: skip
     assert process.stdout
     said: dict[str, Any] = json.loads(process.stdout.readline())
@@ -117,14 +117,14 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
     assert said["url"].startswith("mqtt://")
     assert said["tubemq_url"].startswith("tubemq://")
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["flag"]
-    assert "PENSTOCK_BROKER_RETNTION names no option; did you mean 'retention'?" in error
+    assert "FOREBAY_BROKER_RETNTION names no option; did you mean 'retention'?" in error
     assert "SERVICE_HOST" not in error
 
 
 def test_a_mistake_in_the_environment_is_named() -> None:
-    code, error = ended(start(PENSTOCK_BROKER_MAX_STORE="big"))
+    code, error = ended(start(FOREBAY_BROKER_MAX_STORE="big"))
     assert code == 2
-    assert "environment variable PENSTOCK_BROKER_MAX_STORE: expected a size" in error
+    assert "environment variable FOREBAY_BROKER_MAX_STORE: expected a size" in error
 
 
 def test_secrets_of_the_file_that_others_can_read_are_named(tmp_path: Path) -> None:
@@ -142,14 +142,14 @@ def test_secrets_of_the_file_that_others_can_read_are_named(tmp_path: Path) -> N
 def test_a_path_in_place_of_the_key_is_refused_wherever_it_is_given(tmp_path: Path) -> None:
     path = written(tmp_path, 'port = 0\ntoken_key = "signing"')
     with pytest.raises(InvalidArgument, match="token_key"):
-        penstock.Broker(token_key=str(tmp_path / "signing"))
-    code, error = ended(start(PENSTOCK_BROKER_TOKEN_KEY=str(tmp_path / "signing")))
+        forebay.Broker(token_key=str(tmp_path / "signing"))
+    code, error = ended(start(FOREBAY_BROKER_TOKEN_KEY=str(tmp_path / "signing")))
     assert code == 2
-    assert "environment variable PENSTOCK_BROKER_TOKEN_KEY: this text looks like the path of a file" in error
+    assert "environment variable FOREBAY_BROKER_TOKEN_KEY: this text looks like the path of a file" in error
     # Paths in the file begin at its folder, and so does the check.
     (tmp_path / "signing").write_bytes(b"k" * 32)
     with pytest.raises(InvalidArgument, match=r"line 2: option 'token_key'.*write file:PATH"):
-        penstock.Broker(path)
+        forebay.Broker(path)
 
 
 @pytest.mark.parametrize(

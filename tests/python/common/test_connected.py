@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
-from penstock.blocking import connect as connect_blocking
+import forebay
+from forebay import errors
+from forebay.blocking import connect as connect_blocking
 
 from support.observing import behind
 from support.waiting import until
@@ -32,7 +32,7 @@ async def away(proxy: Any, *handles: Any) -> None:
 async def test_connected_tells_the_truth(broker: Any, protocol: str) -> None:
     topic = broker.topic()
     async with behind(broker.url, told=protocol != "mqtt") as (proxy, url):
-        client: Any = await penstock.connect(url, max_backoff=0.2)
+        client: Any = await forebay.connect(url, max_backoff=0.2)
         assert client.connected
         producer = await client.producer(topic)
         consumer = await client.consumer(topic, **OPTIONS[protocol])
@@ -58,7 +58,7 @@ async def test_connected_tells_the_truth(broker: Any, protocol: str) -> None:
 
 async def test_a_flush_says_how_many_messages_have_no_answer(broker: Any, protocol: str) -> None:
     async with behind(broker.url, told=protocol != "mqtt") as (proxy, url):
-        client: Any = await penstock.connect(url, max_backoff=0.2)
+        client: Any = await forebay.connect(url, max_backoff=0.2)
         producer = await client.producer(broker.topic())
         await producer.send(b"x")
         await away(proxy, producer)
@@ -75,7 +75,7 @@ async def test_a_flush_says_how_many_messages_have_no_answer(broker: Any, protoc
 
 async def test_failures_that_follow_a_flush_are_of_the_next(embedded: Any) -> None:
     async with behind(embedded.url, told=True) as (proxy, url):
-        client = await penstock.connect(url, max_backoff=0.2)
+        client = await forebay.connect(url, max_backoff=0.2)
         producer = await client.producer(embedded.topic(), send_timeout=5)
         await away(proxy, producer)
         producer.send_nowait(b"x")
@@ -93,7 +93,7 @@ async def test_a_client_of_mqtt_says_how_many_messages_had_no_answer_when_it_was
     embedded_mqtt: Any,
 ) -> None:
     async with behind(embedded_mqtt.url, told=False) as (proxy, url):
-        client: Any = await penstock.connect(url, max_backoff=0.2, operation_timeout=0.5)
+        client: Any = await forebay.connect(url, max_backoff=0.2, operation_timeout=0.5)
         await away(proxy, client)
         sends = [client.publish("a/b", b"x", qos=1) for _ in range(2)]
         with pytest.raises(errors.Timeout, match="2 messages had no answer"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import protocols
+from forebay import protocols
 
 SOURCE = Path(__file__).parents[3] / "src"
 PLACES = {

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-from penstock import blocking, errors
+import forebay
+from forebay import blocking, errors
 
 #: More than any disk has.
 ALL = 1 << 60
 
 
-def ready(broker: penstock.Broker) -> dict[str, object]:
+def ready(broker: forebay.Broker) -> dict[str, object]:
     try:
         with urllib.request.urlopen(f"{broker.http_url}/readyz", timeout=60) as answer:
             found = json.load(answer)
@@ -31,15 +31,15 @@ def test_with_too_little_room_each_protocol_refuses_messages_and_says_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = str(tmp_path / "store")
-    with penstock.Broker(data=store, mqtt_port=0, tubemq_port=0, http_port=0) as broker:
+    with forebay.Broker(data=store, mqtt_port=0, tubemq_port=0, http_port=0) as broker:
         assert ready(broker)["ready"]
         with blocking.connect(broker.url) as client:
             client.consumer("t", subscription="s").close()
             client.producer("t").send(b"kept")
     options = {"mqtt_port": 0, "tubemq_port": 0, "http_port": 0, "min_disk_free": ALL}
     with (
-        caplog.at_level(logging.WARNING, "penstock.broker.store"),
-        penstock.Broker(data=store, **options) as broker,
+        caplog.at_level(logging.WARNING, "forebay.broker.store"),
+        forebay.Broker(data=store, **options) as broker,
     ):
         found = ready(broker)
         assert not found["ready"] and found["store"] == "ok" and "min_disk_free" in str(found["disk"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import errors
+from forebay import errors
 
 SOURCE = Path(__file__).parents[3] / "src" / "error.rs"
 

@@ -24,7 +24,7 @@ and the broker may have one after the other, are not."""
 
 ASYNC = """
 import asyncio, os, sys, threading, time
-import penstock
+import forebay
 sys.excepthook = lambda *_: None       # an exception of the test's own is no noise
 url, delay = sys.argv[1], float(sys.argv[2])
 ending = lambda: print(time.time(), flush=True)
@@ -36,14 +36,14 @@ async def work(client):
         try:
             while True:
                 await asyncio.gather(*[producer.send(b"x" * 100) for _ in range(100)])
-        except penstock.Error:
+        except forebay.Error:
             pass                       # this task is never awaited, and its end prints nothing either
     sending = asyncio.ensure_future(send())
     async for message in consumer:
         consumer.ack(message)
 
 async def main(body):
-    client = await penstock.connect(url)
+    client = await forebay.connect(url)
     working = asyncio.ensure_future(work(client))
     await asyncio.sleep(delay)
     return await body(client, working)
@@ -51,12 +51,12 @@ async def main(body):
 
 BLOCKING = """
 import os, sys, threading, time
-import penstock
+import forebay
 sys.excepthook = lambda *_: None
 threading.excepthook = lambda *_: None
 url, delay = sys.argv[1], float(sys.argv[2])
 ending = lambda: print(time.time(), flush=True)
-client = penstock.blocking.connect(url)
+client = forebay.blocking.connect(url)
 
 def work():
     consumer = client.consumer("exit-" + str(os.getpid()), "s")
@@ -208,7 +208,7 @@ child = os.fork()
 if child == 0:
     try:
         client.producer("from-the-child")
-    except penstock.errors.ForkError:
+    except forebay.errors.ForkError:
         os._exit(7)
     os._exit(8)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
@@ -223,7 +223,7 @@ child = os.fork()
 if child == 0:
     status = 9
     try:
-        with penstock.blocking.connect(url) as own, own.producer("exit-child") as producer:
+        with forebay.blocking.connect(url) as own, own.producer("exit-child") as producer:
             producer.send(b"x")
         status = 0
     finally:
@@ -235,14 +235,14 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     "fork_while_a_function_supplies_a_token": (
         """
 import os, sys, threading, time
-import penstock
+import forebay
 called, release = threading.Event(), threading.Event()
 
 def token():
     called.set()
     release.wait()
     return "token"
-connecting = threading.Thread(target=lambda: penstock.blocking.connect(sys.argv[1], token=token).close())
+connecting = threading.Thread(target=lambda: forebay.blocking.connect(sys.argv[1], token=token).close())
 connecting.start()
 called.wait()
 print(time.time(), flush=True)
@@ -263,9 +263,9 @@ connecting.join()
     "broker_in_the_process": (
         """
 import sys, time
-import penstock
-broker = penstock.Broker()
-client = penstock.blocking.connect(broker.url)
+import forebay
+broker = forebay.Broker()
+client = forebay.blocking.connect(broker.url)
 producer = client.producer("t")
 for _ in range(200):
     producer.send_nowait(b"x")
@@ -275,7 +275,7 @@ print(time.time(), flush=True)
         0,
     ),
     "nothing_but_an_import": (
-        "import time, penstock, penstock._connect\nprint(time.time(), flush=True)\n",
+        "import time, forebay, forebay._connect\nprint(time.time(), flush=True)\n",
         0,
     ),
 }

@@ -1,4 +1,4 @@
-"""``penstock.frames`` with all protocols, and what it refuses. Reading is tested in tests/contract/pulsar."""
+"""``forebay.frames`` with all protocols, and what it refuses. Reading is tested in tests/contract/pulsar."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-import penstock
-from penstock import blocking, errors, frames
-from penstock.broker import running_with
-from penstock.frames import opening, writing
-from penstock.pulsar import MessageId
+import forebay
+from forebay import blocking, errors, frames
+from forebay.broker import running_with
+from forebay.frames import opening, writing
+from forebay.pulsar import MessageId
 
 from support.waiting import PATIENCE
 
@@ -45,7 +45,7 @@ NOWHERE = "pulsar://127.0.0.1:1"
 @pytest.fixture
 def broker() -> Any:
     # A subscriber may be slower than the writer.
-    with penstock.Broker(mqtt_port=0, tubemq_port=0, mqtt_max_queue=100_000) as broker:
+    with forebay.Broker(mqtt_port=0, tubemq_port=0, mqtt_max_queue=100_000) as broker:
         yield broker
 
 
@@ -163,14 +163,14 @@ def test_an_iteration_may_end_while_another_begins(tmp_path: Path, monkeypatch: 
         frames.write(TABLE, url, "sales", value="payload")
     left = iter(frames.scan(one, "sales"))
     next(left)
-    start = penstock.Broker.__init__
+    start = forebay.Broker.__init__
 
     def collected(broker: Any, **options: Any) -> None:
         # As the collector of garbage does it, wherever the thread is.
         left.close()
         start(broker, **options)
 
-    monkeypatch.setattr(penstock.Broker, "__init__", collected)
+    monkeypatch.setattr(forebay.Broker, "__init__", collected)
     assert within(120, lambda: frames.read(other, "sales").num_rows) == 3
     assert within(120, lambda: frames.read(one, "sales").num_rows) == 3
 
@@ -225,7 +225,7 @@ def test_brokers_may_start_while_one_is_looked_for() -> None:
             try:
                 with contextlib.ExitStack() as running:
                     for _ in range(60):
-                        running.enter_context(penstock.Broker())
+                        running.enter_context(forebay.Broker())
             finally:
                 stop.set()
             assert all(look.result() for look in looks)
@@ -242,7 +242,7 @@ def test_an_embedded_url_is_the_broker_in_the_memory_of_this_process() -> None:
         assert frames.read("embedded:", "sales")["value"].to_pylist() == [b"by another client"]
         assert frames.write(TABLE, "embedded:", "sales", value="payload").rows == 3
         assert frames.read(client.url, "sales").num_rows == 4
-        with penstock.Broker(), pytest.raises(errors.InvalidArgument, match="2 brokers run in the memory"):
+        with forebay.Broker(), pytest.raises(errors.InvalidArgument, match="2 brokers run in the memory"):
             frames.read("embedded:", "sales")
         assert frames.read("embedded:", "sales").num_rows == 4
 
@@ -311,18 +311,18 @@ def test_the_environment_of_other_consumers_does_not_matter(
     frames.write(TABLE, broker.url, "sales", value="payload")
     # Of a worker that is set up in the same place.
     for name, value in {"TYPE": "shared", "POSITION": "latest", "START_INCLUSIVE": "true"}.items():
-        monkeypatch.setenv(f"PENSTOCK_CONSUMER_{name}", value)
-    monkeypatch.setenv("PENSTOCK_URL", broker.url)
+        monkeypatch.setenv(f"FOREBAY_CONSUMER_{name}", value)
+    monkeypatch.setenv("FOREBAY_URL", broker.url)
     for start, count in ((None, 3), ("-1h", 3), ("latest", 0)):
         assert frames.read(None, "sales", start=start).num_rows == count
     first = frames.read(None, "sales")["message_id"][0].as_py()
     assert frames.read(None, "sales", start=first).num_rows == 2
-    monkeypatch.setenv("PENSTOCK_URL", f"{broker.url}?consumer.type=shared")
+    monkeypatch.setenv("FOREBAY_URL", f"{broker.url}?consumer.type=shared")
     with pytest.raises(errors.InvalidArgument, match="no option 'type'"):
         frames.read(None, "sales")
     # Others hold here, too.
-    monkeypatch.setenv("PENSTOCK_URL", broker.url)
-    monkeypatch.setenv("PENSTOCK_CONSUMER_RECEIVER_QUEUE", "many")
+    monkeypatch.setenv("FOREBAY_URL", broker.url)
+    monkeypatch.setenv("FOREBAY_CONSUMER_RECEIVER_QUEUE", "many")
     with pytest.raises(errors.InvalidArgument, match="receiver_queue"):
         frames.read(None, "sales")
 
@@ -364,7 +364,7 @@ def test_the_columns_of_a_frame_without_rows_are_checked(broker: Any) -> None:
 
 def test_a_spark_data_frame_is_refused() -> None:
     kind = type("DataFrame", (), {"__module__": "pyspark.sql.classic", "__arrow_c_stream__": lambda self: 1})
-    with pytest.raises(errors.InvalidArgument, match=r"penstock\.spark\.write"):
+    with pytest.raises(errors.InvalidArgument, match=r"forebay\.spark\.write"):
         frames.write(kind(), NOWHERE, "a")
 
 
@@ -453,7 +453,7 @@ def test_errors_of_what_is_written_keep_their_types(broker: Any) -> None:
 
 
 async def test_in_a_running_loop_and_in_threads(broker: Any) -> None:
-    # Blocking, as penstock.blocking is.
+    # Blocking, as forebay.blocking is.
     assert frames.write(TABLE, broker.url, "sales", value="payload").rows == 3
     assert frames.read(broker.url, "sales").num_rows == 3
     tables = await asyncio.gather(
@@ -465,7 +465,7 @@ async def test_in_a_running_loop_and_in_threads(broker: Any) -> None:
 
 def test_progress_on_a_terminal(broker: Any) -> None:
     script = (
-        "import sys, pyarrow as pa; from penstock import frames\n"
+        "import sys, pyarrow as pa; from forebay import frames\n"
         "table = pa.table({'payload': [b'x'] * 25_000})\n"
         "frames.write(table, sys.argv[1], 'sales', value='payload', progress=True)\n"
         "frames.read(sys.argv[1], 'sales', progress=True)\n"
@@ -503,17 +503,17 @@ def test_without_a_library_the_error_names_the_extra(broker: Any, monkeypatch: p
     frames.write(TABLE, broker.url, "sales", value="payload")
     scanned = frames.scan(broker.url, "sales")
     monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(ImportError, match=r'pip install "penstock\[polars\]"'):
+    with pytest.raises(ImportError, match=r'pip install "forebay\[polars\]"'):
         scanned.to_polars()
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     for call in (frames.read, frames.scan, lambda url, topic: frames.write(TABLE, url, topic)):
-        with pytest.raises(ImportError, match=r'pip install "penstock\[frames\]"'):
+        with pytest.raises(ImportError, match=r'pip install "forebay\[frames\]"'):
             call(broker.url, "sales")
 
 
 def test_importing_costs_no_optional_library() -> None:
     script = (
-        "import sys, penstock.frames\n"
+        "import sys, forebay.frames\n"
         "found = {'pyarrow', 'polars', 'duckdb', 'pandas', 'pyspark', 'rich'} & set(sys.modules)\n"
         "sys.exit(', '.join(found) or 0)"
     )

@@ -18,7 +18,7 @@ from support.waiting import PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the figures are those of /proc")
 
-COMMAND = [sys.executable, "-m", "penstock", "broker", "--port", "0", "--http-port", "0", "--json"]
+COMMAND = [sys.executable, "-m", "forebay", "broker", "--port", "0", "--http-port", "0", "--json"]
 UNIT = 64 << 10
 #: CPU time for each 64 KiB, as in tests/rust/broker/hostile/cost/rule.rs, beside other programs.
 SECONDS = 0.05 * 3
@@ -28,7 +28,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Process:
-    """``penstock broker`` with HTTP that asks for tokens."""
+    """``forebay broker`` with HTTP that asks for tokens."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout

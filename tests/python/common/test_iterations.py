@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import blocking, errors
+import forebay
+from forebay import blocking, errors
 
 PATIENCE = 30
 
@@ -23,7 +23,7 @@ def subscribed(broker: Any) -> dict[str, str]:
 @pytest.mark.parametrize("closes", ["consumer", "client"])
 async def test_a_loop_ends_when_another_task_closes(broker: Any, closes: str) -> None:
     topic = broker.topic()
-    client: Any = await penstock.connect(broker.url)
+    client: Any = await forebay.connect(broker.url)
     consumer = await client.consumer(topic, **subscribed(broker))
     producer = await client.producer(topic)
     found: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Listeners of ``penstock.Broker``, with clients of this package and official ones: certificates that name
+"""Listeners of ``forebay.Broker``, with clients of this package and official ones: certificates that name
 the user, anonymous listeners beside others, Unix sockets, TLS beside plain listeners."""
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from paho.mqtt.enums import CallbackAPIVersion
 
-import penstock
+import forebay
 import pulsar
-from penstock import blocking, errors
-from penstock.errors import InvalidArgument
+from forebay import blocking, errors
+from forebay.errors import InvalidArgument
 
 from support.certificates import Authority
 from support.mqtt.wire import V5, Raw
@@ -52,7 +52,7 @@ def names(tmp_path: Path) -> Names:
 
 def test_certificates_name_the_user_in_every_protocol(names: Names) -> None:
     tls = {"tls_cert": names.cert, "tls_key": names.key, "tls_client_ca": names.ca}
-    with penstock.Broker(
+    with forebay.Broker(
         mqtt_port=0, tubemq_port=0, http_port=0, host="0.0.0.0", **tls
     ) as broker:  # fmt: skip
         urls = {name: url.replace("0.0.0.0", "127.0.0.1") for name, url in broker.urls.items()}
@@ -75,7 +75,7 @@ def test_certificates_name_the_user_in_every_protocol(names: Names) -> None:
 
 def test_the_official_clients_come_with_their_certificates(names: Names) -> None:
     tls = {"tls_cert": names.cert, "tls_key": names.key, "tls_client_ca": names.ca}
-    with penstock.Broker(mqtt_port=0, **tls) as broker:
+    with forebay.Broker(mqtt_port=0, **tls) as broker:
         mine = names.client("till")
         client = pulsar.Client(
             broker.url,
@@ -114,7 +114,7 @@ def test_a_session_belongs_to_the_name_in_the_certificate(names: Names) -> None:
             said = peer.connect("device", clean=False, props={"session_expiry_interval": 60})
         return said["reason"], said["session_present"]
 
-    with penstock.Broker(listeners=listeners) as broker:
+    with forebay.Broker(listeners=listeners) as broker:
         secure, plain = (int(url.rsplit(":", 1)[1]) for url in broker.all_urls)
         assert reason_and_present(secure, "till") == (0, False)
         for port, name in ((secure, "mallory"), (plain, None)):
@@ -147,7 +147,7 @@ def test_permissions_know_the_name_in_the_certificate(names: Names, tmp_path: Pa
         with blocking.connect(url, **options) as client, client.producer(topic) as producer:
             producer.send(b"x")
 
-    with penstock.Broker(listeners=listeners, acl_file=rules) as broker:
+    with forebay.Broker(listeners=listeners, acl_file=rules) as broker:
         *secure, http, plain = broker.all_urls
         for url in secure:
             send(url, "orders", **till)
@@ -171,7 +171,7 @@ def test_permissions_know_the_name_in_the_certificate(names: Names, tmp_path: Pa
 
 def test_plain_and_tls_stand_side_by_side(names: Names) -> None:
     listeners = [{"protocol": "pulsar", "tls_cert": names.cert, "tls_key": names.key}]
-    with penstock.Broker(port=0, listeners=listeners) as broker:
+    with forebay.Broker(port=0, listeners=listeners) as broker:
         plain, secure = broker.all_urls
         assert (plain.split(":")[0], secure.split(":")[0]) == ("pulsar", "pulsar+ssl")
         with blocking.connect(plain) as one, blocking.connect(secure, tls_ca=names.ca) as other:
@@ -192,7 +192,7 @@ def test_an_anonymous_listener_takes_nothing_from_users(tmp_path: Path) -> None:
         "y/hIwX9gZ6JyPQf4pg==\n"
     )
     listeners = [{"protocol": "mqtt"}, {"protocol": "mqtt", "anonymous": True}]
-    with penstock.Broker(listeners=listeners, mqtt_password_file=users) as broker:
+    with forebay.Broker(listeners=listeners, mqtt_password_file=users) as broker:
         asking, open_ = (int(url.rsplit(":", 1)[1]) for url in broker.all_urls)
         with Raw(asking, version=V5) as peer:
             assert peer.connect("c")["reason"] != 0
@@ -202,7 +202,7 @@ def test_an_anonymous_listener_takes_nothing_from_users(tmp_path: Path) -> None:
 
 def test_a_unix_socket_is_for_this_package_and_for_paho(tmp_path: Path) -> None:
     path = tmp_path / "mqtt.sock"
-    with penstock.Broker(listeners=[{"protocol": "mqtt", "unix": str(path)}]) as broker:
+    with forebay.Broker(listeners=[{"protocol": "mqtt", "unix": str(path)}]) as broker:
         assert broker.url == f"mqtt+unix://{path}"
         with blocking.connect(broker.url) as client, client.consumer("t") as consumer:
             device = paho.Client(CallbackAPIVersion.VERSION2, transport="unix")
@@ -218,12 +218,12 @@ def test_a_unix_socket_is_for_this_package_and_for_paho(tmp_path: Path) -> None:
 
 
 def test_off_turns_a_port_off() -> None:
-    with penstock.Broker(port="off", mqtt_port=0, http_port="off") as broker:
+    with forebay.Broker(port="off", mqtt_port=0, http_port="off") as broker:
         assert list(broker.urls) == ["mqtt"]
         assert broker.url == broker.mqtt_url
         assert broker.status()["url"] == broker.url
     with pytest.raises(InvalidArgument, match="nothing to listen on"):
-        penstock.Broker(port="off")
+        forebay.Broker(port="off")
 
 
 @pytest.mark.parametrize(
@@ -247,5 +247,5 @@ def test_off_turns_a_port_off() -> None:
 )
 def test_what_a_listener_lacks_is_named(options: dict[str, Any], part: str) -> None:
     with pytest.raises(InvalidArgument) as raised:
-        penstock.Broker(**options)
+        forebay.Broker(**options)
     assert part in str(raised.value)

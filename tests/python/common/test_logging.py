@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
-from penstock._native import log_records_dropped
+import forebay
+from forebay import errors
+from forebay._native import log_records_dropped
 
 from support.mqtt.harness import EmbeddedMqtt
 from support.observing import behind, seek
@@ -45,8 +45,8 @@ class Kept(logging.Handler):
 
 @pytest.fixture
 def kept() -> Iterator[Kept]:
-    """The records of ``penstock`` at all levels."""
-    logger, handler = logging.getLogger("penstock"), Kept()
+    """The records of ``forebay`` at all levels."""
+    logger, handler = logging.getLogger("forebay"), Kept()
     before = logger.level
     logger.setLevel(logging.DEBUG)
     logger.addHandler(handler)
@@ -55,11 +55,11 @@ def kept() -> Iterator[Kept]:
     def is_heard() -> bool:
         # The engine looks the level up again after a moment.
         with pytest.raises(errors.ConnectFailed):
-            penstock.blocking.connect(dead)
+            forebay.blocking.connect(dead)
         return bool(handler.records)
 
     eventually(is_heard)
-    eventually(lambda: handler.has("penstock.mqtt.connection", "attempt 1"))
+    eventually(lambda: handler.has("forebay.mqtt.connection", "attempt 1"))
     handler.records.clear()
     yield handler
     logger.removeHandler(handler)
@@ -75,10 +75,10 @@ def broker(request: pytest.FixtureRequest) -> Any:
 
 async def test_connects_and_losses_are_records_of_the_protocol_s_logger(broker: Any, kept: Kept) -> None:
     protocol = broker.url.partition(":")[0]
-    logger = f"penstock.{protocol}.connection"
+    logger = f"forebay.{protocol}.connection"
     async with behind(broker.url, told=protocol != "mqtt") as (proxy, url):
         address = f"127.0.0.1:{proxy.port}"
-        async with penstock.connect(url, max_backoff=0.1) as client:
+        async with forebay.connect(url, max_backoff=0.1) as client:
             topic = broker.topic()
             async with client.consumer(topic, "s") if protocol != "mqtt" else client.consumer(topic):
                 await until(lambda: kept.has(logger, f"connected to {address}"))
@@ -95,10 +95,10 @@ async def test_connects_and_losses_are_records_of_the_protocol_s_logger(broker: 
 
 
 async def test_a_client_that_gives_up_is_a_warning(embedded_mqtt: EmbeddedMqtt, kept: Kept) -> None:
-    first = await penstock.connect(embedded_mqtt.url, client_id="the-same")
-    async with penstock.connect(embedded_mqtt.url, client_id="the-same"):
+    first = await forebay.connect(embedded_mqtt.url, client_id="the-same")
+    async with forebay.connect(embedded_mqtt.url, client_id="the-same"):
         await seek(first.events(), "gave_up")
-        logger = "penstock.mqtt.connection"
+        logger = "forebay.mqtt.connection"
         await until(lambda: kept.has(logger, "gave up: "))
     await first.close()
     told = [record for record in kept.records if record.getMessage().startswith("gave up: ")]
@@ -113,7 +113,7 @@ async def test_no_secret_is_in_any_record(broker: Any, kept: Kept) -> None:
         "tubemq": {"username": f"{CANARY}-user", "password": f"{CANARY}-password"},
     }[protocol]
     async with behind(broker.url, told=protocol != "mqtt") as (proxy, url):
-        async with penstock.connect(url, max_backoff=0.1, **options) as client:
+        async with forebay.connect(url, max_backoff=0.1, **options) as client:
             topic = broker.topic()
             async with client.consumer(topic, "s") if protocol != "mqtt" else client.consumer(topic):
                 proxy.cut()
@@ -121,18 +121,18 @@ async def test_no_secret_is_in_any_record(broker: Any, kept: Kept) -> None:
         # Refused by name, before anything is sent.
         secret_url = url.replace("://", f"://{CANARY}:{CANARY}@")
         with pytest.raises(errors.InvalidArgument) as refused:
-            await penstock.connect(secret_url)
+            await forebay.connect(secret_url)
         assert CANARY not in str(refused.value)
         with pytest.raises(errors.Error):
-            await penstock.connect(f"{protocol}://127.0.0.1:{free_port()}", connect_timeout=2, **options)
+            await forebay.connect(f"{protocol}://127.0.0.1:{free_port()}", connect_timeout=2, **options)
         events = [repr(event) async for event in closed_events(url, options)]
-    await until(lambda: kept.has(f"penstock.{protocol}.connection", "the client was closed"))
+    await until(lambda: kept.has(f"forebay.{protocol}.connection", "the client was closed"))
     shown = [f"{record.__dict__}" for record in kept.records] + events
     assert shown and not [one for one in shown if CANARY in one]
 
 
 async def closed_events(url: str, options: dict[str, Any]) -> Any:
-    client = await penstock.connect(url, **options)
+    client = await forebay.connect(url, **options)
     events = client.events()
     await client.close()
     async for event in events:
@@ -140,10 +140,10 @@ async def closed_events(url: str, options: dict[str, Any]) -> Any:
 
 
 async def test_a_refused_secret_is_not_in_the_record_of_the_refusal(kept: Kept) -> None:
-    with penstock.Broker(durability="memory", token_key="k" * 32) as broker:
+    with forebay.Broker(durability="memory", token_key="k" * 32) as broker:
         with pytest.raises(errors.AuthenticationError):
-            await penstock.connect(broker.url, token=CANARY)
-        logger = "penstock.pulsar.connection"
+            await forebay.connect(broker.url, token=CANARY)
+        logger = "forebay.pulsar.connection"
         await until(lambda: kept.has(logger, "attempt 1 to connect to "))
     assert not [record for record in kept.records if CANARY in f"{record.__dict__}"]
 
@@ -162,12 +162,12 @@ def test_a_handler_that_hangs_holds_up_no_client_and_drops_are_counted(
             hangs.wait(60)
 
     handler = Hanging()
-    logger = logging.getLogger("penstock.pulsar.connection")
+    logger = logging.getLogger("forebay.pulsar.connection")
     logger.addHandler(handler)
     dead = f"pulsar://127.0.0.1:{free_port()}"
 
     async def fail_often() -> None:
-        async with penstock.connect(embedded.url):
+        async with forebay.connect(embedded.url):
             assert await asyncio.to_thread(stuck.wait, 30)
             for _ in range(12):
                 tries = [asyncio.ensure_future(attempt(dead)) for _ in range(100)]
@@ -175,7 +175,7 @@ def test_a_handler_that_hangs_holds_up_no_client_and_drops_are_counted(
 
     async def attempt(url: str) -> None:
         with pytest.raises(errors.ConnectFailed):
-            await penstock.connect(url)
+            await forebay.connect(url)
 
     try:
         asyncio.run(fail_often())
@@ -183,7 +183,7 @@ def test_a_handler_that_hangs_holds_up_no_client_and_drops_are_counted(
     finally:
         logger.removeHandler(handler)
         hangs.set()
-    eventually(lambda: kept.has("penstock", "log records were dropped, because handlers were too slow"))
+    eventually(lambda: kept.has("forebay", "log records were dropped, because handlers were too slow"))
 
 
 def test_a_logger_that_raises_costs_no_other_record(
@@ -199,29 +199,29 @@ def test_a_logger_that_raises_costs_no_other_record(
         """The error is reported, and not this test's concern."""
 
     monkeypatch.setattr(sys, "unraisablehook", ignored)
-    monkeypatch.setattr(logging.getLogger("penstock.tubemq"), "getEffectiveLevel", fails)
-    with penstock.blocking.connect(embedded.url):
+    monkeypatch.setattr(logging.getLogger("forebay.tubemq"), "getEffectiveLevel", fails)
+    with forebay.blocking.connect(embedded.url):
         pass
-    eventually(lambda: kept.has("penstock.pulsar.connection", "the client was closed"))
-    assert raised.is_set() and kept.has("penstock.pulsar.connection", "connected to ")
+    eventually(lambda: kept.has("forebay.pulsar.connection", "the client was closed"))
+    assert raised.is_set() and kept.has("forebay.pulsar.connection", "connected to ")
 
 
 def test_a_backlog_of_records_does_not_hold_up_the_exit(embedded: PulsarService) -> None:
     program = """
         import asyncio, contextlib, logging, sys, time
-        import penstock
+        import forebay
 
         class Slow(logging.Handler):
             def emit(self, record):
                 time.sleep(0.1)
 
-        logger = logging.getLogger("penstock")
+        logger = logging.getLogger("forebay")
         logger.addHandler(Slow())
         logger.setLevel(logging.DEBUG)
 
         async def attempt(url):
-            with contextlib.suppress(penstock.Error):
-                await penstock.connect(url)
+            with contextlib.suppress(forebay.Error):
+                await forebay.connect(url)
 
         async def main(url):
             await asyncio.gather(*[attempt(url) for _ in range(200)])
@@ -242,11 +242,11 @@ def test_a_backlog_of_records_does_not_hold_up_the_exit(embedded: PulsarService)
 def test_records_after_a_fork_and_at_exit_do_no_harm(embedded: PulsarService) -> None:
     program = """
         import asyncio, logging, os, sys
-        import penstock
+        import forebay
         logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)
 
         async def main(url):
-            async with penstock.connect(url):
+            async with forebay.connect(url):
                 pass
 
         asyncio.run(main(sys.argv[1]))
@@ -263,13 +263,13 @@ def test_records_after_a_fork_and_at_exit_do_no_harm(embedded: PulsarService) ->
         check=False,
     )
     assert ran.returncode == 0 and not ran.stderr, ran
-    assert ran.stdout.count("penstock.pulsar.connection:connected to ") >= 2, ran.stdout
+    assert ran.stdout.count("forebay.pulsar.connection:connected to ") >= 2, ran.stdout
 
 
 def test_a_fork_waits_for_the_record_that_a_handler_writes(embedded: PulsarService) -> None:
     program = """
         import asyncio, logging, os, sys, threading, time
-        import penstock
+        import forebay
 
         lock, entered = threading.Lock(), threading.Event()
 
@@ -279,11 +279,11 @@ def test_a_fork_waits_for_the_record_that_a_handler_writes(embedded: PulsarServi
                     entered.set()
                     time.sleep(0.2)
 
-        logging.getLogger("penstock").addHandler(Writes())
-        logging.getLogger("penstock").setLevel(logging.INFO)
+        logging.getLogger("forebay").addHandler(Writes())
+        logging.getLogger("forebay").setLevel(logging.INFO)
 
         async def main(url):
-            async with penstock.connect(url):
+            async with forebay.connect(url):
                 pass
 
         asyncio.run(main(sys.argv[1]))

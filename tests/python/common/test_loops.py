@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import uvloop
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 PATIENCE = 30
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
@@ -23,7 +23,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 @pytest.mark.parametrize("loop", LOOPS)
 def test_messages_come_and_go_on_every_loop(broker: Any, loop: str) -> None:
     async def main() -> list[bytes]:
-        async with penstock.connect(broker.url) as client:
+        async with forebay.connect(broker.url) as client:
             topic = broker.topic()
             options = {} if broker.url.startswith("mqtt") else {"subscription": "s", "position": "earliest"}
             if broker.url.startswith("tubemq"):
@@ -49,7 +49,7 @@ def test_a_send_on_another_loop_is_refused(broker: Any, loop: str, other: str) -
     """Also in the thread of the handle's own loop, while that does not run."""
 
     async def opened() -> tuple[Any, Any]:
-        client: Any = await penstock.connect(broker.url)
+        client: Any = await forebay.connect(broker.url)
         return client, await client.producer(broker.topic())
 
     async def send(producer: Any) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
-from penstock.blocking import connect as connect_blocking
+import forebay
+from forebay import errors
+from forebay.blocking import connect as connect_blocking
 
 LINE = re.compile(
     r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)"
@@ -46,7 +46,7 @@ def parsed(text: str) -> dict[str, float]:
 async def test_each_line_is_of_the_format_and_counts(broker: Any) -> None:
     protocol = broker.url.partition(":")[0]
     topic = broker.topic()
-    async with penstock.connect(broker.url) as client:
+    async with forebay.connect(broker.url) as client:
         before = parsed(client.metrics())
         assert before[f"{protocol}_client_messages_published"] == 0
         assert before[f"{protocol}_client_connections_opened"] >= 1
@@ -63,7 +63,7 @@ async def test_each_line_is_of_the_format_and_counts(broker: Any) -> None:
 
 
 async def test_more_topics_are_no_more_lines(broker: Any) -> None:
-    async with penstock.connect(broker.url) as client:
+    async with forebay.connect(broker.url) as client:
         before = len(client.metrics())
         producers = [await client.producer(broker.topic()) for _ in range(4)]
         assert len(client.metrics().splitlines()) == len(parsed(client.metrics())) + 2 * (
@@ -76,7 +76,7 @@ async def test_more_topics_are_no_more_lines(broker: Any) -> None:
 
 async def test_labels_are_escaped(broker: Any) -> None:
     protocol = broker.url.partition(":")[0]
-    async with penstock.connect(broker.url) as client:
+    async with forebay.connect(broker.url) as client:
         samples = parsed(client.metrics(client='a "b"\\c\nd', zone=7))
         assert f'{protocol}_client_reconnects{{client="a \\"b\\"\\\\c\\nd",zone="7"}}' in samples
         for name in ("no-dash", "0", "__private", "quantile", "a\n"):

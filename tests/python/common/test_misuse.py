@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import blocking, cli, errors, protocols
-from penstock.commands._shared import doctor
+import forebay
+from forebay import blocking, cli, errors, protocols
+from forebay.commands._shared import doctor
 
 from support.waiting import PATIENCE
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[penstock.Broker]:
-    with penstock.Broker(mqtt_port=0, tubemq_port=0) as broker:
+def broker() -> Iterator[forebay.Broker]:
+    with forebay.Broker(mqtt_port=0, tubemq_port=0) as broker:
         yield broker
 
 
@@ -30,7 +30,7 @@ def broker() -> Iterator[penstock.Broker]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "how"), [(penstock.Client, "penstock"), (blocking.Client, "penstock.blocking")]
+    ("kind", "how"), [(forebay.Client, "forebay"), (blocking.Client, "forebay.blocking")]
 )
 def test_a_client_is_made_by_connect(kind: Any, how: str) -> None:
     for given in ((), ("pulsar://127.0.0.1:6650",)):
@@ -38,25 +38,25 @@ def test_a_client_is_made_by_connect(kind: Any, how: str) -> None:
             kind(*given)
 
 
-async def test_what_is_never_opened_is_warned_of(broker: penstock.Broker) -> None:
+async def test_what_is_never_opened_is_warned_of(broker: forebay.Broker) -> None:
     # What other tests have left behind is not to be warned of here.
     gc.collect()
     with pytest.warns(RuntimeWarning, match="never opened: use `async with`, or await it"):
-        penstock.connect(broker.url)
+        forebay.connect(broker.url)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        async with penstock.connect(broker.url) as client:
+        async with forebay.connect(broker.url) as client:
             producer = await client.producer("orders")
             await producer.close()
             gc.collect()
         # One that fails has been used all the same.
         with pytest.raises(errors.ConnectFailed):
-            await penstock.connect("pulsar://127.0.0.1:1")
+            await forebay.connect("pulsar://127.0.0.1:1")
         gc.collect()
 
 
-async def test_with_in_place_of_async_with(broker: penstock.Broker) -> None:
-    opening: Any = penstock.connect(broker.url)
+async def test_with_in_place_of_async_with(broker: forebay.Broker) -> None:
+    opening: Any = forebay.connect(broker.url)
     with pytest.raises(TypeError, match="needs `async with`"):
         with opening:
             pass
@@ -66,14 +66,14 @@ async def test_with_in_place_of_async_with(broker: penstock.Broker) -> None:
 
 
 @pytest.mark.parametrize("face", ["asyncio", "blocking"])
-async def test_verbs_of_pulsar_client_answer_with_ours(broker: penstock.Broker, face: str) -> None:
+async def test_verbs_of_pulsar_client_answer_with_ours(broker: forebay.Broker, face: str) -> None:
     def check(owner: Any, name: str, here: str) -> None:
         assert not hasattr(owner, name)
         with pytest.raises(errors.Unsupported, match=re.escape(f"Pulsar's {name} is called {here} here")):
             getattr(owner, name)
 
     if face == "asyncio":
-        async with penstock.connect(broker.url) as client, client.producer("orders") as producer:
+        async with forebay.connect(broker.url) as client, client.producer("orders") as producer:
             check(client, "create_producer", "producer()")
             check(producer, "send_async", "send() or send_nowait()")
             with pytest.raises(errors.Unsupported, match="partition_key is called key here"):
@@ -92,15 +92,15 @@ async def test_verbs_of_pulsar_client_answer_with_ours(broker: penstock.Broker, 
 
 
 def test_each_name_of_ours_exists() -> None:
-    from penstock.pulsar import _lacks
-    from penstock.pulsar import blocking as pulsar
+    from forebay.pulsar import _lacks
+    from forebay.pulsar import blocking as pulsar
 
     words = {word for here in _lacks.NAMES_THERE.values() for word in re.findall(r"\w+", here)} - {"or"}
     owners = (
         pulsar.PulsarClient,
         pulsar.PulsarProducer,
         pulsar.PulsarConsumer,
-        penstock._native.PulsarMessage,
+        forebay._native.PulsarMessage,
     )
     fields = pulsar_fields()
     missing = {word for word in words if not any(hasattr(owner, word) for owner in owners)} - fields
@@ -108,13 +108,13 @@ def test_each_name_of_ours_exists() -> None:
 
 
 def pulsar_fields() -> set[str]:
-    from penstock.pulsar._typing import MessageFields
+    from forebay.pulsar._typing import MessageFields
 
     return set(MessageFields.__annotations__)
 
 
 @pytest.mark.parametrize("text", ["persistent://public/default/.*", "orders.+", ".*"])
-def test_a_pattern_that_is_given_as_a_name(broker: penstock.Broker, text: str) -> None:
+def test_a_pattern_that_is_given_as_a_name(broker: forebay.Broker, text: str) -> None:
     with blocking.connect(broker.url) as client:
         for topic in (text, ["orders", text]):
             with pytest.raises(errors.InvalidTopic, match=re.escape(f"pass re.compile({text!r})")):
@@ -122,7 +122,7 @@ def test_a_pattern_that_is_given_as_a_name(broker: penstock.Broker, text: str) -
         assert not [topic for topic in broker.topics() if "*" in topic or "+" in topic]
 
 
-def test_names_of_pulsar_client_as_text(broker: penstock.Broker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_pulsar_client_as_text(broker: forebay.Broker, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(errors.InvalidArgument, match="'send_timeout_millis': use send_timeout=, in seconds"):
         blocking.connect(f"{broker.url}?send_timeout_millis=30000")
     assert cli.main(["pub", broker.url, "t", "-m", "x", "-X", "tls_validate_hostname=false"]) == 2
@@ -166,7 +166,7 @@ def test_options_are_listed_with_their_defaults(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize("words", ["pub -X help", "--version"])
 def test_a_reader_that_is_gone(words: str) -> None:
     """Also when the whole output is still in the buffer."""
-    shell = f"(sleep 0.2; {sys.executable} -m penstock {words}; echo $? >&2) | true"
+    shell = f"(sleep 0.2; {sys.executable} -m forebay {words}; echo $? >&2) | true"
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=300)
     assert done.stderr == "0\n"
 
@@ -194,7 +194,7 @@ def test_doctor_names_a_next_step(
 # ------------------------------------------------------------------------------------------------ frames
 
 
-def test_columns_of_polars_without_a_type(broker: penstock.Broker) -> None:
+def test_columns_of_polars_without_a_type(broker: forebay.Broker) -> None:
     pl = pytest.importorskip("polars")
     frame = pl.DataFrame(
         {"id": [1, 2], "none": [None, None], "lists": [[], []], "inner": [{"a": None}, {"a": None}]}
@@ -207,6 +207,6 @@ def test_columns_of_polars_without_a_type(broker: penstock.Broker) -> None:
             producer.send_frame(frame, encoding="json")
     with blocking.connect(broker.url) as client, client.reader("frames", position="earliest") as reader:
         assert reader.receive(timeout=PATIENCE).data == wanted
-    penstock.frames.write(frame, broker.url, "written", encoding="json")
+    forebay.frames.write(frame, broker.url, "written", encoding="json")
     with blocking.connect(broker.url) as client, client.reader("written", position="earliest") as reader:
         assert reader.receive(timeout=PATIENCE).data == wanted

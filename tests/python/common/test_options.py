@@ -10,7 +10,7 @@ import typing
 
 import pytest
 
-from penstock import broker, errors, options, protocols, pulsar
+from forebay import broker, errors, options, protocols, pulsar
 
 
 def test_each_option_has_a_default_that_parses():
@@ -41,7 +41,7 @@ def test_help_shows_the_texts_of_the_options():
 def test_each_word_of_an_option_stands_for_itself():
     found = 0
     for protocol in ("pulsar", "mqtt", "tubemq"):
-        module = importlib.import_module(f"penstock.{protocol}.options")
+        module = importlib.import_module(f"forebay.{protocol}.options")
         for keywords in filter(typing.is_typeddict, vars(module).values()):
             for name, hint in keywords.__annotations__.items():
                 for literal in (hint.__origin__, *typing.get_args(hint.__origin__)):
@@ -86,7 +86,7 @@ def test_sizes_are_bytes(given, size):
         ("pulsar.client", "memory_limit", 1.5),
         ("pulsar.client", "tls_ca", "/does/not/exist"),
         ("pulsar.client", "tls_ca", b"not PEM"),
-        ("pulsar.client", "token", "env:PENSTOCK_NO_SUCH_VARIABLE"),
+        ("pulsar.client", "token", "env:FOREBAY_NO_SUCH_VARIABLE"),
         ("pulsar.client", "token", "file:/does/not/exist"),
         ("pulsar.client", "token", 7),
         ("pulsar.producer", "batching", "perhaps"),
@@ -128,11 +128,11 @@ def test_none_means_not_given():
 
 
 def test_keyword_over_query_over_environment(monkeypatch):
-    monkeypatch.setenv("PENSTOCK_KEEP_ALIVE", "1s")
-    monkeypatch.setenv("PENSTOCK_OPERATION_TIMEOUT", "2s")
-    monkeypatch.setenv("PENSTOCK_CONNECT_TIMEOUT", "3s")
-    monkeypatch.setenv("PENSTOCK_COMPRESSION", "lz4")
-    monkeypatch.setenv("PENSTOCK_CONSUMER_NAME", "till")
+    monkeypatch.setenv("FOREBAY_KEEP_ALIVE", "1s")
+    monkeypatch.setenv("FOREBAY_OPERATION_TIMEOUT", "2s")
+    monkeypatch.setenv("FOREBAY_CONNECT_TIMEOUT", "3s")
+    monkeypatch.setenv("FOREBAY_COMPRESSION", "lz4")
+    monkeypatch.setenv("FOREBAY_CONSUMER_NAME", "till")
     url = "pulsar://h:1,i:2?keep_alive=4s&operation_timeout=5s&compression=zstd&producer.name=p"
     base, values, defaults = protocols.for_connection(url, {"keep_alive": 6})
     assert base == "pulsar://h:1,i:2"
@@ -143,15 +143,15 @@ def test_keyword_over_query_over_environment(monkeypatch):
 
 
 def test_the_url_may_come_from_the_environment(monkeypatch):
-    monkeypatch.setenv("PENSTOCK_URL", "pulsar://from-env:1")
+    monkeypatch.setenv("FOREBAY_URL", "pulsar://from-env:1")
     assert protocols.for_connection(None, {})[0] == "pulsar://from-env:1"
-    monkeypatch.delenv("PENSTOCK_URL")
-    with pytest.raises(errors.InvalidArgument, match="PENSTOCK_URL"):
+    monkeypatch.delenv("FOREBAY_URL")
+    with pytest.raises(errors.InvalidArgument, match="FOREBAY_URL"):
         protocols.for_connection(None, {})
 
 
 def test_other_variables_of_the_environment_do_not_matter(monkeypatch):
-    monkeypatch.setenv("PENSTOCK_SOMETHING_ELSE", "1")
+    monkeypatch.setenv("FOREBAY_SOMETHING_ELSE", "1")
     protocols.for_connection("embedded:", {})
 
 
@@ -197,7 +197,7 @@ def test_a_secret_never_gets_into_an_error():
         assert "123456789" not in str(caught.value)
 
 
-PATHS = ["/etc/penstock/token.key", "/token", "./token", "../token", "..\\token", "~/token", "C:\\token"]
+PATHS = ["/etc/forebay/token.key", "/token", "./token", "../token", "..\\token", "~/token", "C:\\token"]
 PATHS += ["c:/token", "\\\\server\\token", "token.key", "key.PEM", "token.txt", "keys.json"]
 
 
@@ -297,7 +297,7 @@ def test_an_option_of_another_protocol_is_refused_by_name(scope: str, name: str,
 
 
 def test_positions_and_filters_of_tubemq() -> None:
-    from penstock.tubemq import Position
+    from forebay.tubemq import Position
 
     at = Position(1, 10_002, 560)
     resolve = functools.partial(protocols.resolve, "tubemq.consumer")

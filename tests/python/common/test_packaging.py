@@ -16,7 +16,7 @@ from types import ModuleType
 import pytest
 from packaging.requirements import Requirement
 
-import penstock
+import forebay
 
 ROOT = Path(__file__).resolve().parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -24,22 +24,22 @@ CARGO = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]
 
 
 def test_the_version_is_written_once() -> None:
-    assert penstock.__version__ == importlib.metadata.version("penstock") == CARGO["version"]
+    assert forebay.__version__ == importlib.metadata.version("forebay") == CARGO["version"]
     assert "version" not in PYPROJECT["project"]
-    sources = (ROOT / "python" / "penstock").rglob("*.py")
+    sources = (ROOT / "python" / "forebay").rglob("*.py")
     written = [path for path in sources if CARGO["version"] in path.read_text()]
     assert written == []
-    said = subprocess.check_output([sys.executable, "-m", "penstock", "--version"], text=True, timeout=300)
-    assert said == f"penstock {CARGO['version']}\n"
+    said = subprocess.check_output([sys.executable, "-m", "forebay", "--version"], text=True, timeout=300)
+    assert said == f"forebay {CARGO['version']}\n"
 
 
 def test_without_an_installation_the_version_is_unknown(tmp_path: Path) -> None:
     shutil.copytree(
-        ROOT / "python" / "penstock",
-        tmp_path / "penstock",
+        ROOT / "python" / "forebay",
+        tmp_path / "forebay",
         ignore=shutil.ignore_patterns("*.so", "__pycache__"),
     )
-    words = [sys.executable, "-S", "-c", "import penstock; print(penstock.__version__)"]
+    words = [sys.executable, "-S", "-c", "import forebay; print(forebay.__version__)"]
     assert subprocess.check_output(words, cwd=tmp_path, text=True, timeout=300) == "unknown\n"
 
 
@@ -115,7 +115,7 @@ def test_cargo_can_read_the_sdist(sdist: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_missing_or_too_much_is_found(checks: ModuleType, sdist: Path, tmp_path: Path) -> None:
-    changed = tmp_path / "penstock-0.tar.gz"
+    changed = tmp_path / "forebay-0.tar.gz"
     with tarfile.open(sdist) as old, tarfile.open(changed, "w:gz") as new:
         for member in old.getmembers():
             if not member.name.endswith("/build.rs"):

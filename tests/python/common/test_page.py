@@ -16,9 +16,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
-import penstock
-from penstock import blocking, cli
-from penstock.pulsar import Schema
+import forebay
+from forebay import blocking, cli
+from forebay.pulsar import Schema
 
 from support.browser import chromium, opened
 from support.scripts import free_port
@@ -32,13 +32,13 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[penstock.Broker]:
-    with penstock.Broker(http_port=0, mqtt_port=0, tubemq_port=0) as broker:
+def broker() -> Iterator[forebay.Broker]:
+    with forebay.Broker(http_port=0, mqtt_port=0, tubemq_port=0) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
-def clients(broker: penstock.Broker) -> Iterator[None]:
+def clients(broker: forebay.Broker) -> Iterator[None]:
     """A client of each protocol, and what they leave to be seen."""
     broker.create_topic("tubemq:trades", 2)
     with (
@@ -61,7 +61,7 @@ def clients(broker: penstock.Broker) -> Iterator[None]:
 
 
 @pytest.fixture
-def page(browser: Browser, broker: penstock.Broker, clients: None) -> Iterator[Page]:
+def page(browser: Browser, broker: forebay.Broker, clients: None) -> Iterator[Page]:
     with opened(browser, str(broker.http_url)) as page:
         expect(page.get_by_text("Ready", exact=True)).to_be_visible()
         yield page
@@ -96,7 +96,7 @@ def test_all_protocols_are_on_one_screen(page: Page) -> None:
     expect(page.locator("#facts")).to_contain_text("durability memory")
 
 
-def test_rates_and_charts_are_live(page: Page, broker: penstock.Broker) -> None:
+def test_rates_and_charts_are_live(page: Page, broker: forebay.Broker) -> None:
     end = threading.Event()
 
     def send() -> None:
@@ -144,7 +144,7 @@ def test_messages_are_looked_into(page: Page) -> None:
     expect(row(page, "topics", "orders").locator("td").nth(4)).to_have_text("3")
 
 
-def test_messages_in_a_batch_are_told_apart(page: Page, broker: penstock.Broker) -> None:
+def test_messages_in_a_batch_are_told_apart(page: Page, broker: forebay.Broker) -> None:
     with (
         blocking.connect(broker.url) as client,
         client.consumer("batched", "later"),
@@ -160,7 +160,7 @@ def test_messages_in_a_batch_are_told_apart(page: Page, broker: penstock.Broker)
 
 
 def test_a_subscription_is_skipped_and_reset_and_only_when_confirmed(
-    page: Page, broker: penstock.Broker
+    page: Page, broker: forebay.Broker
 ) -> None:
     with (
         blocking.connect(broker.url) as client,
@@ -207,7 +207,7 @@ def reset(page: Page, of: str, to: str, fields: dict[str, str] | None = None) ->
 
 @pytest.mark.parametrize("partitions", [0, 3])
 def test_a_subscription_is_reset_to_its_ends_and_to_a_message(
-    page: Page, broker: penstock.Broker, partitions: int
+    page: Page, broker: forebay.Broker, partitions: int
 ) -> None:
     topic = f"places-{partitions}"
     broker.create_topic(topic, partitions)
@@ -233,7 +233,7 @@ def test_a_subscription_is_reset_to_its_ends_and_to_a_message(
 
 
 def test_a_topic_without_a_subscription_is_looked_into_from_either_end(
-    page: Page, broker: penstock.Broker
+    page: Page, broker: forebay.Broker
 ) -> None:
     broker.create_topic("unread", 2)
     broker.create_topic("tubemq:unread_too", 1)
@@ -264,7 +264,7 @@ def test_a_topic_without_a_subscription_is_looked_into_from_either_end(
         expect(dialog).to_have_count(0)
 
 
-def test_a_group_is_looked_into_and_reset(page: Page, broker: penstock.Broker) -> None:
+def test_a_group_is_looked_into_and_reset(page: Page, broker: forebay.Broker) -> None:
     broker.create_topic("tubemq:ledger", 2)
     of = "auditors of tubemq:ledger"
     with (
@@ -352,7 +352,7 @@ def publish(page: Page, protocol: str, topic: str, payload: str, **fields: str) 
     confirm(page, "Publish")
 
 
-def test_a_message_is_published_by_each_protocol(page: Page, broker: penstock.Broker) -> None:
+def test_a_message_is_published_by_each_protocol(page: Page, broker: forebay.Broker) -> None:
     broker.create_topic("by-hand", 3)
     with (
         blocking.connect(broker.url) as pulsar,
@@ -387,7 +387,7 @@ def test_a_message_is_published_by_each_protocol(page: Page, broker: penstock.Br
 
 
 def test_a_topic_with_a_schema_gets_only_what_its_consumers_can_read(
-    page: Page, broker: penstock.Broker
+    page: Page, broker: forebay.Broker
 ) -> None:
     with blocking.connect(broker.url) as client:
         record = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}
@@ -404,7 +404,7 @@ def test_a_topic_with_a_schema_gets_only_what_its_consumers_can_read(
             assert consumer.receive(timeout=PATIENCE).value == {"n": 7}
 
 
-def test_retained_messages_and_sessions_are_deleted(page: Page, broker: penstock.Broker) -> None:
+def test_retained_messages_and_sessions_are_deleted(page: Page, broker: forebay.Broker) -> None:
     with blocking.connect(broker.mqtt_url, client_id="leaves", session_expiry=600) as client:
         client.consumer("x/#", qos=1)
         with client.producer("left/behind", qos=1, retain=True) as producer:
@@ -431,7 +431,7 @@ def test_retained_messages_and_sessions_are_deleted(page: Page, broker: penstock
     expect(page.get_by_text("Ready", exact=True)).to_be_visible()
 
 
-def test_a_connection_is_ended_and_its_client_comes_back(page: Page, broker: penstock.Broker) -> None:
+def test_a_connection_is_ended_and_its_client_comes_back(page: Page, broker: forebay.Broker) -> None:
     with (
         blocking.connect(broker.mqtt_url, client_id="comes-back") as client,
         client.consumer("y", qos=1) as consumer,
@@ -452,7 +452,7 @@ def test_a_connection_is_ended_and_its_client_comes_back(page: Page, broker: pen
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 
 
-def test_names_of_clients_are_text(page: Page, broker: penstock.Broker) -> None:
+def test_names_of_clients_are_text(page: Page, broker: forebay.Broker) -> None:
     with (
         blocking.connect(broker.mqtt_url, client_id=HOSTILE) as client,
         client.producer(HOSTILE, retain=True) as producer,
@@ -464,7 +464,7 @@ def test_names_of_clients_are_text(page: Page, broker: penstock.Broker) -> None:
         expect(page.get_by_role("dialog").locator("pre")).to_have_text(HOSTILE)
         confirm(page, "Close")
     assert page.locator("img").count() == 0
-    assert page.title() == "Penstock broker"
+    assert page.title() == "Forebay broker"
 
 
 def test_lists_are_filtered(page: Page) -> None:
@@ -495,7 +495,7 @@ def test_it_is_used_by_the_keyboard(page: Page) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_accessible(browser: Browser, broker: penstock.Broker, clients: None, scheme: str) -> None:
+def test_it_is_accessible(browser: Browser, broker: forebay.Broker, clients: None, scheme: str) -> None:
     """By the rules of axe, contrast among them, with a dialog and without one."""
     with opened(browser, str(broker.http_url), color_scheme=scheme) as page:
         expect(row(page, "clients", "kitchen")).to_be_visible()
@@ -508,7 +508,7 @@ def test_it_is_accessible(browser: Browser, broker: penstock.Broker, clients: No
 
 @pytest.mark.parametrize("width", [320, 768])
 def test_narrow_screens_scroll_tables_and_not_the_page(
-    browser: Browser, broker: penstock.Broker, clients: None, width: int
+    browser: Browser, broker: forebay.Broker, clients: None, width: int
 ) -> None:
     with opened(browser, str(broker.http_url), viewport={"width": width, "height": 700}) as page:
         expect(row(page, "clients", "kitchen")).to_be_visible()
@@ -537,14 +537,14 @@ def test_with_tokens_and_permissions_it_is_for_operators(browser: Browser, tmp_p
     key.write_bytes(b"0123456789abcdef0123456789abcdef")
     key.chmod(0o600)
     rules.write_text("user ops\nsuperuser\nuser till\ntopic readwrite persistent://public/default/+\n")
-    with penstock.Broker(http_port=0, mqtt_port=0, token_key=key.read_bytes(), acl_file=str(rules)) as broker:
+    with forebay.Broker(http_port=0, mqtt_port=0, token_key=key.read_bytes(), acl_file=str(rules)) as broker:
         url = str(broker.http_url)
-        assert refused(f"{url}/penstock/v1/clients") == 401
+        assert refused(f"{url}/forebay/v1/clients") == 401
         till = token(key, "till", tmp_path)
         for path in ("clients", "tubemq/peek?topic=t", "tubemq/groups/reset"):
-            assert refused(f"{url}/penstock/v1/{path}", Authorization=f"Bearer {till}") == 403
+            assert refused(f"{url}/forebay/v1/{path}", Authorization=f"Bearer {till}") == 403
         with opened(browser, url) as page:
-            field = page.get_by_label("Token, as penstock token create prints it")
+            field = page.get_by_label("Token, as forebay token create prints it")
             expect(field).to_be_visible()
             field.fill("wrong")
             field.press("Enter")
@@ -569,12 +569,12 @@ def test_with_tokens_and_permissions_it_is_for_operators(browser: Browser, tmp_p
 def test_a_broker_that_is_gone_is_told_and_its_return_too(browser: Browser) -> None:
     port = free_port()
     with contextlib.ExitStack() as first:
-        broker = first.enter_context(penstock.Broker(http_port=port))
+        broker = first.enter_context(forebay.Broker(http_port=port))
         window = browser.new_context()
         page = window.new_page()
         page.goto(str(broker.http_url))
         expect(page.get_by_text("Ready", exact=True)).to_be_visible()
     expect(page.get_by_role("status")).to_contain_text("No answer since")
-    with penstock.Broker(http_port=port):
+    with forebay.Broker(http_port=port):
         expect(page.get_by_text("Ready", exact=True)).to_be_visible()
         window.close()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.waiting import PATIENCE
 
@@ -42,7 +42,7 @@ def token(subject: str) -> str:
     """A token signed with `KEY`."""
     command = ["token", "create", "--key", "env:SIGNS", "--subject", subject]
     done = subprocess.run(
-        [sys.executable, "-m", "penstock", *command],
+        [sys.executable, "-m", "forebay", *command],
         capture_output=True,
         text=True,
         check=True,
@@ -63,10 +63,10 @@ def status(url: str, secret: str, method: str = "GET") -> int:
 
 async def test_pulsar_and_its_administration(rules: Path) -> None:
     ann, bob, root = token("ann"), token("bob"), token("root")
-    with penstock.Broker(token_key=KEY, http_port=0, acl_file=rules) as broker:
+    with forebay.Broker(token_key=KEY, http_port=0, acl_file=rules) as broker:
         assert broker.http_url
         for url in (broker.url, broker.http_url):
-            async with penstock.connect(url, token=ann) as writes, penstock.connect(url, token=bob) as reads:
+            async with forebay.connect(url, token=ann) as writes, forebay.connect(url, token=bob) as reads:
                 with pytest.raises(errors.AuthorizationError, match="not authorized to"):
                     await writes.producer("others")
                 with pytest.raises(errors.AuthorizationError, match="not authorized to produce"):
@@ -93,8 +93,8 @@ async def test_pulsar_and_its_administration(rules: Path) -> None:
 
 async def test_a_consumer_of_pulsar_that_may_not_be_there_any_more(rules: Path) -> None:
     bob = token("bob")
-    with penstock.Broker(token_key=KEY, acl_file=rules) as broker:
-        async with penstock.connect(broker.url, token=bob) as client:
+    with forebay.Broker(token_key=KEY, acl_file=rules) as broker:
+        async with forebay.connect(broker.url, token=bob) as client:
             async with client.consumer("orders", "s") as consumer:
                 rules.write_text(RULES.replace("user bob\n", "user ben\n"))
                 assert broker.reload_permissions() == 5
@@ -103,9 +103,9 @@ async def test_a_consumer_of_pulsar_that_may_not_be_there_any_more(rules: Path) 
 
 
 async def test_tubemq(rules: Path) -> None:
-    with penstock.Broker(tubemq_port=0, acl_file=rules) as broker:
+    with forebay.Broker(tubemq_port=0, acl_file=rules) as broker:
         assert broker.tubemq_url
-        async with penstock.connect(broker.tubemq_url) as client:
+        async with forebay.connect(broker.tubemq_url) as client:
             async with client.producer("open") as producer:
                 await producer.send(b"x")
             # The master names its topics to those who may send to them.
@@ -122,22 +122,22 @@ async def test_a_pulsar_subscription_belongs_to_the_user_that_made_it(tmp_path: 
     topic, data = "persistent://public/default/orders", tmp_path / "data"
     ann, bob = token("ann"), token("bob")
     refused = pytest.raises(errors.AuthorizationError, match="not authorized to use subscription s of topic")
-    with penstock.Broker(data=data, token_key=KEY) as broker:
+    with forebay.Broker(data=data, token_key=KEY) as broker:
         broker.create_topic(topic, 2)
-        async with penstock.connect(broker.url, token=ann) as client, client.producer(topic) as producer:
+        async with forebay.connect(broker.url, token=ann) as client, client.producer(topic) as producer:
             async with client.consumer(topic, "s"):
                 await producer.send(b"a book")
     for _ in range(2):
-        with penstock.Broker(data=data, token_key=KEY) as broker:
+        with forebay.Broker(data=data, token_key=KEY) as broker:
             assert [one["owner"] for one in broker.topic_stats(topic)["subscriptions"]] == ["ann", "ann"]
-            async with penstock.connect(broker.url, token=bob) as client:
+            async with forebay.connect(broker.url, token=bob) as client:
                 with refused:
                     await client.consumer(topic, "s")
                 async with client.reader(topic, position="earliest") as reader:
                     assert (await reader.receive(timeout=PATIENCE)).data == b"a book"
             assert broker.status()["pulsar"]["denied"] >= 1
-    with penstock.Broker(data=data, token_key=KEY, subscription_owners=False) as broker:
-        async with penstock.connect(broker.url, token=bob) as client, client.consumer(topic, "s") as consumer:
+    with forebay.Broker(data=data, token_key=KEY, subscription_owners=False) as broker:
+        async with forebay.connect(broker.url, token=bob) as client, client.consumer(topic, "s") as consumer:
             message = await consumer.receive(timeout=PATIENCE)
             assert message.data == b"a book"
             await consumer.ack(message)
@@ -153,11 +153,11 @@ async def test_rules_let_another_user_use_a_subscription(tmp_path: Path) -> None
     shared = f"user ann\n{each}user bob\n{each}subscription work*\nuser root\nsuperuser\n"
     rules.write_text(shared)
     secrets = {user: token(user) for user in ("ann", "bob", "root")}
-    with penstock.Broker(token_key=KEY, http_port=0, acl_file=rules) as broker:
+    with forebay.Broker(token_key=KEY, http_port=0, acl_file=rules) as broker:
         async with (
-            penstock.connect(broker.url, token=secrets["ann"]) as ann,
-            penstock.connect(broker.url, token=secrets["bob"]) as bob,
-            penstock.connect(broker.url, token=secrets["root"]) as root,
+            forebay.connect(broker.url, token=secrets["ann"]) as ann,
+            forebay.connect(broker.url, token=secrets["bob"]) as bob,
+            forebay.connect(broker.url, token=secrets["root"]) as root,
         ):
             async with ann.consumer("orders", "workers", type="shared"), ann.consumer("orders", "own"):
                 async with root.consumer("orders", "workers", type="shared"):
@@ -183,11 +183,11 @@ async def test_a_tubemq_group_belongs_to_the_user_of_its_first_member(tmp_path: 
     users.chmod(0o600)
     ann, bob = {"username": "ann", "password": "secret"}, {"username": "bob", "password": "hunter2"}
     for restarted in (False, True):
-        with penstock.Broker(data=data, tubemq_port=0, tubemq_user_file=users) as broker:
+        with forebay.Broker(data=data, tubemq_port=0, tubemq_user_file=users) as broker:
             assert broker.tubemq_url
             async with (
-                penstock.connect(broker.tubemq_url, **ann) as owner,
-                penstock.connect(broker.tubemq_url, **bob) as other,
+                forebay.connect(broker.tubemq_url, **ann) as owner,
+                forebay.connect(broker.tubemq_url, **bob) as other,
             ):
                 if not restarted:
                     async with owner.producer("orders") as producer:
@@ -208,7 +208,7 @@ async def test_a_tubemq_group_belongs_to_the_user_of_its_first_member(tmp_path: 
 
 
 def test_the_command_reads_the_file_again(rules: Path) -> None:
-    command = [sys.executable, "-m", "penstock", "broker", "--port", "0", "--json", "--acl-file", str(rules)]
+    command = [sys.executable, "-m", "forebay", "broker", "--port", "0", "--json", "--acl-file", str(rules)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout and process.stderr
         assert process.stdout.readline()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import errors
-from penstock.commands._shared.prometheus import parsed
+from forebay import errors
+from forebay.commands._shared.prometheus import parsed
 
 
 def test_samples_and_labels() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import _missing, blocking, errors, protocols
+import forebay
+from forebay import _missing, blocking, errors, protocols
 
 from support.waiting import until
 
@@ -22,7 +22,7 @@ PREFIXES = {"pulsar": "Pulsar", "mqtt": "Mqtt", "tubemq": "TubeMq"}
 
 
 def handle(protocol: str, kind: str, face: str = "client") -> type[Any]:
-    return getattr(importlib.import_module(f"penstock.{protocol}.{face}"), f"{PREFIXES[protocol]}{kind}")
+    return getattr(importlib.import_module(f"forebay.{protocol}.{face}"), f"{PREFIXES[protocol]}{kind}")
 
 
 def public(kind: type[Any]) -> set[str]:
@@ -33,7 +33,7 @@ def public(kind: type[Any]) -> set[str]:
 @pytest.mark.parametrize("row", protocols.PROTOCOLS.values(), ids=lambda row: row.key)
 def test_what_a_row_refers_to_exists(row: protocols.Protocol) -> None:
     assert set(row.tables) == {"client", "producer", "consumer"}
-    assert issubclass(row.client_class(), penstock.Client)
+    assert issubclass(row.client_class(), forebay.Client)
     assert issubclass(row.blocking_client_class(), blocking.Client)
     assert importlib.import_module(row.commands)
     for name, text in row.words().items():
@@ -69,7 +69,7 @@ def test_each_keyword_of_another_protocol_has_an_answer(protocol: str, other: st
         found = set(inspect.signature(getattr(handle(key, "Producer"), verb)).parameters) - {"other"}
         return (found - {"fields"}) | set(mqtt_fields) if "fields" in found else found
 
-    from penstock.mqtt.fields import Fields
+    from forebay.mqtt.fields import Fields
 
     mqtt_fields = Fields.__annotations__
     for name in keywords(other) - keywords(protocol):
@@ -93,18 +93,18 @@ def test_a_mistyped_or_private_name_is_a_plain_attribute_error() -> None:
 
 
 async def test_a_keyword_that_is_none_is_not_given() -> None:
-    with penstock.Broker(mqtt_port=0) as broker:
-        async with penstock.connect(broker.url) as client, client.producer("t") as producer:
+    with forebay.Broker(mqtt_port=0) as broker:
+        async with forebay.connect(broker.url) as client, client.producer("t") as producer:
             await producer.send(b"x", qos=None)
             await producer.send_many([b"x"], topics=None)
-        async with penstock.connect(broker.mqtt_url) as client, client.producer("t") as producer:
+        async with forebay.connect(broker.mqtt_url) as client, client.producer("t") as producer:
             await producer.send(b"x", None)
             await producer.send(b"x", key=None, qos=0)
             await producer.send_many([b"x"], keys=None)
 
 
 async def test_a_verb_that_is_missing_is_absent() -> None:
-    async with penstock.connect("embedded:") as client, client.producer("t") as producer:
+    async with forebay.connect("embedded:") as client, client.producer("t") as producer:
         assert not hasattr(client, "publish")
         assert not hasattr(producer, "topics")
         assert "publish" not in dir(client)
@@ -123,9 +123,9 @@ async def test_a_verb_that_is_missing_is_absent() -> None:
 @pytest.mark.parametrize(
     ("connect", "url", "schemes"),
     [
-        (penstock.mqtt.connect, "pulsar://h", "mqtt, mqtts"),
-        (penstock.pulsar.connect, "mqtt://h", "pulsar, pulsar"),
-        (penstock.tubemq.blocking.connect, "embedded:", "tubemq, tubemq"),
+        (forebay.mqtt.connect, "pulsar://h", "mqtt, mqtts"),
+        (forebay.pulsar.connect, "mqtt://h", "pulsar, pulsar"),
+        (forebay.tubemq.blocking.connect, "embedded:", "tubemq, tubemq"),
     ],
 )
 def test_the_connect_of_a_protocol_takes_its_urls_only(connect: Any, url: str, schemes: str) -> None:
@@ -134,18 +134,16 @@ def test_the_connect_of_a_protocol_takes_its_urls_only(connect: Any, url: str, s
 
 
 async def test_the_connect_of_a_protocol_gives_its_client() -> None:
-    async with penstock.pulsar.connect("embedded:") as client:
-        assert type(client) is penstock.pulsar.PulsarClient
-    with penstock.pulsar.blocking.connect("embedded:") as client:
-        assert type(client) is penstock.pulsar.blocking.PulsarClient
+    async with forebay.pulsar.connect("embedded:") as client:
+        assert type(client) is forebay.pulsar.PulsarClient
+    with forebay.pulsar.blocking.connect("embedded:") as client:
+        assert type(client) is forebay.pulsar.blocking.PulsarClient
 
 
 def test_the_registry_loads_no_protocol() -> None:
-    code = "import sys, penstock.protocols; print(*sys.modules)"
+    code = "import sys, forebay.protocols; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert not {"penstock._engine", "penstock.pulsar", "penstock.mqtt", "penstock.tubemq"} & set(
-        loaded.split()
-    )
+    assert not {"forebay._engine", "forebay.pulsar", "forebay.mqtt", "forebay.tubemq"} & set(loaded.split())
 
 
 @pytest.mark.parametrize(
@@ -161,9 +159,9 @@ async def test_a_secret_that_goes_to_another_machine_in_plain_text_is_warned_of(
 ) -> None:
     async def attempt(url: str, **options: Any) -> None:
         with pytest.raises(errors.Error):
-            await penstock.connect(url, connect_timeout=0.5, **options)
+            await forebay.connect(url, connect_timeout=0.5, **options)
 
-    with caplog.at_level("WARNING", "penstock"):
+    with caplog.at_level("WARNING", "forebay"):
         await attempt(url)
         await attempt(url.split(":")[0] + "://127.0.0.1:1", **secret)
         await attempt(url, **secret)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import blocking, cli, errors
+import forebay
+from forebay import blocking, cli, errors
 
 from support.certificates import Authority
 from support.waiting import PATIENCE, line_with
@@ -81,7 +81,7 @@ def test_new_connections_get_the_new_certificates_and_open_ones_stay(files: File
         {"protocol": "mqtt", "port": 0, "tls_cert": certificate, "tls_key": key},
         {"protocol": "http", "port": 0},
     ]
-    with penstock.Broker(**files.options, port=0, mqtt_port=0, listeners=listeners) as broker:
+    with forebay.Broker(**files.options, port=0, mqtt_port=0, listeners=listeners) as broker:
         options = {"token": token, "operation_timeout": PATIENCE}
         with blocking.connect(broker.url, tls_ca=old, **options) as before:
             works(before, "a")
@@ -105,7 +105,7 @@ def test_new_connections_get_the_new_certificates_and_open_ones_stay(files: File
 def test_new_tokens_need_the_new_key_and_open_connections_stay(files: Files, tmp_path: Path) -> None:
     old = files.token(tmp_path, "till")
     options = {"tls_ca": files.authority.pem, "operation_timeout": PATIENCE}
-    with penstock.Broker(**files.options, http_port=0) as broker:
+    with forebay.Broker(**files.options, http_port=0) as broker:
         with blocking.connect(broker.url, token=old, **options) as before:
             works(before, "a")
             files.token_key.write_bytes(b"another key, as long as the first")
@@ -121,7 +121,7 @@ def test_new_tokens_need_the_new_key_and_open_connections_stay(files: Files, tmp
 @pytest.mark.parametrize("fault", ["no file", "no PEM", "another key", "short token key"])
 def test_a_mistake_leaves_everything_as_it_was(files: Files, tmp_path: Path, fault: str) -> None:
     old, token = files.authority.pem, files.token(tmp_path, "till")
-    with penstock.Broker(**files.options) as broker:
+    with forebay.Broker(**files.options) as broker:
         if fault == "short token key":
             # The certificate, which is good, is not replaced either.
             files.renew()
@@ -139,14 +139,14 @@ def test_a_mistake_leaves_everything_as_it_was(files: Files, tmp_path: Path, fau
 
 
 def test_a_broker_without_any_has_nothing_to_read() -> None:
-    with penstock.Broker() as broker:
+    with forebay.Broker() as broker:
         assert broker.reload_keys() == {"certificates": 0, "token_keys": 0}
     with pytest.raises(errors.Closed):
         broker.reload_keys()
 
 
 def test_sighup_reads_them_again(files: Files) -> None:
-    command = [sys.executable, "-m", "penstock", "broker", "--json"]
+    command = [sys.executable, "-m", "forebay", "broker", "--json"]
     for name, value in files.options.items():
         command += [f"--{name.replace('_', '-')}", value]
     with subprocess.Popen(

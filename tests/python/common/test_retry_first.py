@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
-from penstock.blocking import connect as connect_blocking
+import forebay
+from forebay import errors
+from forebay.blocking import connect as connect_blocking
 
 from support.observing import behind
 from support.scripts import free_port
@@ -28,7 +28,7 @@ def broker(request: pytest.FixtureRequest) -> Any:
 async def test_the_first_connect_is_retried_until_there_is_a_broker(
     broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "penstock")
+    caplog.set_level("INFO", "forebay")
     async with behind(broker.url, told=not broker.url.startswith("mqtt")) as (proxy, url):
         await proxy.deafen()
         connecting = asyncio.ensure_future(start(url))
@@ -42,14 +42,14 @@ async def test_the_first_connect_is_retried_until_there_is_a_broker(
 
 
 async def start(url: str, **options: Any) -> Any:
-    return await penstock.connect(url, **{"retry_first": True, "max_backoff": 0.1, **options})
+    return await forebay.connect(url, **{"retry_first": True, "max_backoff": 0.1, **options})
 
 
 @pytest.mark.parametrize("protocol", ["pulsar", "mqtt", "tubemq"])
 async def test_without_the_option_and_after_its_time_the_error_is_raised(protocol: str) -> None:
     url = f"{protocol}://127.0.0.1:{free_port()}"
     with pytest.raises(errors.ConnectFailed):
-        await penstock.connect(url)
+        await forebay.connect(url)
     began = time.monotonic()
     with pytest.raises(errors.ConnectFailed):
         await start(url, retry_first="300ms")
@@ -57,7 +57,7 @@ async def test_without_the_option_and_after_its_time_the_error_is_raised(protoco
 
 
 async def test_an_error_that_cannot_be_mended_ends_it() -> None:
-    with penstock.Broker(durability="memory", token_key="k" * 32) as broker:
+    with forebay.Broker(durability="memory", token_key="k" * 32) as broker:
         with pytest.raises(errors.AuthenticationError):
             await asyncio.wait_for(start(broker.url, token="wrong"), 30)
 
@@ -69,10 +69,10 @@ async def test_it_may_be_cancelled() -> None:
 
 async def test_values_that_are_neither() -> None:
     with pytest.raises(errors.InvalidArgument, match="retry_first"):
-        penstock.connect("pulsar://127.0.0.1:6650", retry_first="perhaps")
+        forebay.connect("pulsar://127.0.0.1:6650", retry_first="perhaps")
     for value in (True, "true", 3, "3s"):
         with pytest.warns(RuntimeWarning, match="never opened"):
-            penstock.connect("pulsar://127.0.0.1:6650", retry_first=value)
+            forebay.connect("pulsar://127.0.0.1:6650", retry_first=value)
 
 
 def test_the_blocking_face(broker: Any) -> None:

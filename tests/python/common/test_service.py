@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
-import penstock
-from penstock import blocking
+import forebay
+from forebay import blocking
 
 from support.certificates import Authority
 from support.scripts import free_port
@@ -33,27 +33,27 @@ DEPLOYMENT = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 LAN = (ROOT / "docs" / "guides" / "lan.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["penstock.service", "sysusers.conf", "Containerfile", "compose.yaml"])
+@pytest.mark.parametrize("name", ["forebay.service", "sysusers.conf", "Containerfile", "compose.yaml"])
 def test_the_docs_show_the_files_as_they_are(name: str) -> None:
     assert (SERVICE / name).read_text() in DEPLOYMENT
 
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     """It checks that the program is there, so the unit gets one that is."""
-    unit = (SERVICE / "penstock.service").read_text()
-    program = Path(sys.executable).with_name("penstock")
-    path = tmp_path / "penstock.service"
-    path.write_text(unit.replace("/opt/app/bin/penstock", str(program)))
+    unit = (SERVICE / "forebay.service").read_text()
+    program = Path(sys.executable).with_name("forebay")
+    path = tmp_path / "forebay.service"
+    path.write_text(unit.replace("/opt/app/bin/forebay", str(program)))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(path)], capture_output=True, text=True, timeout=PATIENCE
     )
-    said = [line for line in done.stderr.splitlines() if str(path) in line or "penstock.service" in line]
+    said = [line for line in done.stderr.splitlines() if str(path) in line or "forebay.service" in line]
     assert done.returncode == 0 and not said, done.stderr
 
 
 def test_systemd_refuses_a_wrong_unit(tmp_path: Path) -> None:
     """The check above can fail."""
-    path = tmp_path / "penstock.service"
+    path = tmp_path / "forebay.service"
     path.write_text("[Service]\nType=notifyy\nExecStart=/none\n")
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(path)], capture_output=True, text=True, timeout=PATIENCE
@@ -65,7 +65,7 @@ def section(name: str) -> dict[str, str]:
     """The settings of a section of the unit."""
     parser = configparser.RawConfigParser(strict=True)
     parser.optionxform = str  # pyright: ignore[reportAttributeAccessIssue]
-    parser.read(SERVICE / "penstock.service")
+    parser.read(SERVICE / "forebay.service")
     return dict(parser[name])
 
 
@@ -80,7 +80,7 @@ def test_the_unit_has_a_user_that_can_own_files(tmp_path: Path) -> None:
         check=True, capture_output=True, timeout=PATIENCE,
     )  # fmt: skip
     users = [line.split(":") for line in (tmp_path / "etc" / "passwd").read_text().splitlines()]
-    assert [(user[0], user[5]) for user in users] == [(service["User"], "/var/lib/penstock")]
+    assert [(user[0], user[5]) for user in users] == [(service["User"], "/var/lib/forebay")]
     assert (tmp_path / "etc" / "group").read_text().startswith(f"{service['Group']}:")
     config = Path(service["ExecStart"].split()[3])
     chown = f"chown -R {service['User']}:{service['Group']} {config.parent}"
@@ -174,11 +174,11 @@ def bare(tmp_path: Path) -> list[str]:
     root, config, data = (tmp_path / name for name in ("root", "config", "data"))
     interpreter = Path(sysconfig.get_config_var("prefix")).resolve()
     needed = sorted(
-        {Path("/usr"), interpreter, Path(sys.prefix), Path(penstock.__file__).resolve().parents[1]}
+        {Path("/usr"), interpreter, Path(sys.prefix), Path(forebay.__file__).resolve().parents[1]}
     )
     for folder in (config, data):
         folder.mkdir()
-    for inside in ("dev", "etc/penstock", "var/lib/penstock", *(str(path).lstrip("/") for path in needed)):
+    for inside in ("dev", "etc/forebay", "var/lib/forebay", *(str(path).lstrip("/") for path in needed)):
         (root / inside).mkdir(parents=True, exist_ok=True)
     for name in ("bin", "lib", "lib64"):
         if Path("/", name).is_symlink():
@@ -194,11 +194,11 @@ def bare(tmp_path: Path) -> list[str]:
         'mount --bind "$root" "$root"',
         *(f'mount --rbind {path} "$root{path}"' for path in needed),
         *(f'mount --bind /dev/{name} "$root/dev/{name}"' for name in ("null", "urandom")),
-        f'mount --bind {config} "$root/etc/penstock"',
-        f'mount --bind {data} "$root/var/lib/penstock"',
+        f'mount --bind {config} "$root/etc/forebay"',
+        f'mount --bind {data} "$root/var/lib/forebay"',
         'mount -o remount,bind,ro "$root"',
         f"exec env -i PATH={Path(sys.executable).parent}:/usr/bin:/usr/sbin"
-        f' PYTHONPATH={Path(penstock.__file__).resolve().parents[1]} chroot "$root" "$@"',
+        f' PYTHONPATH={Path(forebay.__file__).resolve().parents[1]} chroot "$root" "$@"',
     ]
     script = tmp_path / "bare.sh"
     script.write_text("\n".join(lines) + "\n")
@@ -234,7 +234,7 @@ def guarded(bare: list[str], tmp_path: Path) -> tuple[Authority, dict[str, int]]
     }
     for name, content in files.items():
         (config / name).write_bytes(content)
-    words = [sys.executable, "-m", "penstock", "passwd", str(config / "users.txt"), "till-7", "-b", "secret"]
+    words = [sys.executable, "-m", "forebay", "passwd", str(config / "users.txt"), "till-7", "-b", "secret"]
     subprocess.run(words, check=True, capture_output=True, timeout=PATIENCE)
     config.chmod(0o700)
     for name in files:
@@ -258,7 +258,7 @@ def test_it_starts_in_a_bare_root_folder(
             assert broker.stdout and broker.stderr
             try:
                 said = broker.stdout.readline()
-                assert said.startswith("penstock broker at "), said + broker.stderr.read()
+                assert said.startswith("forebay broker at "), said + broker.stderr.read()
                 url = f"https://127.0.0.1:{ports['http']}/readyz"
                 with urllib.request.urlopen(url, timeout=PATIENCE, context=context) as answer:
                     assert json.load(answer) == {"ready": True, "store": "ok", "disk": "ok", "clock": "ok"}
@@ -278,7 +278,7 @@ def test_it_starts_in_a_bare_root_folder(
                 _, ended = broker.communicate(timeout=PATIENCE)
         assert broker.returncode == 0, ended
         assert "other users may read" not in ended
-    with penstock.Broker(data=tmp_path / "data") as broker, blocking.connect(broker.url) as client:
+    with forebay.Broker(data=tmp_path / "data") as broker, blocking.connect(broker.url) as client:
         with client.reader("orders", position="earliest") as reader:
             assert [reader.receive(timeout=PATIENCE).data for _ in range(2)] == [b"one", b"two"]
 
@@ -290,7 +290,7 @@ def test_it_needs_files_that_its_user_can_read(bare: list[str], tmp_path: Path) 
     os.chown(tmp_path / "config" / "key.pem", 0, 0)
     done = subprocess.run([*bare, *entry_point()], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2
-    assert "cannot read /etc/penstock/key.pem: Permission denied" in done.stderr
+    assert "cannot read /etc/forebay/key.pem: Permission denied" in done.stderr
 
 
 def test_nothing_else_can_be_written_to(bare: list[str]) -> None:

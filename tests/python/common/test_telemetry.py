@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import telemetry
+import forebay
+from forebay import telemetry
 
 STAND_IN = Path(__file__).resolve().parents[2] / "support" / "otel"
 
 
 def run(program: str, *arguments: str, stand_in: bool = True) -> str:
-    paths = [str(Path(penstock.__file__).parents[1]), *([str(STAND_IN)] if stand_in else [])]
+    paths = [str(Path(forebay.__file__).parents[1]), *([str(STAND_IN)] if stand_in else [])]
     ran = subprocess.run(
         [sys.executable, "-W", "error::ResourceWarning", "-c", textwrap.dedent(program), *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
@@ -33,9 +33,9 @@ def run(program: str, *arguments: str, stand_in: bool = True) -> str:
 
 def test_without_it_nothing_is_imported_and_messages_are_as_they_are(embedded: Any) -> None:
     program = """
-        import sys, penstock
-        from penstock import telemetry
-        with penstock.blocking.connect(sys.argv[1]) as client:
+        import sys, forebay
+        from forebay import telemetry
+        with forebay.blocking.connect(sys.argv[1]) as client:
             with client.consumer(sys.argv[2], "s") as consumer, client.producer(sys.argv[2]) as producer:
                 telemetry.send(producer, b"x", properties=telemetry.inject({"a": "b"}))
                 message = consumer.receive(timeout=60)
@@ -60,16 +60,16 @@ def test_the_context_travels_in_the_properties(request: pytest.FixtureRequest, p
     fixture = {"pulsar": "embedded", "mqtt": "embedded_mqtt", "tubemq": "embedded_tubemq"}[protocol]
     broker = request.getfixturevalue(fixture)
     program = """
-        import sys, penstock
-        from penstock import telemetry
+        import sys, forebay
+        from forebay import telemetry
         from opentelemetry import trace
         url, topic, protocol = sys.argv[1:]
         options = {} if protocol == "mqtt" else {"subscription": "s"}
         if protocol == "tubemq":
             options["position"] = "first"
-        with penstock.blocking.connect(url) as client:
+        with forebay.blocking.connect(url) as client:
             with client.consumer(topic, **options) as consumer, client.producer(topic) as producer:
-                tracer = trace.get_tracer("penstock")
+                tracer = trace.get_tracer("forebay")
                 with tracer.start_as_current_span("order", None, trace.SpanKind.PRODUCER, {}) as order:
                     producer.send(b"abc", properties=telemetry.inject({"a": "b"}))
                 producer.send(b"alone", properties=telemetry.inject())
@@ -91,11 +91,11 @@ def test_the_context_travels_in_the_properties(request: pytest.FixtureRequest, p
 
 def test_a_producer_of_pulsar_has_a_span_for_each_send(embedded: Any) -> None:
     program = """
-        import sys, penstock
-        from penstock import errors, telemetry
+        import sys, forebay
+        from forebay import errors, telemetry
         from opentelemetry import trace
         url, topic = sys.argv[1:]
-        with penstock.blocking.connect(url) as client:
+        with forebay.blocking.connect(url) as client:
             consumer = client.consumer(topic, "s")
             with client.producer(topic, interceptors=telemetry.ProducerTracing()) as producer:
                 producer.send(b"abc", properties={"a": "b"})
@@ -131,8 +131,8 @@ def test_a_send_has_a_span_with_every_protocol(
     fixture = {"pulsar": "embedded", "mqtt": "embedded_mqtt", "tubemq": "embedded_tubemq"}[protocol]
     broker = request.getfixturevalue(fixture)
     program = """
-        import asyncio, sys, penstock
-        from penstock import errors, telemetry
+        import asyncio, sys, forebay
+        from forebay import errors, telemetry
         from opentelemetry import trace
         url, topic, protocol, face, version = sys.argv[1:]
         options = {} if protocol == "mqtt" else {"subscription": "s"}
@@ -171,7 +171,7 @@ def test_a_send_has_a_span_with_every_protocol(
 
         async def on_loop():
             global topic_of
-            async with penstock.connect(url, **of_client) as client:
+            async with forebay.connect(url, **of_client) as client:
                 consumer = await client.consumer(topic, **options)
                 producer = await client.producer(topic)
                 topic_of = producer.topic
@@ -191,7 +191,7 @@ def test_a_send_has_a_span_with_every_protocol(
 
         def blocking():
             global topic_of
-            with penstock.blocking.connect(url, **of_client) as client:
+            with forebay.blocking.connect(url, **of_client) as client:
                 consumer = client.consumer(topic, **options)
                 producer = client.producer(topic)
                 topic_of = producer.topic
@@ -216,11 +216,11 @@ def test_a_send_has_a_span_with_every_protocol(
 
 def test_the_counters_are_metrics_until_the_client_is_closed(embedded: Any) -> None:
     program = """
-        import sys, penstock
-        from penstock import telemetry
+        import sys, forebay
+        from forebay import telemetry
         from opentelemetry.metrics import INSTRUMENTS
         url, topic = sys.argv[1:]
-        with penstock.blocking.connect(url) as client:
+        with forebay.blocking.connect(url) as client:
             telemetry.instrument(client)
             with client.producer(topic) as producer:
                 producer.send(b"abc")
@@ -248,10 +248,10 @@ def test_the_counters_are_metrics_until_the_client_is_closed(embedded: Any) -> N
 def test_no_metric_is_of_another_protocol(request: pytest.FixtureRequest, protocol: str) -> None:
     broker = request.getfixturevalue(f"embedded_{protocol}")
     program = """
-        import sys, penstock
-        from penstock import telemetry
+        import sys, forebay
+        from forebay import telemetry
         from opentelemetry.metrics import INSTRUMENTS
-        with penstock.blocking.connect(sys.argv[1]) as client:
+        with forebay.blocking.connect(sys.argv[1]) as client:
             telemetry.instrument(client)
             assert "messaging.client.sent.messages" in INSTRUMENTS
             assert not [name for name in INSTRUMENTS if "lookup" in name or "dlq" in name]

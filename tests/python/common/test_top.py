@@ -1,4 +1,4 @@
-"""``penstock top``: figures, terminals of all widths, and brokers that go away."""
+"""``forebay top``: figures, terminals of all widths, and brokers that go away."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import blocking
-from penstock.commands import top
-from penstock.commands._shared import snapshot
-from penstock.commands._shared.prometheus import parsed
+import forebay
+from forebay import blocking
+from forebay.commands import top
+from forebay.commands._shared import snapshot
+from forebay.commands._shared.prometheus import parsed
 
 from support.commands import Commands
 from support.scripts import free_port
@@ -33,13 +33,13 @@ from support.waiting import PATIENCE
 
 
 @pytest.fixture
-def broker() -> Iterator[penstock.Broker]:
-    with penstock.Broker(http_port=0, tubemq_port=0, mqtt_port=0) as broker:
+def broker() -> Iterator[forebay.Broker]:
+    with forebay.Broker(http_port=0, tubemq_port=0, mqtt_port=0) as broker:
         yield broker
 
 
 @contextlib.contextmanager
-def traffic(broker: penstock.Broker) -> Iterator[None]:
+def traffic(broker: forebay.Broker) -> Iterator[None]:
     """A producer that sends without end, to a topic with a subscription that takes nothing."""
     flowing, end = threading.Event(), threading.Event()
 
@@ -63,7 +63,7 @@ def traffic(broker: penstock.Broker) -> Iterator[None]:
         thread.join()
 
 
-def test_rates_and_backlogs(broker: penstock.Broker) -> None:
+def test_rates_and_backlogs(broker: forebay.Broker) -> None:
     with traffic(broker):
         command = Commands(str(broker.http_url), "top", "-i", "500ms", "--once")
         found = command.json()
@@ -77,9 +77,9 @@ def test_rates_and_backlogs(broker: penstock.Broker) -> None:
     (subscription,) = topic["subscriptions"]
     assert (subscription["subscription"], subscription["consumers"]) == ("billing", 1)
     assert subscription["backlog"] > 0
-    assert found["broker"]["version"] == f"penstock {penstock.__version__}"
+    assert found["broker"]["version"] == f"forebay {forebay.__version__}"
     assert found["broker"]["store_writable"] == 1
-    assert text.startswith(f"penstock {penstock.__version__}, up ")
+    assert text.startswith(f"forebay {forebay.__version__}, up ")
     assert "\norders  billing " in text
 
 
@@ -87,10 +87,10 @@ def figures(*topics: str) -> dict[str, Any]:
     """The figures between two looks, in the second of which each topic has 10 messages more."""
     looks = []
     for count in (5, 15):
-        lines = ['penstock_broker_connections{protocol="mqtt"} 3']
+        lines = ['forebay_broker_connections{protocol="mqtt"} 3']
         for topic in topics:
-            lines.append(f'penstock_topic_received_messages_total{{topic="{topic}"}} {count}')
-            lines.append(f'penstock_subscription_backlog_entries{{topic="{topic}",subscription="s"}} {count}')
+            lines.append(f'forebay_topic_received_messages_total{{topic="{topic}"}} {count}')
+            lines.append(f'forebay_subscription_backlog_entries{{topic="{topic}",subscription="s"}} {count}')
         looks.append(snapshot.taken(parsed("\n".join(lines).encode(), "")))
     looks[1].at = looks[0].at + 2
     return snapshot.changes(*looks)
@@ -140,7 +140,7 @@ def test_the_screen_fits(width: int, height: int) -> None:
     assert shown.startswith("topic"[: 2 if width < 36 else 5])
 
 
-def test_a_service_without_figures_is_refused(broker: penstock.Broker) -> None:
+def test_a_service_without_figures_is_refused(broker: forebay.Broker) -> None:
     assert "over HTTP" in Commands(broker.url).misused("top", "--once")
     assert "connect_failed" in Commands("http://127.0.0.1:1").refused("top", "--once")
     assert "--interval" in Commands(str(broker.http_url)).misused("top", "-i", "soon")
@@ -148,7 +148,7 @@ def test_a_service_without_figures_is_refused(broker: penstock.Broker) -> None:
 
 
 class Terminal:
-    """``penstock top`` on a terminal."""
+    """``forebay top`` on a terminal."""
 
     def __init__(self, *words: str, rows: int = 20, columns: int = 60, **environment: str) -> None:
         self._master, slave = pty.openpty()
@@ -156,7 +156,7 @@ class Terminal:
         unset = ("LINES", "COLUMNS", "NO_COLOR")
         env = {name: value for name, value in os.environ.items() if name not in unset}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "penstock", "top", *words],
+            [sys.executable, "-m", "forebay", "top", *words],
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -191,7 +191,7 @@ class Terminal:
             os.close(self._master)
 
 
-def test_it_fills_a_terminal_and_ends_with_ctrl_c(broker: penstock.Broker) -> None:
+def test_it_fills_a_terminal_and_ends_with_ctrl_c(broker: forebay.Broker) -> None:
     with traffic(broker):
         terminal = Terminal("-u", str(broker.http_url), "-i", "200ms")
         terminal.until("billing")
@@ -203,25 +203,25 @@ def test_it_fills_a_terminal_and_ends_with_ctrl_c(broker: penstock.Broker) -> No
 
 def test_it_waits_for_a_broker_that_is_gone() -> None:
     port = free_port()
-    with penstock.Broker(http_port=port) as broker:
+    with forebay.Broker(http_port=port) as broker:
         url = str(broker.http_url)
         terminal = Terminal("-u", url, "-i", "200ms", columns=200)
         terminal.until("Ctrl-C ends")
     terminal.until("no figures since")
-    with penstock.Broker(http_port=port):
+    with forebay.Broker(http_port=port):
         terminal.text = ""
         terminal.until("Ctrl-C ends")
         assert terminal.end() == 130
 
 
-def test_without_rich_it_says_what_to_install(broker: penstock.Broker, tmp_path: Any) -> None:
+def test_without_rich_it_says_what_to_install(broker: forebay.Broker, tmp_path: Any) -> None:
     (tmp_path / "rich.py").write_text("raise ImportError\n")
     terminal = Terminal("-u", str(broker.http_url), PYTHONPATH=str(tmp_path))
-    terminal.until("pip install 'penstock[cli]'")
+    terminal.until("pip install 'forebay[cli]'")
     assert terminal.process.wait(60) == 1
     words = ("top", "-u", str(broker.http_url), "--once", "-i", "100ms", "--json")
     done = subprocess.run(
-        [sys.executable, "-m", "penstock", *words],
+        [sys.executable, "-m", "forebay", *words],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         timeout=300,

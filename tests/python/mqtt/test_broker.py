@@ -1,4 +1,4 @@
-"""``penstock.Broker`` as an MQTT broker: ports, users, TLS, WebSocket, limits."""
+"""``forebay.Broker`` as an MQTT broker: ports, users, TLS, WebSocket, limits."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 import paho.mqtt.client as paho
 import pytest
 
-import penstock
-from penstock import cli
+import forebay
+from forebay import cli
 
 from support.mqtt.harness import EmbeddedMqtt
 from support.mqtt.wire import V311, Raw
@@ -26,10 +26,10 @@ def port_of(url: str | None) -> int:
 
 
 def test_mqtt_is_spoken_only_when_it_is_given_a_port() -> None:
-    with penstock.Broker() as broker:
+    with forebay.Broker() as broker:
         assert (broker.mqtt_url, broker.mqtt_ws_url) == (None, None)
         assert "mqtt" not in broker.status()
-    with penstock.Broker(mqtt_port=0, mqtt_ws_port=0) as broker:
+    with forebay.Broker(mqtt_port=0, mqtt_ws_port=0) as broker:
         assert str(broker.mqtt_url).startswith("mqtt://127.0.0.1:")
         assert str(broker.mqtt_ws_url).startswith("ws://127.0.0.1:")
         assert str(broker.mqtt_ws_url).endswith("/mqtt")
@@ -40,14 +40,14 @@ def test_mqtt_is_spoken_only_when_it_is_given_a_port() -> None:
 
 def test_limits_are_what_the_options_say() -> None:
     options = {"mqtt_receive_maximum": 7, "mqtt_max_packet_size": "1KiB", "mqtt_topic_alias_maximum": 0}
-    with penstock.Broker(mqtt_port=0, mqtt_max_session_expiry="1h", **options) as broker:
+    with forebay.Broker(mqtt_port=0, mqtt_max_session_expiry="1h", **options) as broker:
         with Raw(port_of(broker.mqtt_url)) as peer:
             said = dict(peer.connect("one", props={"session_expiry_interval": 100_000})["properties"])
     assert said == {"session_expiry_interval": 3600, "receive_maximum": 7, "maximum_packet_size": 1024}
 
 
 def passwd(*arguments: str, stdin: str = "") -> int:
-    command = [sys.executable, "-m", "penstock", "passwd", *arguments]
+    command = [sys.executable, "-m", "forebay", "passwd", *arguments]
     return subprocess.run(command, input=stdin, text=True, timeout=300, check=False).returncode
 
 
@@ -65,7 +65,7 @@ def test_passwd_tells_what_it_did_as_json(tmp_path: Path, capsys: pytest.Capture
     assert "has no user 'till'" in capsys.readouterr().err
 
 
-def test_penstock_users_lists_them_and_names_the_line_of_a_mistake(
+def test_forebay_users_lists_them_and_names_the_line_of_a_mistake(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     users = tmp_path / "users"
@@ -89,7 +89,7 @@ def test_penstock_users_lists_them_and_names_the_line_of_a_mistake(
     assert "line 5" in capsys.readouterr().err
 
 
-def test_users_of_penstock_passwd_get_in_and_nobody_else(tmp_path: Path) -> None:
+def test_users_of_forebay_passwd_get_in_and_nobody_else(tmp_path: Path) -> None:
     users = tmp_path / "users"
     assert passwd(str(users), "till", stdin="drop\n") == 0
     assert passwd(str(users), "elder", "-b", "mosquitto 2.0", "-H", "sha512-pbkdf2") == 0
@@ -102,7 +102,7 @@ def test_users_of_penstock_passwd_get_in_and_nobody_else(tmp_path: Path) -> None
     assert passwd(str(users), "gone", "-D") == 0
     assert passwd(str(users), "gone", "-D") == 1
     assert users.stat().st_mode & 0o777 == 0o600
-    with penstock.Broker(mqtt_port=0, mqtt_password_file=users) as broker:
+    with forebay.Broker(mqtt_port=0, mqtt_password_file=users) as broker:
         for user, password, code in [
             ("till", "drop", 0),
             ("till", "Drop", 4),
@@ -121,13 +121,13 @@ def test_a_bad_file_of_one_protocol_keeps_the_users_of_all(tmp_path: Path) -> No
     assert passwd(str(mqtt), "till", "-b", "drop") == 0
     tubemq.write_text("user:pass\n")
     files = {"mqtt_password_file": str(mqtt), "tubemq_user_file": str(tubemq)}
-    with penstock.Broker(mqtt_port=0, tubemq_port=0, **files) as broker:
+    with forebay.Broker(mqtt_port=0, tubemq_port=0, **files) as broker:
         with Raw(port_of(broker.mqtt_url), V311) as till:
             assert till.connect("till", username="till", password="drop")["reason"] == 0
             assert passwd(str(mqtt), "till", "-D") == 0
             assert passwd(str(mqtt), "new", "-b", "y") == 0
             tubemq.write_text("not a user\n")
-            with pytest.raises(penstock.errors.InvalidArgument, match="tubemq_user_file, line 1"):
+            with pytest.raises(forebay.errors.InvalidArgument, match="tubemq_user_file, line 1"):
                 broker.reload_users()
             till.sync()
             tubemq.write_text("user:pass\nother:word\n")
@@ -140,16 +140,16 @@ def test_a_file_of_users_of_a_protocol_without_a_port_is_not_read_again(tmp_path
     assert passwd(str(mqtt), "till", "-b", "drop") == 0
     tubemq.write_text("user:pass\n")
     files = {"mqtt_password_file": str(mqtt), "tubemq_user_file": str(tubemq)}
-    with penstock.Broker(tubemq_port=0, **files) as broker:
+    with forebay.Broker(tubemq_port=0, **files) as broker:
         assert broker.reload_users() == {"tubemq": 1}
-    with penstock.Broker(mqtt_ws_port=0, **files) as broker:
+    with forebay.Broker(mqtt_ws_port=0, **files) as broker:
         assert broker.reload_users() == {"mqtt": 1}
 
 
 def test_a_broker_whose_stderr_is_closed_reads_the_users_again(tmp_path: Path) -> None:
     users = tmp_path / "users"
     assert passwd(str(users), "till", "-b", "drop") == 0
-    command = [sys.executable, "-m", "penstock", "broker", "--port", "0", "--mqtt-port", "0", "--json"]
+    command = [sys.executable, "-m", "forebay", "broker", "--port", "0", "--mqtt-port", "0", "--json"]
     broker = subprocess.Popen(
         [*command, "--mqtt-password-file", str(users)],
         stdout=subprocess.PIPE,
@@ -180,7 +180,7 @@ def test_sighup_reads_the_users_again(tmp_path: Path) -> None:
     users = tmp_path / "users"
     assert passwd(str(users), "till", "-b", "drop") == 0
     assert passwd(str(users), "gone", "-b", "x") == 0
-    command = [sys.executable, "-m", "penstock", "broker", "--port", "0", "--mqtt-port", "0", "--json"]
+    command = [sys.executable, "-m", "forebay", "broker", "--port", "0", "--mqtt-port", "0", "--json"]
     broker = subprocess.Popen(
         [*command, "--mqtt-password-file", str(users)],
         stdout=subprocess.PIPE,
@@ -219,15 +219,15 @@ def test_sighup_reads_the_users_again(tmp_path: Path) -> None:
 
 def test_a_bad_password_file_is_named(tmp_path: Path) -> None:
     users = tmp_path / "users"
-    with pytest.raises(penstock.errors.InvalidArgument, match="mqtt_password_file"):
-        penstock.Broker(mqtt_port=0, mqtt_password_file=users)
+    with pytest.raises(forebay.errors.InvalidArgument, match="mqtt_password_file"):
+        forebay.Broker(mqtt_port=0, mqtt_password_file=users)
     users.write_text("till:plain\n")
-    with pytest.raises(penstock.errors.InvalidArgument, match="line 1"):
-        penstock.Broker(mqtt_port=0, mqtt_password_file=users)
+    with pytest.raises(forebay.errors.InvalidArgument, match="line 1"):
+        forebay.Broker(mqtt_port=0, mqtt_password_file=users)
 
 
 def test_a_token_is_a_password_too() -> None:
-    with penstock.Broker(mqtt_port=0, token_key=b"0123456789abcdef0123456789abcdef") as broker:
+    with forebay.Broker(mqtt_port=0, token_key=b"0123456789abcdef0123456789abcdef") as broker:
         with Raw(port_of(broker.mqtt_url)) as peer:
             assert peer.connect("one")["reason"] == 0x87
         with Raw(port_of(broker.mqtt_url)) as peer:

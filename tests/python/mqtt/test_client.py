@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import blocking, errors, mqtt, protocols
+import forebay
+from forebay import blocking, errors, mqtt, protocols
 
 from support.scripts import free_port
 from support.service import BrokerProcess
@@ -23,7 +23,7 @@ from support.waiting import PATIENCE, eventually
 
 @pytest.fixture(scope="module")
 def url():
-    with penstock.Broker(mqtt_port=0, mqtt_max_packet_size="64KiB") as broker:
+    with forebay.Broker(mqtt_port=0, mqtt_max_packet_size="64KiB") as broker:
         yield broker.mqtt_url
 
 
@@ -70,13 +70,13 @@ def test_an_option_of_mqtt_is_refused_by_pulsar():
 )
 async def test_bad_options_are_refused_at_once(options):
     with pytest.raises(errors.InvalidArgument):
-        await penstock.connect("mqtt://127.0.0.1:1", **options)
+        await forebay.connect("mqtt://127.0.0.1:1", **options)
 
 
 @pytest.mark.parametrize("version", ["3.1", "3.1.1", "5", "auto"])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_a_message_comes_back_in_every_version(url, version, qos):
-    async with penstock.connect(url, version=version) as client:
+    async with forebay.connect(url, version=version) as client:
         topic = f"v/{version}/{qos}"
         async with client.consumer(topic, qos=qos) as consumer, client.producer(topic, qos=qos) as producer:
             code = await within(producer.send(b"hello"))
@@ -87,7 +87,7 @@ async def test_a_message_comes_back_in_every_version(url, version, qos):
 
 
 async def test_every_field_of_a_message_travels(url):
-    async with penstock.connect(url) as client, client.subscribe("fields/#", qos=2) as consumer:
+    async with forebay.connect(url) as client, client.subscribe("fields/#", qos=2) as consumer:
         await client.publish(
             "fields/1",
             b"text",
@@ -115,7 +115,7 @@ async def test_every_field_of_a_message_travels(url):
 
 
 async def test_fields_need_5_0_and_known_names(url):
-    async with penstock.connect(url, version="3.1.1") as client, client.producer("a") as producer:
+    async with forebay.connect(url, version="3.1.1") as client, client.producer("a") as producer:
         with pytest.raises(errors.Unsupported, match="version=5"):
             producer.send(b"", content_type="x")
         with pytest.raises(errors.InvalidArgument, match="did you mean 'retain'"):
@@ -134,7 +134,7 @@ async def test_fields_need_5_0_and_known_names(url):
     "call", ["nack", "ack_cumulative", "redeliver_unacknowledged", "seek", "last_message_ids"]
 )
 async def test_what_mqtt_cannot_do_is_refused_by_name(url, call):
-    async with penstock.connect(url) as client, client.consumer("refused") as consumer:
+    async with forebay.connect(url) as client, client.consumer("refused") as consumer:
         await client.publish("refused", b"x", qos=1)
         message = await consumer.receive(timeout=PATIENCE)
         arguments: list[Any] = {"nack": [message], "ack_cumulative": [message], "seek": ["earliest"]}.get(
@@ -147,7 +147,7 @@ async def test_what_mqtt_cannot_do_is_refused_by_name(url, call):
 
 
 async def test_bad_names_and_filters_are_refused(url):
-    async with penstock.connect(url) as client:
+    async with forebay.connect(url) as client:
         for name in ("", "a/#", "a+", "x" * 65_536):
             with pytest.raises(errors.InvalidTopic):
                 await client.producer(name)
@@ -157,7 +157,7 @@ async def test_bad_names_and_filters_are_refused(url):
 
 
 async def test_a_packet_above_the_brokers_maximum_is_refused_and_the_rest_goes_on(url):
-    async with penstock.connect(url) as client, client.producer("large", qos=1) as producer:
+    async with forebay.connect(url) as client, client.producer("large", qos=1) as producer:
         large = producer.send(b"x" * 70_000)
         after = producer.send(b"small")
         with pytest.raises(errors.MessageTooLarge, match="65536"):
@@ -166,7 +166,7 @@ async def test_a_packet_above_the_brokers_maximum_is_refused_and_the_rest_goes_o
 
 
 async def test_each_filter_gets_its_own_messages_over_one_connection(url):
-    async with penstock.connect(url) as client:
+    async with forebay.connect(url) as client:
         async with (
             client.consumer("r/a/+") as a,
             client.consumer(["r/b/#", "r/c"]) as b,
@@ -189,7 +189,7 @@ async def test_each_filter_gets_its_own_messages_over_one_connection(url):
 
 
 async def test_a_group_shares_the_messages(url):
-    async with penstock.connect(url) as one, penstock.connect(url) as other:
+    async with forebay.connect(url) as one, forebay.connect(url) as other:
         async with one.consumer("g/#", "team") as first, other.consumer("g/#", subscription="team") as second:
             assert first.subscription == "team"
             async with one.producer("g/1", qos=1) as producer:
@@ -211,7 +211,7 @@ async def test_a_group_shares_the_messages(url):
 
 async def test_acknowledgements_may_come_in_any_order(url):
     async with (
-        penstock.connect(url, receive_maximum=5) as client,
+        forebay.connect(url, receive_maximum=5) as client,
         client.consumer("order", qos=1) as consumer,
     ):
         async with client.producer("order", qos=1) as producer:
@@ -226,7 +226,7 @@ async def test_acknowledgements_may_come_in_any_order(url):
 
 
 async def test_what_is_not_acknowledged_holds_the_broker_back(url):
-    async with penstock.connect(url, receive_maximum=3) as client, client.consumer("held", qos=1) as consumer:
+    async with forebay.connect(url, receive_maximum=3) as client, client.consumer("held", qos=1) as consumer:
         async with client.producer("held", qos=1) as producer:
             await producer.send_many([b"x"] * 10)
         batch = [await consumer.receive(timeout=PATIENCE) for _ in range(3)]
@@ -237,7 +237,7 @@ async def test_what_is_not_acknowledged_holds_the_broker_back(url):
 
 
 async def test_a_retained_message_comes_to_those_who_come_later(url):
-    async with penstock.connect(url) as client:
+    async with forebay.connect(url) as client:
         await client.publish("kept/1", b"state", qos=1, retain=True)
         async with client.subscribe("kept/+") as consumer:
             message = await consumer.receive(timeout=PATIENCE)
@@ -250,8 +250,8 @@ async def test_a_retained_message_comes_to_those_who_come_later(url):
 
 
 async def test_a_will_is_published_when_the_client_is_cut(url):
-    async with penstock.connect(url) as watcher, watcher.subscribe("wills/+") as consumer:
-        client = await penstock.connect(url, will={"topic": "wills/1", "payload": "gone", "qos": 1})
+    async with forebay.connect(url) as watcher, watcher.subscribe("wills/+") as consumer:
+        client = await forebay.connect(url, will={"topic": "wills/1", "payload": "gone", "qos": 1})
         # Dropped without close: no DISCONNECT is sent.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
@@ -259,7 +259,7 @@ async def test_a_will_is_published_when_the_client_is_cut(url):
             client._open = False  # pyright: ignore[reportPrivateUsage]
             del client
             gc.collect()
-        async with penstock.connect(url, will={"topic": "wills/2", "payload": "not this"}):
+        async with forebay.connect(url, will={"topic": "wills/2", "payload": "not this"}):
             pass
         with pytest.raises(errors.Timeout):
             message = await consumer.receive(timeout=0.5)
@@ -269,13 +269,13 @@ async def test_a_will_is_published_when_the_client_is_cut(url):
 
 async def test_a_session_is_taken_up_by_the_next_process(url):
     options: dict[str, Any] = {"client_id": "taken-up", "clean_start": False, "session_expiry": 60}
-    async with penstock.connect(url, **options) as client:
+    async with forebay.connect(url, **options) as client:
         async with client.consumer("session/+", qos=2) as consumer:
             await client.publish("session/1", b"first", qos=2)
             assert (await consumer.receive(timeout=PATIENCE)).data == b"first"  # not acknowledged
-    async with penstock.connect(url) as other, other.producer("session/2", qos=2) as producer:
+    async with forebay.connect(url) as other, other.producer("session/2", qos=2) as producer:
         await producer.send_many([b"a", b"b", b"c"])
-    async with penstock.connect(url, **options) as client:
+    async with forebay.connect(url, **options) as client:
         assert client.stats()["session_present"]
         async with client.consumer("session/+", qos=2) as consumer:
             got = [await consumer.receive(timeout=PATIENCE) for _ in range(4)]
@@ -286,8 +286,8 @@ async def test_a_session_is_taken_up_by_the_next_process(url):
 
 
 async def test_a_second_client_of_the_same_name_ends_the_first(url):
-    async with penstock.connect(url, client_id="twin") as first, first.consumer("twin") as consumer:
-        async with penstock.connect(url, client_id="twin") as second:
+    async with forebay.connect(url, client_id="twin") as first, first.consumer("twin") as consumer:
+        async with forebay.connect(url, client_id="twin") as second:
             with pytest.raises(errors.SessionTakenOver):
                 await within(consumer.receive())
             with pytest.raises(errors.SessionTakenOver):
@@ -297,19 +297,19 @@ async def test_a_second_client_of_the_same_name_ends_the_first(url):
 
 async def test_a_wrong_password_is_told_at_once(tmp_path: Path):
     users = tmp_path / "users"
-    from penstock.cli import main
+    from forebay.cli import main
 
     assert not main(["passwd", str(users), "anna", "--password", "right"])
-    with penstock.Broker(mqtt_port=0, mqtt_password_file=users) as broker:
+    with forebay.Broker(mqtt_port=0, mqtt_password_file=users) as broker:
         assert broker.mqtt_url
-        async with penstock.connect(broker.mqtt_url, username="anna", password="right"):
+        async with forebay.connect(broker.mqtt_url, username="anna", password="right"):
             pass
-        async with penstock.connect(broker.mqtt_url, username="anna", password=lambda: "right"):
+        async with forebay.connect(broker.mqtt_url, username="anna", password=lambda: "right"):
             pass
         for version in ("3.1.1", "5"):
             with pytest.raises(errors.AuthenticationError) as caught:
                 await within(
-                    penstock.connect(
+                    forebay.connect(
                         broker.mqtt_url, username="anna", password="wr0ng", version=version
                     )._start()  # pyright: ignore
                 )
@@ -318,11 +318,11 @@ async def test_a_wrong_password_is_told_at_once(tmp_path: Path):
 
 async def test_without_a_broker_connecting_fails_at_once():
     with pytest.raises(errors.ConnectFailed):
-        await within(penstock.connect(f"mqtt://127.0.0.1:{free_port()}")._start())  # pyright: ignore
+        await within(forebay.connect(f"mqtt://127.0.0.1:{free_port()}")._start())  # pyright: ignore
 
 
 async def test_use_after_close(url):
-    client = await penstock.connect(url)
+    client = await forebay.connect(url)
     producer = await client.producer("closed")
     consumer = await client.consumer("closed")
     await client.close()
@@ -334,7 +334,7 @@ async def test_use_after_close(url):
 
 
 async def test_the_queue_is_full_by_count_and_by_bytes(url):
-    async with penstock.connect(url, memory_limit=10_000) as client:
+    async with forebay.connect(url, memory_limit=10_000) as client:
         async with client.producer("full", qos=1, max_pending=10) as producer:
             with pytest.raises(errors.QueueFull):
                 for _ in range(1000):
@@ -367,7 +367,7 @@ def test_the_blocking_twin(url):
 
 
 async def test_cancelling_a_receive_loses_nothing(url):
-    async with penstock.connect(url) as client, client.consumer("cancel", qos=1) as consumer:
+    async with forebay.connect(url) as client, client.consumer("cancel", qos=1) as consumer:
         async with client.producer("cancel", qos=1) as producer:
             got = []
             for i in range(200):
@@ -401,8 +401,8 @@ async def test_a_broker_that_is_killed_loses_nothing_and_qos_2_comes_once(
     options: dict[str, Any] = {"version": version, "clean_start": False, "max_backoff": 0.2}
     try:
         async with (
-            penstock.connect(url, client_id="out", **options) as out,
-            penstock.connect(url, client_id="in", **options) as into,
+            forebay.connect(url, client_id="out", **options) as out,
+            forebay.connect(url, client_id="in", **options) as into,
             into.consumer("kill/#", qos=qos) as consumer,
             out.producer("kill/1", qos=qos, max_pending=200) as producer,
         ):
@@ -450,7 +450,7 @@ async def test_without_a_connection_messages_wait_or_push_out_the_oldest(tmp_pat
     broker.start()
     url = f"mqtt://127.0.0.1:{port}"
     try:
-        async with penstock.connect(url, offline="drop_oldest", max_backoff=0.1) as client:
+        async with forebay.connect(url, offline="drop_oldest", max_backoff=0.1) as client:
             async with client.producer("off", qos=1, max_pending=10) as producer:
                 await within(producer.send(b"warm"))
                 broker.end(signal.SIGKILL)
@@ -469,7 +469,7 @@ async def test_closing_gives_up_on_a_broker_that_is_gone_for_good(tmp_path: Path
     broker = BrokerProcess(tmp_path / "data", "--mqtt-port", str(port := free_port()))
     broker.start()
     try:
-        client = await penstock.connect(f"mqtt://127.0.0.1:{port}", operation_timeout=0.3)
+        client = await forebay.connect(f"mqtt://127.0.0.1:{port}", operation_timeout=0.3)
         producer = await client.producer("gone", qos=1)
         await within(producer.send(b"there"))
         broker.end(signal.SIGKILL)

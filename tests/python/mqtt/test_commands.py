@@ -1,4 +1,4 @@
-"""``penstock pub``, ``sub``, ``bench``, ``doctor`` and ``topic`` with MQTT URLs, on the embedded broker, and
+"""``forebay pub``, ``sub``, ``bench``, ``doctor`` and ``topic`` with MQTT URLs, on the embedded broker, and
 next to ``mosquitto_pub`` and ``mosquitto_sub``."""
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from penstock import blocking, cli, errors
-from penstock.commands.mqtt.format import compile_format
-from penstock.mqtt import ReasonCode
+from forebay import blocking, cli, errors
+from forebay.commands.mqtt.format import compile_format
+from forebay.mqtt import ReasonCode
 
 from support.mqtt.harness import USERS, EmbeddedMqtt, Mosquitto
 from support.waiting import eventually
@@ -26,7 +26,7 @@ from support.waiting import eventually
 
 def start(*arguments: str, **rest: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "penstock", *arguments],
+        [sys.executable, "-m", "forebay", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         **rest,
@@ -91,7 +91,7 @@ def test_the_url_may_stand_anywhere(url: str, topic: str) -> None:
     run("pub", "-u", url, "-q", "1", "-t", topic, "-m", "2")
     run("pub", "-t", topic, "-q", "1", "-m", "3", "--url", url)
     run("pub", "-m", "4", "-q", "1", f"--url={url}", topic)
-    run("pub", "-t", topic, "-q", "1", "-m", "5", env={**os.environ, "PENSTOCK_URL": url})
+    run("pub", "-t", topic, "-q", "1", "-m", "5", env={**os.environ, "FOREBAY_URL": url})
     assert session.read("-C", "5", topic) == b"1\n2\n3\n4\n5\n"
 
 
@@ -105,7 +105,7 @@ def test_files_lines_standard_input_and_repetition(url: str, topic: str, tmp_pat
     run("pub", url, "-t", topic, "-q", "1", "-n")
     lines = session.read("-C", "9", "-N", "-F", "%p|").split(b"|")
     assert lines == [b"\0one", b"two", b"three", b"fo\nur", b"5", b"6", b"5", b"6", b"", b""]
-    assert "penstock" in refused("pub", url, "-t", topic, "-f", str(tmp_path / "none"), status=1)
+    assert "forebay" in refused("pub", url, "-t", topic, "-f", str(tmp_path / "none"), status=1)
 
 
 def test_more_lines_than_the_window_takes(url: str, topic: str) -> None:
@@ -420,7 +420,7 @@ def test_a_will(embedded_mqtt: EmbeddedMqtt, topic: str) -> None:
 
 
 def test_what_connect_says(embedded_mqtt: EmbeddedMqtt, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.commands.mqtt import arguments
+    from forebay.commands.mqtt import arguments
 
     words = ["-x", "60", "-k", "7", "-i", "me", "--insecure", "--tls-alpn", "x-mqtt"]
     for name, value in (

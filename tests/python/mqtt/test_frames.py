@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 import pytest_asyncio
 
-import penstock
-from penstock import _frames, _native, blocking, errors, frames
-from penstock.mqtt import ReasonCode
+import forebay
+from forebay import _frames, _native, blocking, errors, frames
+from forebay.mqtt import ReasonCode
 
 from support.mqtt.harness import MqttService
 from support.waiting import PATIENCE
@@ -46,7 +46,7 @@ def topic(broker: MqttService) -> str:
 
 @pytest_asyncio.fixture
 async def client(broker: MqttService):
-    async with penstock.connect(broker.url, operation_timeout=15) as client:
+    async with forebay.connect(broker.url, operation_timeout=15) as client:
         yield client
 
 
@@ -271,7 +271,7 @@ async def test_what_mqtt_has_not_is_refused_by_name(client: Any, topic: str) -> 
 
 async def test_properties_need_version_5(broker: MqttService, topic: str) -> None:
     table = pa.table({"v": ["x"], "p": [{"a": "b"}]})
-    async with penstock.connect(broker.url, version="3.1.1") as client, client.producer(topic) as producer:
+    async with forebay.connect(broker.url, version="3.1.1") as client, client.producer(topic) as producer:
         with pytest.raises(errors.Unsupported):
             await producer.send_frame(table, value="v", properties="p")
         await producer.send_frame(table, value="v")

@@ -1,4 +1,4 @@
-"""``penstock pub``, ``sub`` and ``rr`` as they are typed by people who know Mosquitto's commands."""
+"""``forebay pub``, ``sub`` and ``rr`` as they are typed by people who know Mosquitto's commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from penstock import blocking, cli
+from forebay import blocking, cli
 
 from support.mqtt.harness import USERS, EmbeddedMqtt
 from support.waiting import PATIENCE, eventually
@@ -23,7 +23,7 @@ from support.waiting import PATIENCE, eventually
 
 def start(*words: str, **rest: Any) -> subprocess.Popen[bytes]:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, "-m", "penstock", *words], **pipes, **rest)
+    return subprocess.Popen([sys.executable, "-m", "forebay", *words], **pipes, **rest)
 
 
 def run(*words: str, stdin: bytes = b"", status: int = 0, **rest: Any) -> str:
@@ -66,7 +66,7 @@ def test_a_host_and_a_port(url: str, place: list[str], topic: str) -> None:
     assert run("sub", "-t", topic, f"--host={host}", "--port", port, "-C", "1", "-W", "50") == "on\n"
     assert run("sub", f"-h{host}", f"-p{port}", "-t", topic, "-C", "1", "-W", "50") == "on\n"
     # Whatever the environment names, the flags are meant.
-    other = {**os.environ, "PENSTOCK_URL": "pulsar://127.0.0.1:1"}
+    other = {**os.environ, "FOREBAY_URL": "pulsar://127.0.0.1:1"}
     assert run("sub", *place, "-t", topic, "-C", "1", "-W", "50", env=other) == "on\n"
 
 
@@ -105,7 +105,7 @@ def test_users_of_a_url_and_of_flags(topic: str) -> None:
     ],
 )
 def test_the_url_of_the_flags(words: list[str], found: str | None) -> None:
-    from penstock.commands.mqtt import arguments
+    from forebay.commands.mqtt import arguments
 
     given = cli.parser("mqtt").parse_args(["sub", "-t", "t", *words])
     if found is None:
@@ -143,7 +143,7 @@ def test_addresses_that_are_wrong_usage(
     with pytest.raises(SystemExit) as ended:
         cli.main(["pub", "-t", "t", "-m", "x", *words])
     assert ended.value.code == 2
-    error = capsys.readouterr().err.rsplit("penstock pub: error:", 1)[1]
+    error = capsys.readouterr().err.rsplit("forebay pub: error:", 1)[1]
     assert said in error and "canary-93" not in error
 
 
@@ -154,7 +154,7 @@ def test_h_without_a_host_is_help(words: list[str], capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as ended:
         cli.main(words)
     assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith(f"usage: penstock {words[0]}")
+    assert capsys.readouterr().out.startswith(f"usage: forebay {words[0]}")
 
 
 # ------------------------------------------------------------------------------------------------ publishing
@@ -209,7 +209,7 @@ def test_debug_tells_of_the_connection(url: str, place: list[str], topic: str) -
     process = start("pub", *place, "-t", topic, "-m", "x", "-d")
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0 and out == b""
-    assert b"penstock.mqtt.connection: connected to 127.0.0.1" in err
+    assert b"forebay.mqtt.connection: connected to 127.0.0.1" in err
     silent = start("pub", *place, "-t", topic, "-m", "x")
     assert silent.communicate(timeout=300) == (b"", b"")
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.mqtt import wire
 from support.mqtt.wire import V5, V311, Packet
@@ -182,7 +182,7 @@ async def test_a_handshake_that_lies(name: str):
     before = resident()
     async with Liar(V5, {wire.CONNECT: answer}, times=1000).up() as url:
         with pytest.raises(kind):
-            await within(penstock.connect(url, **options(V5, limit))._start())  # pyright: ignore
+            await within(forebay.connect(url, **options(V5, limit))._start())  # pyright: ignore
     assert resident() - before < 64 << 20
 
 
@@ -201,7 +201,7 @@ async def test_each_return_code_of_3_x(code: int, kind: type[errors.Error]):
     answer = send(wire.packet(wire.CONNACK, bytes([0, code])))
     async with Liar(V311, {wire.CONNECT: answer}, times=1000).up() as url:
         with pytest.raises(kind):
-            await within(penstock.connect(url, **options(V311))._start())  # pyright: ignore
+            await within(forebay.connect(url, **options(V311))._start())  # pyright: ignore
 
 
 async def test_a_handshake_that_comes_byte_by_byte_is_no_lie():
@@ -212,7 +212,7 @@ async def test_a_handshake_that_comes_byte_by_byte_is_no_lie():
 
     tasks: list[asyncio.Task[None]] = []
     liar = Liar(V5, {wire.CONNECT: lambda peer, _: tasks.append(asyncio.ensure_future(drip(peer)))})
-    async with liar.up() as url, penstock.connect(url, **options(V5)) as client:
+    async with liar.up() as url, forebay.connect(url, **options(V5)) as client:
         assert not (await within(client.publish("a", b"x", qos=1))).is_error
 
 
@@ -268,7 +268,7 @@ async def test_a_lie_ends_the_connection_and_the_next_one_works(name: str):
     liar.lies = {wire.SUBSCRIBE: subscribed}
     before = resident()
     async with liar.up() as url:
-        async with penstock.connect(url, receive_maximum=5, **options(V5)) as client:
+        async with forebay.connect(url, receive_maximum=5, **options(V5)) as client:
             async with client.consumer("t"):
                 async with asyncio.timeout(PATIENCE):
                     while liar.connections < 2:
@@ -288,7 +288,7 @@ async def test_a_broker_that_sends_more_than_our_receive_maximum_is_put_up_with(
         peer.send(*(wire.publish("t", b"%d" % i, 1 + i % 2, i + 1) for i in range(60)))
 
     liar.lies = {wire.SUBSCRIBE: subscribed}
-    async with liar.up() as url, penstock.connect(url, receive_maximum=5, **options(V5)) as client:
+    async with liar.up() as url, forebay.connect(url, receive_maximum=5, **options(V5)) as client:
         async with client.consumer("t") as consumer:
             got = [await within(consumer.receive()) for _ in range(60)]
             assert [message.data for message in got] == [b"%d" % i for i in range(60)]
@@ -332,7 +332,7 @@ ANSWERS: dict[str, tuple[int, Answer, str]] = {
 async def test_an_answer_that_lies(name: str):
     kind, answer, what = ANSWERS[name]
     liar = Liar(V5, {kind: answer})
-    async with liar.up() as url, penstock.connect(url, **options(V5)) as client:
+    async with liar.up() as url, forebay.connect(url, **options(V5)) as client:
         if what == "consumer":
             async with client.consumer("t"):
                 pass
@@ -354,7 +354,7 @@ async def test_an_answer_to_nothing_is_let_be(kind: int):
 
     liar = Liar(V5, {})
     liar.lies = {wire.PUBLISH: answer}
-    async with liar.up() as url, penstock.connect(url, **options(V5)) as client:
+    async with liar.up() as url, forebay.connect(url, **options(V5)) as client:
         assert not (await within(client.publish("t", b"x", qos=1))).is_error
     assert liar.connections == 1
 
@@ -368,7 +368,7 @@ async def test_a_refusal_is_told_with_its_reason_and_the_brokers_words(qos: int)
         peer.send(wire.ack(kind, publish_id(packet), 0x97, words))
 
     liar = Liar(V5, {wire.PUBLISH: refuse})
-    async with liar.up() as url, penstock.connect(url, **options(V5)) as client:
+    async with liar.up() as url, forebay.connect(url, **options(V5)) as client:
         with pytest.raises(errors.QuotaExceeded, match="0x97") as caught:
             await within(client.publish("t", b"x", qos=qos))
         assert "\x1b" not in str(caught.value)
@@ -381,7 +381,7 @@ async def test_a_refused_filter_is_named():
         peer.send(wire.packet(wire.SUBACK, packet.body[:2] + b"\0\1\x87"))
 
     async with Liar(V5, {wire.SUBSCRIBE: refuse}).up() as url:
-        async with penstock.connect(url, **options(V5)) as client:
+        async with forebay.connect(url, **options(V5)) as client:
             with pytest.raises(errors.AuthorizationError) as caught:
                 await within(client.consumer(["a", "b"])._start())  # pyright: ignore
             assert caught.value.topic == "b"
@@ -390,7 +390,7 @@ async def test_a_refused_filter_is_named():
 async def test_a_broker_that_does_not_answer_pings_is_left():
     liar = Liar(V5, {wire.PINGREQ: silent})
     async with liar.up() as url:
-        async with penstock.connect(url, keep_alive=1, **options(V5)) as client:
+        async with forebay.connect(url, keep_alive=1, **options(V5)) as client:
             async with asyncio.timeout(PATIENCE):
                 while liar.connections < 2:
                     await asyncio.sleep(0.05)
@@ -406,7 +406,7 @@ async def test_a_broker_that_closes_after_each_packet_does_not_stop_what_gets_th
 
     liar.lies = {wire.CONNECT: closing}
     liar.times = 0
-    async with liar.up() as url, penstock.connect(url, **options(V5)) as client:
+    async with liar.up() as url, forebay.connect(url, **options(V5)) as client:
         liar.lies, liar.times = {wire.PUBLISH: closing}, 4
         codes = await within(asyncio.gather(*(client.publish("t", b"x", qos=1) for _ in range(4))))
         assert not any(code.is_error for code in codes)
@@ -435,12 +435,12 @@ async def test_a_broker_that_exceeds_the_receive_maximum_is_read_as_it_is_acknow
     liar = Liar(V5, {wire.SUBSCRIBE: subscribed, wire.PUBACK: ack}, times=9)
     async with (
         liar.up() as url,
-        penstock.connect(url, receive_maximum=maximum, **options(V5)) as client,
+        forebay.connect(url, receive_maximum=maximum, **options(V5)) as client,
     ):
         async with client.consumer("t") as consumer:
             answer = asyncio.ensure_future(client.publish("a", b"x", qos=1)) if awaits else None
             # The client reads as much as it wants before the first acknowledgement.
-            with caplog.at_level("WARNING", "penstock"):
+            with caplog.at_level("WARNING", "forebay"):
                 async with asyncio.timeout(PATIENCE):
                     while not any("receive_maximum" in record.message for record in caplog.records):
                         await asyncio.sleep(0.05)
@@ -477,7 +477,7 @@ async def test_as_many_messages_as_the_receive_maximum_can_be_collected_before_t
         acked += 1
 
     liar = Liar(V5, {wire.SUBSCRIBE: subscribed, wire.PUBACK: ack}, times=9)
-    async with liar.up() as url, penstock.connect(url, receive_maximum=65_535, **options(V5)) as client:
+    async with liar.up() as url, forebay.connect(url, receive_maximum=65_535, **options(V5)) as client:
         async with client.consumer("t") as consumer:
             collected: list[Any] = []
             while len(collected) < total:

@@ -1,4 +1,4 @@
-"""``penstock broker --data --mqtt-port`` killed with messages of QoS 1 and 2 in flight: acknowledged messages
+"""``forebay broker --data --mqtt-port`` killed with messages of QoS 1 and 2 in flight: acknowledged messages
 survive, those of QoS 2 are delivered exactly once."""
 
 from __future__ import annotations

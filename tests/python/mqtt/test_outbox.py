@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import blocking, errors
+import forebay
+from forebay import blocking, errors
 
 NOWHERE = "mqtt://127.0.0.1:1"
 
 
 @pytest.fixture(scope="module")
 def url():
-    with penstock.Broker(mqtt_port=0, mqtt_max_packet_size="64KiB") as broker:
+    with forebay.Broker(mqtt_port=0, mqtt_max_packet_size="64KiB") as broker:
         yield broker.mqtt_url
 
 
@@ -40,7 +40,7 @@ async def numbers(consumer: Any, enough: int) -> dict[int, list[int]]:
 
 async def test_what_was_kept_without_a_broker_is_sent_by_the_next_client(url: str, tmp_path: Path):
     path = tmp_path / "out.db"
-    async with penstock.connect(NOWHERE, outbox=path) as client:
+    async with forebay.connect(NOWHERE, outbox=path) as client:
         assert not client.stats()["connected"]
         async with client.producer("next") as producer:
             for number in range(50):
@@ -52,8 +52,8 @@ async def test_what_was_kept_without_a_broker_is_sent_by_the_next_client(url: st
         assert stats["outbox_bytes"] > 0
     if os.name == "posix":
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    async with penstock.connect(url) as reader, reader.subscribe("next", qos=2) as consumer:
-        async with penstock.connect(url, outbox=path) as client:
+    async with forebay.connect(url) as reader, reader.subscribe("next", qos=2) as consumer:
+        async with forebay.connect(url, outbox=path) as client:
             came = await numbers(consumer, 53)
             await emptied(client)
     assert came[1] == [*range(0, 50, 2), 50, 52]
@@ -62,23 +62,23 @@ async def test_what_was_kept_without_a_broker_is_sent_by_the_next_client(url: st
 
 async def test_the_session_of_an_outbox_keeps_its_name(url: str, tmp_path: Path):
     path = tmp_path / "out.db"
-    async with penstock.connect(url, outbox=path) as client:
+    async with forebay.connect(url, outbox=path) as client:
         name = client.stats()["client_id"]
         with pytest.raises(errors.InvalidArgument, match="another client has it open"):
-            await penstock.connect(url, outbox=path)
-    async with penstock.connect(url, outbox=path) as client:
+            await forebay.connect(url, outbox=path)
+    async with forebay.connect(url, outbox=path) as client:
         assert client.stats()["client_id"] == name
         assert client.stats()["session_present"]
 
 
 async def test_a_full_outbox_refuses_and_what_the_broker_refuses_is_counted(url: str, tmp_path: Path):
     options = {"outbox": tmp_path / "full.db", "outbox_limit": "200KiB", "offline": "spill"}
-    async with penstock.connect(NOWHERE, **options) as client:  # pyright: ignore[reportArgumentType]
+    async with forebay.connect(NOWHERE, **options) as client:  # pyright: ignore[reportArgumentType]
         async with client.producer("full") as producer:
             with pytest.raises(errors.QueueFull, match="outbox"):
                 for _ in range(100):
                     producer.send_nowait(bytes(10_000))
-    async with penstock.connect(url, outbox=tmp_path / "large.db") as client:
+    async with forebay.connect(url, outbox=tmp_path / "large.db") as client:
         await client.publish("large", bytes(100_000), qos=1)
         await client.publish("large", b"small", qos=1)
         await emptied(client)
@@ -99,5 +99,5 @@ async def test_a_file_that_is_no_outbox_is_refused(tmp_path: Path):
     path = tmp_path / "notes.txt"
     path.write_text("not yours")
     with pytest.raises(errors.InvalidArgument, match="not an outbox"):
-        await penstock.connect(NOWHERE, outbox=path)
+        await forebay.connect(NOWHERE, outbox=path)
     assert path.read_text() == "not yours"

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors, mqtt
+import forebay
+from forebay import errors, mqtt
 
 from support.mqtt import wire
 from support.mqtt.harness import MqttService
@@ -227,7 +227,7 @@ async def test_messages_that_no_consumer_claims_do_not_starve_the_others(
     script = Script(window=100)
     script.present = True
     options: Any = {"client_id": "dev", "clean_start": False, "unclaimed": policy}
-    with caplog.at_level(logging.WARNING, "penstock"):
+    with caplog.at_level(logging.WARNING, "forebay"):
         async with script.up() as url, mqtt.connect(url, **options) as client:
             async with client.subscribe("b/#") as wanted:
                 for number in range(150):
@@ -264,7 +264,7 @@ async def test_messages_of_a_resumed_session_wait_unacknowledged_for_their_consu
 
 
 async def test_bytes_that_no_consumer_claims_are_limited_and_the_oldest_are_dropped() -> None:
-    with penstock.Broker(mqtt_port=0) as broker:
+    with forebay.Broker(mqtt_port=0) as broker:
         options: Any = {"client_id": "dev", "clean_start": False}
         async with mqtt.connect(broker.mqtt_url, **options) as client:
             await (await client.consumer("a/#")).close()

@@ -8,8 +8,8 @@ import warnings
 
 import pytest
 
-import penstock
-from penstock import blocking, errors
+import forebay
+from forebay import blocking, errors
 
 from support.waiting import PATIENCE
 
@@ -22,15 +22,15 @@ def client():
 
 def test_it_has_the_verbs_of_the_asyncio_face():
     for name in ("Client", "Producer", "Consumer"):
-        ours, theirs = getattr(blocking, name), getattr(penstock, name)
+        ours, theirs = getattr(blocking, name), getattr(forebay, name)
         missing = {verb for verb in dir(theirs) if not verb.startswith("_")} - set(dir(ours))
         assert not missing, (name, missing)
 
 
 def test_it_needs_no_asyncio():
     code = (
-        "import sys, penstock\n"
-        "with penstock.blocking.connect('embedded:') as c, c.producer('t') as p: p.send(b'x')\n"
+        "import sys, forebay\n"
+        "with forebay.blocking.connect('embedded:') as c, c.producer('t') as p: p.send(b'x')\n"
         "print('asyncio' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
@@ -85,7 +85,7 @@ def test_waiting_lets_other_threads_run(client):
     with client.consumer("t", "s") as consumer:
         thread = threading.Thread(target=ran.set)
         thread.start()
-        with pytest.raises(penstock.Timeout):
+        with pytest.raises(forebay.Timeout):
             consumer.receive(timeout=0.2)
         assert ran.is_set()
         thread.join()

@@ -10,8 +10,8 @@ import warnings
 
 import pytest
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.waiting import PATIENCE
 
@@ -19,17 +19,17 @@ from support.waiting import PATIENCE
 @pytest.mark.parametrize(
     "module",
     [
-        "penstock",
-        "penstock.blocking",
-        "penstock.broker",
-        "penstock._missing",
-        "penstock.errors",
-        "penstock.frames",
-        "penstock.mqtt",
-        "penstock.options",
-        "penstock.protocols",
-        "penstock.pulsar",
-        "penstock.tubemq",
+        "forebay",
+        "forebay.blocking",
+        "forebay.broker",
+        "forebay._missing",
+        "forebay.errors",
+        "forebay.frames",
+        "forebay.mqtt",
+        "forebay.options",
+        "forebay.protocols",
+        "forebay.pulsar",
+        "forebay.tubemq",
     ],
 )
 def test_the_examples_of_the_docstrings_are_true(module):
@@ -39,21 +39,21 @@ def test_the_examples_of_the_docstrings_are_true(module):
 
 
 def test_importing_it_loads_next_to_nothing():
-    code = "import sys, penstock; print(*sys.modules)"
+    code = "import sys, forebay; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert not {"asyncio", "penstock._engine", "pyarrow", "dataclasses"} & set(loaded.split())
+    assert not {"asyncio", "forebay._engine", "pyarrow", "dataclasses"} & set(loaded.split())
 
 
 def test_every_public_name_is_there():
-    for name in penstock.__all__:
-        assert getattr(penstock, name) is not None
-        assert name in dir(penstock)
+    for name in forebay.__all__:
+        assert getattr(forebay, name) is not None
+        assert name in dir(forebay)
     with pytest.raises(AttributeError, match="nonsense"):
-        _ = penstock.nonsense
+        _ = forebay.nonsense
 
 
 async def test_an_embedded_broker_ends_with_its_client():
-    async with penstock.connect("embedded:") as client:
+    async with forebay.connect("embedded:") as client:
         broker = client.broker
         assert broker is not None
         assert broker.running
@@ -63,17 +63,17 @@ async def test_an_embedded_broker_ends_with_its_client():
 
 async def test_an_embedded_broker_keeps_its_data(tmp_path):
     url = f"embedded:{tmp_path / 'store'}"
-    async with penstock.connect(url) as client:
+    async with forebay.connect(url) as client:
         async with client.consumer("t", "s"), client.producer("t") as producer:
             await producer.send(b"kept")
-    async with penstock.connect(url) as client, client.consumer("t", "s") as consumer:
+    async with forebay.connect(url) as client, client.consumer("t", "s") as consumer:
         assert (await consumer.receive(timeout=PATIENCE)).data == b"kept"
 
 
 async def test_an_embedded_broker_ends_when_connecting_fails():
     before = threads()
     with pytest.raises(errors.Error):
-        await penstock.connect("embedded:/dev/null/no-folder")
+        await forebay.connect("embedded:/dev/null/no-folder")
     assert threads() <= before + 2
 
 
@@ -84,7 +84,7 @@ def threads():
 
 
 async def test_what_the_url_says_holds_for_handles_and_keywords_win():
-    async with penstock.connect("embedded:?producer.name=from-url&type=shared") as client:
+    async with forebay.connect("embedded:?producer.name=from-url&type=shared") as client:
         async with client.producer("t") as producer:
             assert producer.name == "from-url"
         async with client.producer("t", name="from-keyword") as producer:
@@ -95,13 +95,13 @@ async def test_what_the_url_says_holds_for_handles_and_keywords_win():
 
 def test_mistakes_show_before_anything_is_awaited():
     with pytest.raises(errors.InvalidArgument, match="did you mean"):
-        penstock.connect("embedded:", conect_timeout=1)
+        forebay.connect("embedded:", conect_timeout=1)
     with pytest.raises(errors.InvalidArgument, match="scheme"):
-        penstock.connect("pulsr://h")
+        forebay.connect("pulsr://h")
 
 
 async def test_bad_arguments_of_handles_show_at_once():
-    async with penstock.connect("embedded:") as client:
+    async with forebay.connect("embedded:") as client:
         for open_it in (
             lambda: client.producer("t", compression="nonsense"),
             lambda: client.consumer("t", ""),
@@ -115,7 +115,7 @@ async def test_bad_arguments_of_handles_show_at_once():
 async def test_times_and_delays_are_checked():
     import datetime
 
-    async with penstock.connect("embedded:") as client, client.producer("t") as producer:
+    async with forebay.connect("embedded:") as client, client.producer("t") as producer:
         with pytest.raises(errors.InvalidArgument, match="time zone"):
             producer.send(b"x", event_time=datetime.datetime(2024, 1, 1))
         with pytest.raises(errors.InvalidArgument, match="exclude"):
@@ -128,7 +128,7 @@ async def test_times_and_delays_are_checked():
 
 
 async def test_ack_may_be_awaited_or_not():
-    async with penstock.connect("embedded:") as client, client.consumer("t", "s") as consumer:
+    async with forebay.connect("embedded:") as client, client.consumer("t", "s") as consumer:
         async with client.producer("t") as producer:
             await producer.send_many([b"1", b"2", b"3"])
         first, second, third = [await consumer.receive(timeout=PATIENCE) for _ in range(3)]
@@ -138,7 +138,7 @@ async def test_ack_may_be_awaited_or_not():
 
 
 async def test_an_iteration_may_be_left_and_taken_up_again():
-    async with penstock.connect("embedded:") as client, client.consumer("t", "s") as consumer:
+    async with forebay.connect("embedded:") as client, client.consumer("t", "s") as consumer:
         async with client.producer("t") as producer:
             await producer.send_many([b"%d" % number for number in range(10)])
         got = []
@@ -151,7 +151,7 @@ async def test_an_iteration_may_be_left_and_taken_up_again():
 
 
 async def test_leaving_a_producer_flushes():
-    async with penstock.connect("embedded:") as client, client.reader("t", position="earliest") as reader:
+    async with forebay.connect("embedded:") as client, client.reader("t", position="earliest") as reader:
         async with client.producer("t", batching_delay="10s") as producer:
             for number in range(100):
                 producer.send_nowait(b"%d" % number)
@@ -161,8 +161,8 @@ async def test_leaving_a_producer_flushes():
 
 
 async def test_a_reader_leaves_nothing_behind():
-    with penstock.Broker() as broker:
-        async with penstock.connect(broker.url) as client:
+    with forebay.Broker() as broker:
+        async with forebay.connect(broker.url) as client:
             async with client.producer("t") as producer, client.reader("t", position="earliest") as reader:
                 await producer.send(b"x")
                 assert (await reader.receive(timeout=PATIENCE)).data == b"x"
@@ -171,7 +171,7 @@ async def test_a_reader_leaves_nothing_behind():
 
 
 async def test_a_frame_without_arrow_is_refused_by_name():
-    async with penstock.connect("embedded:") as client, client.producer("t") as producer:
+    async with forebay.connect("embedded:") as client, client.producer("t") as producer:
         with pytest.raises(errors.InvalidArgument, match=r"builtins\.list has no Arrow interface"):
             producer.send_frame([1])
         with pytest.raises(errors.InvalidArgument, match="encoding"):
@@ -187,14 +187,14 @@ class Capsule:
 
 def test_a_forgotten_client_warns_and_lets_go():
     async def main():
-        client = await penstock.connect("embedded:")
+        client = await forebay.connect("embedded:")
         broker = client.broker
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             del client
             gc.collect()
         assert any(
-            issubclass(w.category, ResourceWarning) and "penstock.PulsarClient" in str(w.message)
+            issubclass(w.category, ResourceWarning) and "forebay.PulsarClient" in str(w.message)
             for w in caught
         )
         assert not broker.running
@@ -203,8 +203,8 @@ def test_a_forgotten_client_warns_and_lets_go():
 
 
 async def test_a_child_keeps_its_client():
-    with penstock.Broker() as broker:
-        producer = await (await penstock.connect(broker.url)).producer("t")
+    with forebay.Broker() as broker:
+        producer = await (await forebay.connect(broker.url)).producer("t")
         gc.collect()
         await producer.send(b"x")
         owner = producer._owner
@@ -213,7 +213,7 @@ async def test_a_child_keeps_its_client():
 
 
 async def test_nothing_secret_is_shown():
-    async with penstock.connect("embedded:", token="canary-7f3a") as client:
+    async with forebay.connect("embedded:", token="canary-7f3a") as client:
         async with client.producer("t") as producer, client.consumer("t", "s") as consumer:
             shown = "".join(map(repr, (client, producer, consumer, client.broker, client.stats())))
             assert "canary" not in shown

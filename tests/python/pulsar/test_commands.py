@@ -1,4 +1,4 @@
-"""``penstock`` with Pulsar URLs: each command as a user runs it, on the embedded broker."""
+"""``forebay`` with Pulsar URLs: each command as a user runs it, on the embedded broker."""
 
 import json
 import re
@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from penstock import errors, protocols
-from penstock.commands._shared.options import scopes
-from penstock.pulsar.renamed import RENAMED
+from forebay import errors, protocols
+from forebay.commands._shared.options import scopes
+from forebay.pulsar.renamed import RENAMED
 
 
 def start(*arguments, **rest):
     return subprocess.Popen(
-        [sys.executable, "-m", "penstock", *arguments],
+        [sys.executable, "-m", "forebay", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         **rest,
@@ -132,7 +132,7 @@ def test_doctor_stores_nothing_where_it_cannot_delete(url):
     assert said["ok"]
     assert stored_topics_of(url) == before
     cleaned = said["findings"][-1]["detail"]
-    assert "non-persistent://public/default/penstock-doctor could not be removed" in cleaned
+    assert "non-persistent://public/default/forebay-doctor could not be removed" in cleaned
 
 
 def test_the_url_may_stand_before_the_topics(url):
@@ -197,7 +197,7 @@ def test_a_subscription_begins_at_a_message_id(url):
         ("tls_validate_hostname=1", "use -X tls_skip_hostname_check=false, which is the opposite"),
         ("producer_name=till", "use -X producer.name=till"),
         ("compression_type=LZ4", "use -X compression=LZ4"),
-        ("subscription_name=a", "use -s NAME of `penstock sub`"),
+        ("subscription_name=a", "use -s NAME of `forebay sub`"),
         ("message_router=f", "it is for programs"),
     ],
 )
@@ -216,7 +216,7 @@ def test_what_the_hints_say_can_be_typed(scope, name):
         with pytest.raises(errors.InvalidArgument) as caught:
             scopes([f"{name}={value}"], "pulsar")
         said = str(caught.value)
-        assert not re.search(r"\w=[\s,]|\w=$|\(\)|re\.compile|penstock\.pulsar", said), said
+        assert not re.search(r"\w=[\s,]|\w=$|\(\)|re\.compile|forebay\.pulsar", said), said
         for typed in re.findall(r"-X ([\w.]+=\S+?)(?=[\s,]|$)", said):
             shown = typed.partition("=")[2]
             found = scopes([typed], "pulsar")

@@ -16,12 +16,12 @@ from typing import Any
 import _pulsar
 import pytest
 
-import penstock
-import penstock.compat.pulsar as ours
+import forebay
+import forebay.compat.pulsar as ours
 import pulsar as official
-from penstock import errors, protocols
-from penstock.compat.pulsar import _options, _refusals, exceptions
-from penstock.pulsar.renamed import RENAMED
+from forebay import errors, protocols
+from forebay.compat.pulsar import _options, _refusals, exceptions
+from forebay.pulsar.renamed import RENAMED
 
 MODULES = (
     "",
@@ -43,7 +43,7 @@ LEAKED = {
 
 def parts(module: str) -> tuple[Any, Any]:
     return importlib.import_module(f"pulsar{module}"), importlib.import_module(
-        f"penstock.compat.pulsar{module}"
+        f"forebay.compat.pulsar{module}"
     )
 
 
@@ -86,7 +86,7 @@ ENUMS = [name for name in public(official) if is_enum(getattr(official, name))]
 @pytest.mark.parametrize("name", [*ENUMS, "SchemaType"])
 def test_enumerations_are_equal(name: str) -> None:
     theirs = getattr(_pulsar, name)
-    mine = getattr(ours, name, None) or importlib.import_module("penstock.compat.pulsar._enums").SchemaType
+    mine = getattr(ours, name, None) or importlib.import_module("forebay.compat.pulsar._enums").SchemaType
     assert {key: int(value) for key, value in mine.__members__.items()} == {
         key: int(value) for key, value in theirs.__members__.items()
     }
@@ -406,7 +406,7 @@ def test_fields_take_the_same_values(field: str, value: Any) -> None:
             setattr(record, field, value)
             outcomes.append(getattr(record, field))
         except Exception as error:
-            outcomes.append((type(error), str(error).replace("penstock.compat.pulsar", "pulsar")))
+            outcomes.append((type(error), str(error).replace("forebay.compat.pulsar", "pulsar")))
     assert outcomes[0] == outcomes[1]
 
 
@@ -574,7 +574,7 @@ def test_threads_of_the_engine_have_limits() -> None:
 
 
 def test_the_environment_does_not_change_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_COMPRESSION", "zstd")
+    monkeypatch.setenv("FOREBAY_COMPRESSION", "zstd")
     assert _options.resolve("producer", _options.PRODUCER, {})["compression"] == "none"
 
 
@@ -600,7 +600,7 @@ def old_names() -> list[Any]:
 @pytest.mark.parametrize(("scope", "name"), old_names())
 def test_an_old_name_gets_the_new_one(scope: str, name: str) -> None:
     with pytest.raises(
-        penstock.errors.InvalidArgument, match=f"has no {scope} option '{name}': use "
+        forebay.errors.InvalidArgument, match=f"has no {scope} option '{name}': use "
     ) as caught:
         protocols.resolve(f"pulsar.{scope}", {name: 1})
     assert str(caught.value).endswith(RENAMED[scope][name])
@@ -618,8 +618,8 @@ def test_the_new_names_are_those_that_the_drop_in_sets() -> None:
 
 
 def test_the_blocking_interface_hints_as_well() -> None:
-    with penstock.blocking.connect("embedded:") as client:
-        with pytest.raises(penstock.errors.InvalidArgument, match="use type="):
+    with forebay.blocking.connect("embedded:") as client:
+        with pytest.raises(forebay.errors.InvalidArgument, match="use type="):
             client.consumer("t", "s", consumer_type="shared")
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-import penstock.compat.pulsar as pulsar
-import penstock.compat.pulsar.asyncio as aio
-from penstock import Broker
+import forebay.compat.pulsar as pulsar
+import forebay.compat.pulsar.asyncio as aio
+from forebay import Broker
 
 from support.pulsar.harness import EmbeddedPulsar
 from support.pulsar.wire import SEND, FakeBroker
@@ -221,7 +221,7 @@ def test_a_callback_that_raises_is_logged(embedded: EmbeddedPulsar, caplog: pyte
     producer.send_async(b"x", lambda result, _: results.append(result))
     client.close()
     assert results == [pulsar.Result.Ok]
-    assert "not today" in caplog.text and caplog.records[0].name == "penstock.compat.pulsar"
+    assert "not today" in caplog.text and caplog.records[0].name == "forebay.compat.pulsar"
 
 
 def test_listeners_take_turns(embedded: EmbeddedPulsar) -> None:
@@ -300,7 +300,7 @@ def test_a_client_waits_for_a_broker_that_starts() -> None:
 
 PROGRAM = """
     import sys
-    import penstock.compat.pulsar as pulsar
+    import forebay.compat.pulsar as pulsar
 
     client = pulsar.Client(sys.argv[1])
     topic, end = sys.argv[2], sys.argv[3]

@@ -20,11 +20,11 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-import penstock
-import penstock.compat.pulsar as compat
+import forebay
+import forebay.compat.pulsar as compat
 import pulsar as official
-from penstock import errors
-from penstock.pulsar import OAuth2
+from forebay import errors
+from forebay.pulsar import OAuth2
 
 from support.certificates import Authority
 from support.pulsar import wire
@@ -68,13 +68,13 @@ def broker() -> Iterator[Listening]:
 
 
 async def test_basic_authentication_says_name_and_password(broker: Listening) -> None:
-    async with penstock.connect(broker.url, username="ann", password="s:cret"):
+    async with forebay.connect(broker.url, username="ann", password="s:cret"):
         assert broker.said == [("basic", b"ann:s:cret")]
 
 
 async def test_the_basic_method_may_have_another_name(broker: Listening) -> None:
     options: dict[str, Any] = {"username": "ann", "password": lambda: "late", "basic_method": "house"}
-    async with penstock.connect(broker.url, **options):
+    async with forebay.connect(broker.url, **options):
         assert broker.said == [("house", b"ann:late")]
 
 
@@ -92,7 +92,7 @@ async def test_credentials_that_cannot_be_are_refused(
     broker: Listening, options: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(errors.InvalidArgument, match=why):
-        await penstock.connect(broker.url, **options)
+        await forebay.connect(broker.url, **options)
     assert broker.said == []
 
 
@@ -131,7 +131,7 @@ async def test_a_coroutine_function_supplies_the_token(broker: Listening) -> Non
         loops.append(asyncio.get_running_loop())
         return "fresh"
 
-    async with penstock.connect(broker.url, token=token):
+    async with forebay.connect(broker.url, token=token):
         assert broker.said == [("token", b"fresh")]
         assert loops == [asyncio.get_running_loop()]
 
@@ -145,9 +145,9 @@ async def test_a_coroutine_function_that_raises_or_hangs_is_an_error(broker: Lis
         return ""
 
     with pytest.raises(errors.AuthenticationError, match="the vault is sealed"):
-        await penstock.connect(broker.url, token=bad)
+        await forebay.connect(broker.url, token=bad)
     with pytest.raises(errors.Error, match=r"has not (ended|returned) within"):
-        await penstock.connect(broker.url, token=hangs, connect_timeout=0.2)
+        await forebay.connect(broker.url, token=hangs, connect_timeout=0.2)
     assert broker.said == []
 
 
@@ -156,7 +156,7 @@ def test_a_coroutine_function_needs_asyncio(broker: Listening) -> None:
         return "x"
 
     with pytest.raises(errors.AuthenticationError, match="use the asyncio client"):
-        penstock.blocking.connect(broker.url, token=token)
+        forebay.blocking.connect(broker.url, token=token)
 
 
 def test_the_text_of_other_exceptions_stays_secret(broker: Listening) -> None:
@@ -164,7 +164,7 @@ def test_the_text_of_other_exceptions_stays_secret(broker: Listening) -> None:
         raise ValueError("hunter2")
 
     with pytest.raises(errors.AuthenticationError, match="ValueError") as caught:
-        penstock.blocking.connect(broker.url, token=token)
+        forebay.blocking.connect(broker.url, token=token)
     assert "hunter2" not in str(caught.value)
 
 
@@ -221,7 +221,7 @@ async def test_certificate_files_are_read_again_at_a_reconnect(files: Files) -> 
             "tls_cert": files["client.crt"],
             "tls_key": files["client.key"],
         }
-        async with penstock.connect(broker.url, **options) as client, client.producer("t") as producer:
+        async with forebay.connect(broker.url, **options) as client, client.producer("t") as producer:
             assert (serials(broker), broker.said) == ([files.serial], [("tls", b"")])
             await producer.send(b"x")
             second = files.write("client", ExtendedKeyUsageOID.CLIENT_AUTH)
@@ -270,16 +270,16 @@ def test_the_drop_in_authenticates_with_a_certificate(files: Files, form: str) -
 )
 async def test_a_pinned_certificate_is_accepted(files: Files, form: Callable[[str], str]) -> None:
     with contextlib.closing(Listening(files.context())) as broker:
-        async with penstock.connect(broker.url, tls_pin=form(files.fingerprint())):
+        async with forebay.connect(broker.url, tls_pin=form(files.fingerprint())):
             assert broker.said == [("none", b"")]
-        async with penstock.connect(broker.url, tls_pin=["00" * 32, files.fingerprint()]):
+        async with forebay.connect(broker.url, tls_pin=["00" * 32, files.fingerprint()]):
             pass
 
 
 async def test_another_certificate_than_the_pinned_one_is_refused(files: Files) -> None:
     with contextlib.closing(Listening(files.context())) as broker:
         with pytest.raises(errors.TlsError, match=f"fingerprint {files.fingerprint()}, which tls_pin"):
-            await penstock.connect(broker.url, tls_pin="00" * 32, token="secret")
+            await forebay.connect(broker.url, tls_pin="00" * 32, token="secret")
         assert broker.said == []
 
 
@@ -293,8 +293,8 @@ async def test_a_server_with_the_certificate_of_an_authority(files: Files) -> No
     (files.folder / "server.key").write_bytes(key)
     with contextlib.closing(Listening(files.context())) as broker:
         with pytest.raises(errors.TlsError, match=r"authority \(CA:TRUE\).*tls_pin"):
-            await penstock.connect(broker.url, tls_ca=own.pem)
-        async with penstock.connect(broker.url, tls_pin=files.fingerprint()):
+            await forebay.connect(broker.url, tls_ca=own.pem)
+        async with forebay.connect(broker.url, tls_pin=files.fingerprint()):
             pass
 
 
@@ -309,11 +309,11 @@ async def test_a_server_with_the_certificate_of_an_authority(files: Files) -> No
 )
 async def test_pins_that_cannot_be_are_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(errors.InvalidArgument, match=why):
-        await penstock.connect("pulsar+ssl://127.0.0.1:1", **options)
+        await forebay.connect("pulsar+ssl://127.0.0.1:1", **options)
 
 
 async def test_lookups_have_their_properties(broker: Listening) -> None:
-    async with penstock.connect(broker.url, lookup_properties={"rack": "7"}) as client:
+    async with forebay.connect(broker.url, lookup_properties={"rack": "7"}) as client:
         async with client.producer("t"):
             pass
     assert [wire.parse(pair) for pair in broker.lookups[0][8]] == [{1: [b"rack"], 2: [b"7"]}]
@@ -385,7 +385,7 @@ async def test_oauth2_gets_a_token_once_and_uses_it_again(
 ) -> None:
     token = oauth2(issuer, files, audience="urn:pulsar", scope="produce")
     for _ in range(2):
-        async with penstock.connect(broker.url, token=token):
+        async with forebay.connect(broker.url, token=token):
             pass
     assert broker.said == [("token", b"token-1")] * 2
     assert issuer.asked == [
@@ -455,7 +455,7 @@ def test_oauth2_tells_what_went_wrong(
 ) -> None:
     issuer.answer = answer
     with pytest.raises(errors.AuthenticationError, match=why) as caught:
-        penstock.blocking.connect(broker.url, token=oauth2(issuer, files))
+        forebay.blocking.connect(broker.url, token=oauth2(issuer, files))
     assert "s3cret" not in str(caught.value)
     assert broker.said == []
 

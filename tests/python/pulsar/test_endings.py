@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import penstock
-import penstock.blocking
-from penstock import errors
+import forebay
+import forebay.blocking
+from forebay import errors
 
 from support.pulsar import wire
 from support.waiting import PATIENCE, eventually
@@ -24,11 +24,11 @@ async def until(reached: Callable[[], Any]) -> None:
 async def test_a_consumer_of_several_topics_goes_on_when_one_is_deleted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with penstock.Broker(auto_create=False) as broker:
+    with forebay.Broker(auto_create=False) as broker:
         for topic in "abc":
             broker.create_topic(topic)
         async with (
-            penstock.connect(broker.url) as client,
+            forebay.connect(broker.url) as client,
             client.consumer(["a", "b", "c"], "s", position="earliest") as consumer,
             client.producer("b") as producer,
         ):
@@ -52,7 +52,7 @@ async def test_a_consumer_of_several_topics_goes_on_when_one_is_deleted(
 
 async def test_a_chunked_message_above_the_limit_is_told_and_kept() -> None:
     body = bytes(12 << 20)
-    async with penstock.connect("embedded:") as client:
+    async with forebay.connect("embedded:") as client:
         async with (
             client.consumer("t", "s", max_chunked_message="8MiB") as consumer,
             client.producer("t", chunking=True) as producer,
@@ -67,7 +67,7 @@ async def test_a_chunked_message_above_the_limit_is_told_and_kept() -> None:
 
 async def test_a_position_that_another_consumer_moves_back_is_not_acknowledged_again() -> None:
     async with (
-        penstock.connect("embedded:") as client,
+        forebay.connect("embedded:") as client,
         client.consumer("t", "s", type="failover", ack_group_time=0) as consumer,
         client.producer("t", batching=False) as producer,
     ):
@@ -85,8 +85,8 @@ async def test_a_position_that_another_consumer_moves_back_is_not_acknowledged_a
 
 
 async def test_close_ends_without_a_broker_and_without_a_send_timeout() -> None:
-    with penstock.Broker() as broker:
-        client = await penstock.connect(broker.url, operation_timeout=3)
+    with forebay.Broker() as broker:
+        client = await forebay.connect(broker.url, operation_timeout=3)
         producer = await client.producer("t", send_timeout=0)
         broker.stop()
         lost = producer.send(b"x")
@@ -124,7 +124,7 @@ class Counting(wire.FakeBroker):
 async def test_the_partitions_of_a_handle_are_closed_side_by_side() -> None:
     broker = Counting(3)
     try:
-        async with penstock.connect(broker.url) as client:
+        async with forebay.connect(broker.url) as client:
             producer, consumer = await client.producer("t"), await client.consumer("t", "s")
             await asyncio.wait_for(producer.close(), PATIENCE)
             await asyncio.wait_for(consumer.close(), PATIENCE)
@@ -136,7 +136,7 @@ async def test_the_partitions_of_a_handle_are_closed_side_by_side() -> None:
 def test_the_handles_of_a_client_are_closed_side_by_side() -> None:
     broker = Counting(9)
     try:
-        client = penstock.blocking.connect(broker.url)
+        client = forebay.blocking.connect(broker.url)
         handles = [(client.producer(topic), client.consumer(topic, "s")) for topic in "abc"]
         # The engine alone closes them.
         client.abandon()
@@ -147,8 +147,8 @@ def test_the_handles_of_a_client_are_closed_side_by_side() -> None:
 
 
 async def test_a_close_that_is_cancelled_gives_up() -> None:
-    with penstock.Broker() as broker:
-        client = await penstock.connect(broker.url)
+    with forebay.Broker() as broker:
+        client = await forebay.connect(broker.url)
         producer = await client.producer("t", send_timeout=0)
         broker.stop()
         lost = producer.send(b"x")
@@ -161,8 +161,8 @@ async def test_a_close_that_is_cancelled_gives_up() -> None:
 
 
 async def test_a_timeout_names_why_there_is_no_connection() -> None:
-    with penstock.Broker() as broker:
-        client = await penstock.connect(broker.url)
+    with forebay.Broker() as broker:
+        client = await forebay.connect(broker.url)
         producer = await client.producer("t", send_timeout=5)
         broker.stop()
         with pytest.raises(errors.Timeout, match="there is no connection: cannot connect to"):
@@ -171,7 +171,7 @@ async def test_a_timeout_names_why_there_is_no_connection() -> None:
 
 
 async def test_the_default_name_of_a_consumer_is_its_own_and_the_same_on_all_partitions() -> None:
-    async with penstock.connect("embedded:") as one, penstock.connect(one.url) as other:
+    async with forebay.connect("embedded:") as one, forebay.connect(one.url) as other:
         broker: Any = one.broker
         broker.create_topic("t", 2)
         async with one.consumer("t", "s", type="shared"), other.consumer("t", "s", type="shared"):
@@ -190,14 +190,14 @@ async def test_properties_of_a_subscription_are_in_the_statistics_after_a_restar
         (subscription,) = broker.topic_stats("t")["subscriptions"]
         return subscription["properties"]
 
-    with penstock.Broker(data=tmp_path) as broker:
-        async with penstock.connect(broker.url) as client:
+    with forebay.Broker(data=tmp_path) as broker:
+        async with forebay.connect(broker.url) as client:
             consumer = await client.consumer("t", "s", subscription_properties=properties)
             assert listed(broker) == properties
             await consumer.close()
-    with penstock.Broker(data=tmp_path) as broker:
+    with forebay.Broker(data=tmp_path) as broker:
         assert listed(broker) == properties
-        async with penstock.connect(broker.url) as client:
+        async with forebay.connect(broker.url) as client:
             other = {"owner": "other"}
             async with client.consumer("t", "s", subscription_properties=other) as consumer:
                 assert listed(broker) == properties, "they are those that it was made with"
@@ -205,7 +205,7 @@ async def test_properties_of_a_subscription_are_in_the_statistics_after_a_restar
 
 async def test_a_seek_that_is_refused_keeps_what_was_taken_ahead() -> None:
     async with (
-        penstock.connect("embedded:") as client,
+        forebay.connect("embedded:") as client,
         client.consumer("t", "s") as consumer,
         client.producer("t") as producer,
     ):
@@ -213,7 +213,7 @@ async def test_a_seek_that_is_refused_keeps_what_was_taken_ahead() -> None:
         first = await anext(aiter(consumer))
         assert first.data == b"1"
         with pytest.raises(errors.InvalidArgument):
-            await consumer.seek(penstock.pulsar.MessageId.parse("(7,7,5,-1)"))
+            await consumer.seek(forebay.pulsar.MessageId.parse("(7,7,5,-1)"))
         rest = [bytes((await consumer.receive(timeout=PATIENCE)).data) for _ in range(2)]
         assert rest == [b"2", b"3"]
 
@@ -223,14 +223,14 @@ async def last_ids(consumer: Any) -> list[tuple[str, Any]]:
 
 
 def test_a_terminated_topic_stays_so_after_a_restart(tmp_path: Path) -> None:
-    with penstock.Broker(data=str(tmp_path)) as broker, penstock.blocking.connect(broker.url) as client:
+    with forebay.Broker(data=str(tmp_path)) as broker, forebay.blocking.connect(broker.url) as client:
         with client.producer("t") as producer:
             producer.send(b"x")
         broker.terminate_topic("t")
         assert broker.topic_stats("t")["terminated"]
         with pytest.raises(errors.TopicNotFound):
             broker.terminate_topic("nothing")
-    with penstock.Broker(data=str(tmp_path)) as broker, penstock.blocking.connect(broker.url) as client:
+    with forebay.Broker(data=str(tmp_path)) as broker, forebay.blocking.connect(broker.url) as client:
         with pytest.raises(errors.TopicTerminated):
             client.producer("t")
         with client.consumer("t", "s", position="earliest") as consumer:

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.protobuf import parse
 from support.pulsar import wire
@@ -244,16 +244,16 @@ def resident() -> int:
 
 
 def connect(url: str, limit: float = 2) -> Any:
-    return penstock.connect(url, connect_timeout=limit, operation_timeout=limit, max_backoff=0.1)
+    return forebay.connect(url, connect_timeout=limit, operation_timeout=limit, max_backoff=0.1)
 
 
-async def in_time(work: Any) -> penstock.Error | None:
+async def in_time(work: Any) -> forebay.Error | None:
     """The typed error of an operation that must end, or None."""
     started, before = time.monotonic(), resident()
     try:
         await asyncio.wait_for(work, PATIENCE)
         error = None
-    except penstock.Error as caught:
+    except forebay.Error as caught:
         error = caught
         assert len(str(caught)) < 5000
         assert "\x1b" not in str(caught)
@@ -426,7 +426,7 @@ async def test_a_token_supplier_that_fails_at_a_reconnect_is_asked_again(
             peer.send(frame(wire.MESSAGE, {1: 0, 2: {1: 9, 2: 9}}, rest=entry(b"good")))
 
     with lying({wire.SUBSCRIBE: subscribed, wire.FLOW: deliver}) as broker:
-        async with penstock.connect(broker.url, token=token, max_backoff=0.1) as client:
+        async with forebay.connect(broker.url, token=token, max_backoff=0.1) as client:
             async with client.consumer("t", "s") as consumer:
                 assert (await consumer.receive(timeout=PATIENCE)).data == b"good"
     assert calls >= 4
@@ -439,12 +439,12 @@ async def test_a_token_supplier_that_hangs_does_not_outlast_the_connect_timeout(
         try:
             started = time.monotonic()
             with pytest.raises(errors.Timeout, match="has not returned within"):
-                await penstock.connect(broker.url, token=lambda: str(release.wait(300)), connect_timeout=0.3)
+                await forebay.connect(broker.url, token=lambda: str(release.wait(300)), connect_timeout=0.3)
             # Two of them used to occupy every thread that resolves names.
             with pytest.raises(errors.Timeout):
-                await penstock.connect(broker.url, token=lambda: str(release.wait(300)), connect_timeout=0.3)
+                await forebay.connect(broker.url, token=lambda: str(release.wait(300)), connect_timeout=0.3)
             url = broker.url.replace("127.0.0.1", "localhost")
-            async with penstock.connect(url, token=lambda: "fine"):
+            async with forebay.connect(url, token=lambda: "fine"):
                 pass
             assert time.monotonic() - started < PATIENCE
         finally:
@@ -463,14 +463,14 @@ async def test_the_errors_of_the_handshake_are_the_right_ones() -> None:
 async def test_a_producer_that_is_never_ready_can_be_given_up() -> None:
     with lying({wire.PRODUCER: reply(wire.PRODUCER_SUCCESS, 3, {2: "x", 6: 0})}) as broker:
         async with connect(broker.url) as client:
-            with pytest.raises((TimeoutError, penstock.Error)):
+            with pytest.raises((TimeoutError, forebay.Error)):
                 async with asyncio.timeout(1):
                     await client.producer("t", access_mode="wait_for_exclusive")
 
 
 async def test_a_silent_broker_is_noticed_by_keep_alive() -> None:
     with lying({wire.PING: silent}) as broker:
-        async with penstock.connect(broker.url, keep_alive=0.3, max_backoff=0.1) as client:
+        async with forebay.connect(broker.url, keep_alive=0.3, max_backoff=0.1) as client:
             async with client.producer("t"):
                 deadline = time.monotonic() + 60
                 while broker.connections < 2:

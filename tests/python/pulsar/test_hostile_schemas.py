@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
-from penstock.pulsar import Schema
+import forebay
+from forebay import errors
+from forebay.pulsar import Schema
 
 from support.pulsar import wire
 from support.pulsar.wire import Answer, FakeBroker, Fields, Peer, entry, frame
@@ -69,7 +69,7 @@ async def test_a_schema_that_cannot_be_used_is_an_error_of_its_messages(name: st
     broker = FakeBroker({wire.FLOW: deliver, wire.GET_SCHEMA: LIES[name]})
     try:
         async with (
-            penstock.connect(broker.url, operation_timeout=1, max_backoff=0.1) as client,
+            forebay.connect(broker.url, operation_timeout=1, max_backoff=0.1) as client,
             client.consumer("t", "s", receiver_queue=10, schema=schema) as consumer,
         ):
             first, second = [await consumer.receive(timeout=PATIENCE) for _ in range(2)]
@@ -101,7 +101,7 @@ async def test_a_version_is_asked_for_once_and_again_after_an_error() -> None:
     broker = FakeBroker({wire.FLOW: deliver, wire.GET_SCHEMA: tell})
     try:
         async with (
-            penstock.connect(broker.url, operation_timeout=5) as client,
+            forebay.connect(broker.url, operation_timeout=5) as client,
             client.consumer("t", "s", receiver_queue=10, schema="auto") as consumer,
         ):
             for _ in range(5):

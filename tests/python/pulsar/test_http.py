@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-from penstock import blocking, errors
+import forebay
+from forebay import blocking, errors
 
 from support.certificates import Authority
 from support.tokens import KEY, token
@@ -37,26 +37,26 @@ def get(url: str, secret: str | None = None, context: ssl.SSLContext | None = No
 
 
 def test_it_is_off_unless_asked_for() -> None:
-    with penstock.Broker() as broker:
+    with forebay.Broker() as broker:
         assert broker.http_url is None
         assert "http" not in broker.urls
-    with penstock.Broker(http_port=0) as broker:
+    with forebay.Broker(http_port=0) as broker:
         assert str(broker.http_url).startswith("http://127.0.0.1:")
         assert broker.urls["http"] == broker.http_url
         assert get(f"{broker.http_url}/healthz") == b"ok\n"
     with pytest.raises(errors.InvalidArgument, match="http_port"):
-        penstock.Broker(http_port=-1)
+        forebay.Broker(http_port=-1)
 
 
 def test_a_port_that_is_taken_is_named() -> None:
-    with penstock.Broker(http_port=0) as broker:
+    with forebay.Broker(http_port=0) as broker:
         port = int(str(broker.http_url).rpartition(":")[2])
         with pytest.raises(errors.IoError, match=str(port)):
-            penstock.Broker(http_port=port)
+            forebay.Broker(http_port=port)
 
 
 def test_the_command_tells_its_url_and_is_ready(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "penstock", "broker", "--port", "0", "--http-port", "0", "--json"]
+    command = [sys.executable, "-m", "forebay", "broker", "--port", "0", "--http-port", "0", "--json"]
     process = subprocess.Popen([*command, "--data", str(tmp_path / "data")], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
@@ -69,7 +69,7 @@ def test_the_command_tells_its_url_and_is_ready(tmp_path: Path) -> None:
 
 
 def test_metrics_follow_the_format_and_count_what_was_sent() -> None:
-    with penstock.Broker(http_port=0, mqtt_port=0, tubemq_port=0) as broker:
+    with forebay.Broker(http_port=0, mqtt_port=0, tubemq_port=0) as broker:
         topic = 'persistent://public/default/a "quoted" \\ name'
         with blocking.connect(broker.url) as client:
             with client.consumer(topic, "s"), client.producer(topic) as producer:
@@ -86,7 +86,7 @@ def test_metrics_follow_the_format_and_count_what_was_sent() -> None:
             described.add(name)
         elif line.startswith("# TYPE "):
             kind = "counter" if name.endswith("_total") else "gauge"
-            summary = name == "penstock_broker_commit_seconds"
+            summary = name == "forebay_broker_commit_seconds"
             assert line == f"# TYPE {name} {'summary' if summary else kind}"
         else:
             assert SAMPLE.match(line), line
@@ -95,15 +95,15 @@ def test_metrics_follow_the_format_and_count_what_was_sent() -> None:
             assert found in (name, f"{name}_sum", f"{name}_count"), f"{line} is not with its name"
             assert sample not in samples
             samples[sample] = float(value)
-    assert samples['penstock_broker_received_messages_total{protocol="pulsar"}'] == 3
-    assert samples['penstock_broker_received_bytes_total{protocol="pulsar"}'] > 15
-    assert samples['penstock_broker_connections{protocol="pulsar"}'] >= 1
-    assert samples['penstock_broker_sessions{protocol="mqtt"}'] == 0
-    assert samples['penstock_broker_connections{protocol="tubemq"}'] == 0
+    assert samples['forebay_broker_received_messages_total{protocol="pulsar"}'] == 3
+    assert samples['forebay_broker_received_bytes_total{protocol="pulsar"}'] > 15
+    assert samples['forebay_broker_connections{protocol="pulsar"}'] >= 1
+    assert samples['forebay_broker_sessions{protocol="mqtt"}'] == 0
+    assert samples['forebay_broker_connections{protocol="tubemq"}'] == 0
     labels = 'protocol="pulsar",topic="persistent://public/default/a \\"quoted\\" \\\\ name"'
-    assert samples[f"penstock_topic_producers{{{labels}}}"] == 1
-    assert samples[f'penstock_subscription_backlog_entries{{{labels},subscription="s"}}'] >= 1
-    assert samples[f'penstock_subscription_consumers{{{labels},subscription="s"}}'] == 1
+    assert samples[f"forebay_topic_producers{{{labels}}}"] == 1
+    assert samples[f'forebay_subscription_backlog_entries{{{labels},subscription="s"}}'] >= 1
+    assert samples[f'forebay_subscription_consumers{{{labels},subscription="s"}}'] == 1
 
 
 def test_with_tls_and_tokens_everything_but_health_needs_both() -> None:
@@ -111,7 +111,7 @@ def test_with_tls_and_tokens_everything_but_health_needs_both() -> None:
     chain, key = authority.leaf()
     options = {"tls_cert": chain.decode(), "tls_key": key.decode(), "token_key": KEY}
     context = ssl.create_default_context(cadata=authority.pem.decode())
-    with penstock.Broker(http_port=0, **options) as broker:
+    with forebay.Broker(http_port=0, **options) as broker:
         url = str(broker.http_url)
         assert url.startswith("https://127.0.0.1:")
         assert get(f"{url}/healthz", context=context) == b"ok\n"
@@ -120,7 +120,7 @@ def test_with_tls_and_tokens_everything_but_health_needs_both() -> None:
                 get(f"{url}/metrics", secret, context)
             with refused.value as error:
                 assert error.code == 401
-        assert b"penstock_broker_info" in get(f"{url}/metrics", token("till"), context)
+        assert b"forebay_broker_info" in get(f"{url}/metrics", token("till"), context)
         tls = {"tls_ca": authority.pem.decode(), "operation_timeout": 10}
         for secret in (None, "nonsense"):
             with pytest.raises(errors.AuthenticationError):

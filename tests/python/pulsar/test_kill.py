@@ -1,4 +1,4 @@
-"""``penstock broker --data`` killed and stopped: what it has confirmed is there again."""
+"""``forebay broker --data`` killed and stopped: what it has confirmed is there again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import penstock
+import forebay
 
 from support.kill import brokers_on
 from support.messages import numbered, receive
@@ -25,7 +25,7 @@ def broker(tmp_path: Path) -> Any:
 
 
 def connect(broker: BrokerProcess) -> Any:
-    return penstock.connect(broker.url, max_backoff=0.1, operation_timeout=30)
+    return forebay.connect(broker.url, max_backoff=0.1, operation_timeout=30)
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ async def test_sequence_ids_of_a_named_producer_outlive_a_kill(broker: BrokerPro
 
 async def test_two_brokers_cannot_share_a_folder(broker: BrokerProcess) -> None:
     second = subprocess.run(
-        [sys.executable, "-m", "penstock", "broker", "--data", str(broker.data), "--port", "0"],
+        [sys.executable, "-m", "forebay", "broker", "--data", str(broker.data), "--port", "0"],
         capture_output=True,
         text=True,
         timeout=120,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import penstock
+import forebay
 
 from support.pulsar import wire
 from support.waiting import PATIENCE, until
@@ -30,9 +30,9 @@ async def test_lookups_name_their_listener() -> None:
     broker = wire.FakeBroker()
     found, broker.answers[wire.LOOKUP] = broker.answers[wire.LOOKUP], lookup
     try:
-        async with penstock.connect(broker.url, listener_name="outside") as client, client.producer("t"):
+        async with forebay.connect(broker.url, listener_name="outside") as client, client.producer("t"):
             pass
-        async with penstock.connect(broker.url) as client, client.producer("t"):
+        async with forebay.connect(broker.url) as client, client.producer("t"):
             pass
     finally:
         broker.close()
@@ -52,7 +52,7 @@ async def test_the_topics_of_a_consumer_are_asked_for_side_by_side() -> None:
     broker = wire.FakeBroker({wire.PARTITIONS: partitions})
     try:
         async with (
-            penstock.connect(broker.url, operation_timeout=PATIENCE) as client,
+            forebay.connect(broker.url, operation_timeout=PATIENCE) as client,
             client.consumer(["a", "b", "c"], "s"),
         ):
             assert len(asked) == 3
@@ -74,7 +74,7 @@ async def test_a_proxy_is_told_the_broker_to_connect_to() -> None:
     proxy = wire.FakeBroker({wire.LOOKUP: lookup})
     accept, proxy.answers[wire.CONNECT] = proxy.answers[wire.CONNECT], connect
     try:
-        async with penstock.connect(proxy.url) as client, client.producer("t") as producer:
+        async with forebay.connect(proxy.url) as client, client.producer("t") as producer:
             await producer.send(b"x")
     finally:
         proxy.close()
@@ -134,7 +134,7 @@ async def test_a_broker_that_closes_may_name_the_next_one(
     brokers: tuple[Watched, Watched], kind: int
 ) -> None:
     first, second = brokers
-    async with penstock.connect(first.url) as client, handle(client, kind):
+    async with forebay.connect(first.url) as client, handle(client, kind):
         first.tell(CLOSE[kind], {2: wire.NO_REQUEST, 3: second.url})
         await until(lambda: second.opened)
         # Only the next attempt is without a lookup.
@@ -151,7 +151,7 @@ async def test_a_broker_that_cannot_be_used_is_looked_up(
     brokers: tuple[Watched, Watched], kind: int, named: str
 ) -> None:
     first, _ = brokers
-    async with penstock.connect(first.url) as client, handle(client, kind):
+    async with forebay.connect(first.url) as client, handle(client, kind):
         first.tell(CLOSE[kind], {2: wire.NO_REQUEST, 3: named})
         await until(lambda: first.asked.count(kind) == 2)
         assert first.asked.count(wire.LOOKUP) == 2
@@ -161,7 +161,7 @@ async def test_a_broker_that_names_itself_again_and_again_is_not_asked_without_p
     brokers: tuple[Watched, Watched],
 ) -> None:
     first, _ = brokers
-    async with penstock.connect(first.url) as client, client.producer("t"):
+    async with forebay.connect(first.url) as client, client.producer("t"):
         seen, began = 0, time.monotonic()
         while time.monotonic() < began + (1 if seen >= 2 else PATIENCE):
             if first.asked.count(wire.PRODUCER) > seen:
@@ -174,7 +174,7 @@ async def test_a_broker_that_names_itself_again_and_again_is_not_asked_without_p
 @pytest.mark.parametrize("kind", [wire.PRODUCER, wire.SUBSCRIBE])
 async def test_a_topic_moves_to_another_cluster(brokers: tuple[Watched, Watched], kind: int) -> None:
     first, second = brokers
-    async with penstock.connect(first.url) as client, handle(client, kind):
+    async with forebay.connect(first.url) as client, handle(client, kind):
         first.tell(wire.TOPIC_MIGRATED, {2: RESOURCE[kind], 3: second.url})
         first.tell(CLOSE[kind], {2: wire.NO_REQUEST})
         await until(lambda: kind in second.asked)
@@ -189,7 +189,7 @@ async def test_a_topic_moves_to_another_cluster(brokers: tuple[Watched, Watched]
 async def test_a_topic_has_moved_when_it_is_opened(kind: int) -> None:
     first, second = Watched(silent=kind), Watched()
     try:
-        async with penstock.connect(first.url, operation_timeout=120) as client:
+        async with forebay.connect(first.url, operation_timeout=120) as client:
             opening = asyncio.ensure_future(asyncio.wait_for(handle(client, kind), PATIENCE))
             await until(lambda: first.opened)
             first.tell(wire.TOPIC_MIGRATED, {2: RESOURCE[kind], 3: second.url})

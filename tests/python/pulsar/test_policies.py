@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from penstock import errors
-from penstock.options import resolve
-from penstock.protocols import table
-from penstock.pulsar import Backoff, DeadLetterPolicy
+from forebay import errors
+from forebay.options import resolve
+from forebay.protocols import table
+from forebay.pulsar import Backoff, DeadLetterPolicy
 
 
 def test_a_backoff_is_a_value() -> None:

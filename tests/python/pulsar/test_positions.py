@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors, pulsar
-from penstock.pulsar import MessageId
+import forebay
+from forebay import errors, pulsar
+from forebay.pulsar import MessageId
 
 from support.waiting import PATIENCE
 
 
 @pytest.fixture(scope="module")
 def broker():
-    with penstock.Broker() as broker:
+    with forebay.Broker() as broker:
         yield broker
 
 
 @pytest.fixture
-async def client(broker: penstock.Broker):
+async def client(broker: forebay.Broker):
     async with pulsar.connect(broker.url) as client:
         yield client
 
@@ -64,7 +64,7 @@ async def test_a_position_does_not_move_a_subscription_that_exists(client: Any) 
         assert await texts(consumer, 4) == [b"6", b"7", b"8", b"9"]
 
 
-async def test_a_seek_moves_the_partition_that_the_id_is_of(broker: penstock.Broker, client: Any) -> None:
+async def test_a_seek_moves_the_partition_that_the_id_is_of(broker: forebay.Broker, client: Any) -> None:
     for topic in ("one", "two"):
         broker.create_topic(topic, partitions=2)
         await filled(client, topic, batching=False)
@@ -94,7 +94,7 @@ async def test_a_seek_moves_the_partition_that_the_id_is_of(broker: penstock.Bro
 
 
 async def test_a_reader_does_not_apply_one_id_to_several_partitions(
-    broker: penstock.Broker, client: Any
+    broker: forebay.Broker, client: Any
 ) -> None:
     broker.create_topic("parts", partitions=2)
     ids = await filled(client, "parts", batching=False)

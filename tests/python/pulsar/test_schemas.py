@@ -11,10 +11,10 @@ from typing import Any, get_args
 
 import pytest
 
-from penstock import errors, pulsar
-from penstock.pulsar import Schema, blocking
-from penstock.pulsar.blocking_table_view import PulsarTableView
-from penstock.pulsar.schema import schema_of
+from forebay import errors, pulsar
+from forebay.pulsar import Schema, blocking
+from forebay.pulsar.blocking_table_view import PulsarTableView
+from forebay.pulsar.schema import schema_of
 
 
 class Colour(enum.Enum):

@@ -1,4 +1,4 @@
-"""``penstock token``, with the embedded broker as the one who takes or refuses its tokens."""
+"""``forebay token``, with the embedded broker as the one who takes or refuses its tokens."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 
-import penstock
-from penstock import blocking, cli, errors
-from penstock.commands.pulsar import jwt
+import forebay
+from forebay import blocking, cli, errors
+from forebay.commands.pulsar import jwt
 
 Run = Callable[..., str]
 
@@ -57,7 +57,7 @@ def test_a_key_is_new_and_its_owners_alone(tmp_path: Path, run: Run) -> None:
 def test_the_broker_takes_the_tokens(key: str, run: Run) -> None:
     token = run("create", "--key", key, "--subject", "till", "--expires", "1h").strip()
     soon = run("create", "--key", key, "--subject", "till", "--not-before", "1h").strip()
-    with penstock.Broker(token_key=key) as broker:
+    with forebay.Broker(token_key=key) as broker:
         with blocking.connect(broker.url, token=token) as client, client.producer("orders") as producer:
             producer.send(b"a book")
         for wrong in (soon, token[:-4] + "AAAA"):
@@ -74,7 +74,7 @@ def test_a_key_of_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("SIGNS", "a secret of 32 bytes and more ...")
     token = run("create", "--key", "env:SIGNS", "--subject", "till").strip()
     with (
-        penstock.Broker(token_key="env:SIGNS") as broker,
+        forebay.Broker(token_key="env:SIGNS") as broker,
         blocking.connect(broker.url, token=token) as client,
     ):
         client.producer("orders").close()
@@ -179,7 +179,7 @@ def test_tokens_that_are_not_made(
 
 def test_nothing_secret_is_said(key: str, tmp_path: Path) -> None:
     secret = Path(key.removeprefix("file:")).read_bytes()
-    words = [sys.executable, "-m", "penstock", "token"]
+    words = [sys.executable, "-m", "forebay", "token"]
     token = subprocess.check_output([*words, "create", "--key", key, "--subject", "till"], timeout=300)
     done = subprocess.run([*words, "show", "-", "--key", key], input=token, capture_output=True, timeout=300)
     said = done.stdout + done.stderr
@@ -199,7 +199,7 @@ def test_a_token_for_an_audience(key: str, run: Run) -> None:
     )
     for audience, good, bad in [("orders", token, plain), (None, plain, token)]:
         options = {"token_key": key} | ({"token_audience": audience} if audience else {})
-        with penstock.Broker(**options) as broker:
+        with forebay.Broker(**options) as broker:
             blocking.connect(broker.url, token=good).close()
             with pytest.raises(errors.AuthenticationError):
                 blocking.connect(broker.url, token=bad)
@@ -209,7 +209,7 @@ def test_random_bytes_may_begin_as_json_does(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "key"
     path.write_bytes(b"{" + bytes(range(0x80, 0xA0)))
     token = run("create", "--key", f"file:{path}", "--subject", "till").strip()
-    with penstock.Broker(token_key=f"file:{path}") as broker:
+    with forebay.Broker(token_key=f"file:{path}") as broker:
         blocking.connect(broker.url, token=token).close()
 
 
@@ -254,7 +254,7 @@ def test_a_public_key_behind_other_text_signs_nothing(before: bytes, tmp_path: P
     )
     text = ".".join(encoded(json.dumps(part).encode()) for part in ({"alg": "HS256"}, {"sub": "root"}))
     forged = f"{text}.{encoded(hmac.digest(path.read_bytes(), text.encode(), 'sha256'))}"
-    with penstock.Broker(token_key=f"file:{path}") as broker:
+    with forebay.Broker(token_key=f"file:{path}") as broker:
         with pytest.raises(errors.AuthenticationError):
             blocking.connect(broker.url, token=forged)
         blocking.connect(broker.url, token=signed(issuer, "1")).close()
@@ -271,7 +271,7 @@ def test_keys_of_an_issuer_are_changed_by_their_names(tmp_path: Path, run: Run) 
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
     )
-    with penstock.Broker(token_key=f"file:{path}") as broker:
+    with forebay.Broker(token_key=f"file:{path}") as broker:
 
         def takes(token: str) -> bool:
             try:

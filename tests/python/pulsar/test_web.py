@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import cli, errors
-from penstock.commands._shared import web
-from penstock.commands._shared.web import Web
-from penstock.commands.pulsar import peeked
-from penstock.commands.pulsar.administration import Administration
+import forebay
+from forebay import cli, errors
+from forebay.commands._shared import web
+from forebay.commands._shared.web import Web
+from forebay.commands.pulsar import peeked
+from forebay.commands.pulsar.administration import Administration
 
 from support.accepting import Acceptor
 from support.certificates import Certificates
@@ -240,7 +240,7 @@ def test_credentials(serve: Callable[..., Server], tmp_path: Path, caplog: pytes
         return server.heard[-1].decode()
 
     assert "Authorization" not in head()
-    caplog.set_level(logging.DEBUG, "penstock")
+    caplog.set_level(logging.DEBUG, "forebay")
     file = tmp_path / "token"
     file.write_text("one\n")
     asked = Web(server.url, {"token": f"file:{file}"})
@@ -260,7 +260,7 @@ def test_credentials(serve: Callable[..., Server], tmp_path: Path, caplog: pytes
 
 def test_tls(tmp_path: Path) -> None:
     files = Certificates()
-    with penstock.Broker(http_port=0, tls_cert=files.server_crt, tls_key=files.server_key) as broker:
+    with forebay.Broker(http_port=0, tls_cert=files.server_crt, tls_key=files.server_key) as broker:
         url = str(broker.http_url)
         assert url.startswith("https://")
 
@@ -348,12 +348,12 @@ def test_a_token_of_the_embedded_broker(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_bytes(b"0123456789abcdef0123456789abcdef")
     file = tmp_path / "token"
-    with penstock.Broker(http_port=0, token_key=f"file:{key}") as broker:
+    with forebay.Broker(http_port=0, token_key=f"file:{key}") as broker:
         words = ["token", "create", "--key", f"file:{key}", "--subject", "till", "--output", str(file)]
         assert cli.main(words) == 0
         admin = Commands(str(broker.http_url), "admin")
         assert admin("tenant", "ls", "-X", f"token=file:{file}") == "public\n"
-        assert admin.refused("tenant", "ls").startswith("penstock: authentication: GET http://")
+        assert admin.refused("tenant", "ls").startswith("forebay: authentication: GET http://")
         said = admin.refused("tenant", "ls", "-X", "token=nonsense")
-        assert said.startswith("penstock: authentication: GET http://")
+        assert said.startswith("forebay: authentication: GET http://")
         assert "nonsense" not in said

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.messages import numbered, payloads
 from support.pulsar.harness import EmbeddedPulsar
@@ -20,7 +20,7 @@ from support.waiting import PATIENCE
 
 
 async def test_a_topic_comes_into_being_when_it_is_first_used() -> None:
-    async with penstock.Broker(durability="memory", tubemq_port=0, tubemq_partitions=5) as broker:
+    async with forebay.Broker(durability="memory", tubemq_port=0, tubemq_partitions=5) as broker:
         assert broker.tubemq_url is not None
         async with connect(broker.tubemq_url) as client:
             async with client.producer("made_by_a_producer") as producer:
@@ -32,11 +32,11 @@ async def test_a_topic_comes_into_being_when_it_is_first_used() -> None:
 
 
 async def test_one_broker_speaks_three_protocols_and_keeps_them_apart() -> None:
-    async with penstock.Broker(durability="memory", mqtt_port=0, tubemq_port=0) as broker:
+    async with forebay.Broker(durability="memory", mqtt_port=0, tubemq_port=0) as broker:
         assert broker.mqtt_url and broker.tubemq_url
         for url in (broker.url, broker.mqtt_url, broker.tubemq_url):
             options: dict[str, Any] = {} if url == broker.mqtt_url else {"position": "earliest"}
-            async with penstock.connect(url) as client, client.consumer("same", "g", **options) as consumer:
+            async with forebay.connect(url) as client, client.consumer("same", "g", **options) as consumer:
                 if url == broker.tubemq_url:
                     await ready(consumer, 3)
                 async with client.producer("same") as producer:
@@ -48,7 +48,7 @@ async def test_one_broker_speaks_three_protocols_and_keeps_them_apart() -> None:
 
 
 async def test_the_first_message_comes_at_once() -> None:
-    async with penstock.Broker(durability="memory", tubemq_port=0) as broker:
+    async with forebay.Broker(durability="memory", tubemq_port=0) as broker:
         assert broker.tubemq_url is not None
         async with connect(broker.tubemq_url) as client, client.producer("t") as producer:
             await producer.send(b"x")
@@ -135,7 +135,7 @@ def test_figures() -> None:
     broker = EmbeddedTubeMq()
     try:
         topic = broker.topic(2)
-        with penstock.blocking.connect(broker.url) as client, client.producer(topic) as producer:
+        with forebay.blocking.connect(broker.url) as client, client.producer(topic) as producer:
             producer.send_many(numbered(10))
             figures = broker.call("status")["tubemq"]
             assert figures["connections"] >= 1

@@ -1,4 +1,4 @@
-"""``penstock pub``, ``sub``, ``bench``, ``doctor`` and ``topic`` with TubeMQ URLs, on the embedded broker."""
+"""``forebay pub``, ``sub``, ``bench``, ``doctor`` and ``topic`` with TubeMQ URLs, on the embedded broker."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from typing import Any, cast
 
 import pytest
 
-import penstock
-from penstock import blocking, cli, errors
-from penstock.commands.tubemq.format import compile_format
-from penstock.commands.tubemq.pub import when
-from penstock.commands.tubemq.sub import _End
+import forebay
+from forebay import blocking, cli, errors
+from forebay.commands.tubemq.format import compile_format
+from forebay.commands.tubemq.pub import when
+from forebay.commands.tubemq.sub import _End
 
 from support.tubemq.harness import RealTubeMq
 from support.waiting import eventually
@@ -32,7 +32,7 @@ MINUTE = 60_000
 
 def start(*arguments: str, **rest: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "penstock", *arguments],
+        [sys.executable, "-m", "forebay", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         **rest,
@@ -53,13 +53,13 @@ def refused(*arguments: str, status: int = 2) -> str:
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[penstock.Broker]:
-    with penstock.Broker(tubemq_port=0) as broker:
+def broker() -> Iterator[forebay.Broker]:
+    with forebay.Broker(tubemq_port=0) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
-def url(broker: penstock.Broker) -> str:
+def url(broker: forebay.Broker) -> str:
     assert broker.tubemq_url is not None
     return broker.tubemq_url
 
@@ -71,7 +71,7 @@ def topic() -> str:
 
 
 @pytest.fixture
-def single(broker: penstock.Broker) -> str:
+def single(broker: forebay.Broker) -> str:
     """A topic of one partition, which keeps the order."""
     name = f"t_{uuid.uuid4().hex[:12]}"
     broker.create_topic(f"tubemq:{name}", 1)
@@ -128,7 +128,7 @@ def test_the_url_may_stand_anywhere(url: str, single: str) -> None:
     run("pub", "-u", url, "-t", single, "-m", "2")
     run("pub", "-t", single, "-m", "3", "--url", url)
     run("pub", "-m", "4", f"--url={url}", single)
-    run("pub", "-t", single, "-m", "5", env={**os.environ, "PENSTOCK_URL": url})
+    run("pub", "-t", single, "-m", "5", env={**os.environ, "FOREBAY_URL": url})
     assert read(url, single, "-C", "5") == b"1\n2\n3\n4\n5\n"
 
 
@@ -140,7 +140,7 @@ def test_files_lines_standard_input_and_repetition(url: str, single: str, tmp_pa
     run("pub", url, "-t", single, "-m", "5", "-m", "6", "-r", "2")
     lines = read(url, single, "-C", "8", "-F", "%s|").split(b"|")
     assert lines == [b"\0one", b"two", b"three", b"fo\nur", b"5", b"6", b"5", b"6", b""]
-    assert "penstock" in refused("pub", url, "-t", single, "-f", str(tmp_path / "none"), status=1)
+    assert "forebay" in refused("pub", url, "-t", single, "-f", str(tmp_path / "none"), status=1)
 
 
 def test_more_lines_than_the_window_takes(url: str, single: str) -> None:
@@ -266,7 +266,7 @@ def test_a_group_remembers_and_positions_are_for_new_ones(url: str, single: str)
     assert read(url, single, "-e", "-o", "1:0:56") == b"3\n4\n"
 
 
-def test_the_end_is_the_one_of_the_start(broker: penstock.Broker, url: str, topic: str) -> None:
+def test_the_end_is_the_one_of_the_start(broker: forebay.Broker, url: str, topic: str) -> None:
     """All partitions are read to their ends at the start, in any number of batches; an empty topic ends at
     once."""
     assert read(url, topic, "-e") == b""
@@ -368,7 +368,7 @@ def test_messages_that_nobody_acknowledged_come_again(url: str, single: str) -> 
     assert read(url, single, "-e", group="till") == b""
 
 
-def test_two_members_share_the_partitions(broker: penstock.Broker, url: str, topic: str) -> None:
+def test_two_members_share_the_partitions(broker: forebay.Broker, url: str, topic: str) -> None:
     """With server balance the master gives each some partitions; together they see every message once."""
     broker.create_topic(f"tubemq:{topic}", 4)
     member = ("sub", url, "-t", topic, "-s", "pair", "-o", "first", "-X", "balance=server", "-F", "%p %s\\n")
@@ -415,7 +415,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     users = tmp_path_factory.mktemp("users") / "users"
     users.write_text("ann:secret\n")
     users.chmod(0o600)
-    with penstock.Broker(tubemq_port=0, tubemq_user_file=users) as broker:
+    with forebay.Broker(tubemq_port=0, tubemq_user_file=users) as broker:
         assert broker.tubemq_url is not None
         yield broker.tubemq_url
 
@@ -433,7 +433,7 @@ def test_credentials(guarded: str) -> None:
 # ------------------------------------------------------------------------------------ topic, doctor and bench
 
 
-def test_partitions_over_the_wire(url: str, broker: penstock.Broker) -> None:
+def test_partitions_over_the_wire(url: str, broker: forebay.Broker) -> None:
     broker.create_topic("tubemq:five", 5)
     said = run("topic", "stats", "five", "-u", url, "--json")
     assert json.loads(said) == {"topic": "five", "partitions": 5}
@@ -453,7 +453,7 @@ def test_what_the_protocol_cannot_is_refused_with_what_can(
     url: str, words: list[str], said: list[str]
 ) -> None:
     answer = refused("topic", *words, "-u", url, status=1)
-    assert answer.startswith("penstock: unsupported")
+    assert answer.startswith("forebay: unsupported")
     for text in (*said, "-u http://HOST:8080"):
         assert text in answer
 
@@ -466,7 +466,7 @@ def test_topics_of_a_store(tmp_path: Path) -> None:
     assert run("topic", "ls", *data) == b"persistent://public/default/t\n"
     assert json.loads(run("topic", "stats", "tubemq:t", "--json", *data))["partitions"] == 2
     with (
-        penstock.Broker(data=tmp_path / "store", tubemq_port=0) as broker,
+        forebay.Broker(data=tmp_path / "store", tubemq_port=0) as broker,
         blocking.connect(broker.tubemq_url or "") as client,
     ):
         assert client.partitions("t") == 2
@@ -477,7 +477,7 @@ def test_topics_of_a_store(tmp_path: Path) -> None:
 
 def test_a_topic_of_tubemq_needs_its_port() -> None:
     assert "--tubemq-port" in refused("broker", "--port", "0", "--topic", "tubemq:t=2", status=2)
-    with penstock.Broker() as broker:
+    with forebay.Broker() as broker:
         with pytest.raises(errors.InvalidArgument, match="tubemq_port"):
             broker.create_topic("tubemq:t", 2)
         assert broker.topics() == []

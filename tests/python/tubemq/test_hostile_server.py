@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.scripts import free_port
 from support.tubemq import wire
@@ -62,7 +62,7 @@ async def life(
 ) -> list[bytes]:
     """Runs a producer and a consumer until ``enough`` holds; returns the payloads that arrived."""
     limits = OPTIONS | {"connect_timeout": limit, "operation_timeout": limit + 1}
-    async with asyncio.timeout(PATIENCE), penstock.connect(url, **limits) as client:
+    async with asyncio.timeout(PATIENCE), forebay.connect(url, **limits) as client:
         async with client.producer("demo", send_timeout=limit) as producer:
             for payload in SENT:
                 at = await producer.send(payload, message_type="till", properties={"a": "b"})
@@ -547,7 +547,7 @@ async def test_a_message_that_only_claims_attributes_is_delivered_as_it_is(data:
     """As the Java client sends it for an empty attribute."""
     claims = {"messageId": 1, "payLoadData": data, "checkSum": wire.checksum(data), "flag": 1}
     liar = Liar(lies={"get": made_up(claims)})
-    async with liar.up() as url, penstock.connect(url) as client:
+    async with liar.up() as url, forebay.connect(url) as client:
         async with client.consumer("demo", group(), position="first") as consumer:
             message = await consumer.receive(timeout=PATIENCE)
             assert (message.data, message.properties) == (data, {})
@@ -556,7 +556,7 @@ async def test_a_message_that_only_claims_attributes_is_delivered_as_it_is(data:
 
 async def test_a_damaged_message_is_counted(caplog: pytest.LogCaptureFixture):
     liar = Liar(lies={"get": made_up(good(b"lie", checkSum=1), good(b"fine"))})
-    async with liar.up() as url, penstock.connect(url) as client:
+    async with liar.up() as url, forebay.connect(url) as client:
         async with client.consumer("demo", group(), position="first") as consumer:
             assert (await consumer.receive(timeout=PATIENCE)).data == b"fine"
         assert client.stats()["damaged_messages"] == 1
@@ -578,7 +578,7 @@ async def test_filters_hold_even_when_the_broker_does_not_keep_them():
     lie = made_up(wire.transfered(b"lie", "$msgType$=BB"), good(b"lie"), wire.transfered(b"lie"))
     liar = Liar(lies={"get": lie})
     liar.stores["demo"].entries.append((0, *wire.pack(SENT[1], "$msgType$=Aa"), "Aa"))
-    async with liar.up() as url, penstock.connect(url, **OPTIONS) as client:
+    async with liar.up() as url, forebay.connect(url, **OPTIONS) as client:
         options: dict[str, Any] = {"filters": ["Aa"], "position": "first", "poll_interval": 0.02}
         async with client.consumer("demo", group(), **options) as consumer:
             message = await consumer.receive(timeout=PATIENCE)
@@ -599,7 +599,7 @@ async def test_answers_in_another_order_go_to_whom_they_belong():
                 to.send(frame)
 
     liar = Liar(lies={"send": late}, times=5)
-    async with liar.up() as url, penstock.connect(url, **OPTIONS) as client:
+    async with liar.up() as url, forebay.connect(url, **OPTIONS) as client:
         async with client.producer("demo") as producer:
             places = await asyncio.wait_for(
                 asyncio.gather(*(producer.send(payload) for payload in SENT)), PATIENCE
@@ -612,7 +612,7 @@ async def test_answers_in_another_order_go_to_whom_they_belong():
 async def test_a_send_that_is_refused_once_gets_through_or_says_why(code: int):
     refuse = altered(success=False, errCode=code, errMsg="not now", messageId=None, appendOffset=None)
     liar = Liar(lies={"send": refuse})
-    async with liar.up() as url, penstock.connect(url, **OPTIONS) as client:
+    async with liar.up() as url, forebay.connect(url, **OPTIONS) as client:
         async with client.producer("demo", send_timeout=5) as producer:
             try:
                 at = await asyncio.wait_for(producer.send(b"x"), PATIENCE)
@@ -624,7 +624,7 @@ async def test_a_send_that_is_refused_once_gets_through_or_says_why(code: int):
 
 async def test_a_send_that_is_never_answered_times_out_and_the_next_one_works():
     liar = Liar(lies={"send": silent}, times=10**6)
-    async with liar.up() as url, penstock.connect(url, **OPTIONS) as client:
+    async with liar.up() as url, forebay.connect(url, **OPTIONS) as client:
         async with client.producer("demo", send_timeout=5) as producer:
             with pytest.raises(errors.Timeout):
                 await asyncio.wait_for(producer.send(b"x"), PATIENCE)
@@ -644,7 +644,7 @@ async def test_a_master_that_answers_nobody_lets_connect_fail_in_time():
     async with liar.up() as url:
         started = asyncio.get_running_loop().time()
         with pytest.raises(errors.Error):
-            async with penstock.connect(url, **(OPTIONS | {"connect_timeout": 1})):
+            async with forebay.connect(url, **(OPTIONS | {"connect_timeout": 1})):
                 pass
         assert asyncio.get_running_loop().time() - started < 30
 
@@ -661,7 +661,7 @@ async def test_a_group_that_is_to_wait_for_ever_waits_a_while():
     liar = Liar(
         lies={"balance_register": altered(opsTaskInfo=RULES | {"groupFlowControlInfo": json.dumps(for_ever)})}
     )
-    async with liar.up() as url, penstock.connect(url, **OPTIONS) as client:
+    async with liar.up() as url, forebay.connect(url, **OPTIONS) as client:
         async with client.producer("demo") as producer, client.consumer("demo", group()) as consumer:
             await producer.send(b"x")
             with pytest.raises(errors.Timeout):
@@ -684,20 +684,20 @@ async def test_connect_asks_again_what_may_pass():
     for code in (500, 503, 301, 777):
         later = altered(success=False, errCode=code, errMsg="later")
         liar = Liar(lies={"producer_register": later}, times=2)
-        async with liar.up() as url, penstock.connect(url, **OPTIONS) as client:
+        async with liar.up() as url, forebay.connect(url, **OPTIONS) as client:
             assert liar.asked["producer_register"] == 3
             assert await client.partitions("demo") == 1
     refused = altered(success=False, errCode=415, errMsg="who are you")
     liar = Liar(lies={"producer_register": refused}, times=10**6)
     async with liar.up() as url:
         with pytest.raises(errors.AuthenticationError, match="who are you"):
-            await penstock.connect(url, **OPTIONS)
+            await forebay.connect(url, **OPTIONS)
     assert liar.asked["producer_register"] == 1, "that does not pass"
     liar.lies = {"producer_register": altered(success=False, errCode=503, errMsg="never")}
     async with liar.up() as url:
         began = asyncio.get_running_loop().time()
         with pytest.raises(errors.ServiceNotReady, match="never"):
-            await penstock.connect(url, **(OPTIONS | {"connect_timeout": 1}))
+            await forebay.connect(url, **(OPTIONS | {"connect_timeout": 1}))
         assert asyncio.get_running_loop().time() - began < 30
 
 
@@ -708,12 +708,12 @@ async def test_connect_tries_every_master_before_it_gives_up():
     liar = Liar()
     async with liar.up() as url:
         for masters in (f"tubemq://{gone()},{gone()},{liar.address}", f"{url},{gone()}"):
-            async with penstock.connect(masters, **OPTIONS) as client:
+            async with forebay.connect(masters, **OPTIONS) as client:
                 assert await client.partitions("demo") == 1
     one, two = gone(), gone()
     began = asyncio.get_running_loop().time()
     with pytest.raises(errors.ConnectFailed) as caught:
-        await penstock.connect(f"tubemq://{one},{two}", **(OPTIONS | {"connect_timeout": 120}))
+        await forebay.connect(f"tubemq://{one},{two}", **(OPTIONS | {"connect_timeout": 120}))
     assert one in str(caught.value) and two in str(caught.value)
     assert asyncio.get_running_loop().time() - began < 60, "there is no member to wait for"
 
@@ -723,7 +723,7 @@ async def test_connect_waits_for_the_standby_whose_active_master_is_gone():
     liar = Liar(lies={"producer_register": standby}, times=3)
     async with liar.up():
         url = f"tubemq://127.0.0.1:{free_port()},{liar.address}"
-        async with penstock.connect(url, **OPTIONS) as client:
+        async with forebay.connect(url, **OPTIONS) as client:
             assert await client.partitions("demo") == 1
     assert liar.asked["producer_register"] == 4
 
@@ -738,11 +738,11 @@ async def test_only_standby_masters():
     two = Liar(lies=dict.fromkeys(METHODS, standby), times=10**6)
     async with one.up() as url, two.up():
         with pytest.raises(errors.Error):
-            async with penstock.connect(f"{url},{two.address}", **(OPTIONS | {"connect_timeout": 1})):
+            async with forebay.connect(f"{url},{two.address}", **(OPTIONS | {"connect_timeout": 1})):
                 pass
         assert one.connections and two.connections, "both were asked"
         two.lies = {}
-        async with penstock.connect(f"{url},{two.address}", **OPTIONS) as client:
+        async with forebay.connect(f"{url},{two.address}", **OPTIONS) as client:
             async with client.producer("demo") as producer:
                 assert (await producer.send(b"x")).offset == 0
     assert two.sent() == [b"x"]
@@ -751,7 +751,7 @@ async def test_only_standby_masters():
 async def test_a_master_that_forgets_its_clients_is_told_again():
     forget = altered(success=False, errCode=411, errMsg="nobody of that name", topicInfos=[])
     liar = Liar()
-    async with liar.up() as url, penstock.connect(url, **OPTIONS) as client:
+    async with liar.up() as url, forebay.connect(url, **OPTIONS) as client:
         async with client.producer("demo") as producer:
             await producer.send(b"x")
             registered = liar.asked["producer_register"]

@@ -1,4 +1,4 @@
-"""``penstock broker --data --tubemq-port`` killed with messages in flight: acknowledged messages survive, and
+"""``forebay broker --data --tubemq-port`` killed with messages in flight: acknowledged messages survive, and
 groups resume no further than they committed."""
 
 from __future__ import annotations

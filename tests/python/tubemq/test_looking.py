@@ -1,4 +1,4 @@
-"""``penstock peek``, ``subscriptions`` and ``replay`` with TubeMQ, on the embedded broker."""
+"""``forebay peek``, ``subscriptions`` and ``replay`` with TubeMQ, on the embedded broker."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-from penstock import blocking
+import forebay
+from forebay import blocking
 
 from support.commands import Commands
 from support.tubemq.harness import RealTubeMq
@@ -18,13 +18,13 @@ from support.waiting import PATIENCE
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[penstock.Broker]:
-    with penstock.Broker(tubemq_port=0, http_port=0) as broker:
+def broker() -> Iterator[forebay.Broker]:
+    with forebay.Broker(tubemq_port=0, http_port=0) as broker:
         yield broker
 
 
 @pytest.fixture
-def topic(broker: penstock.Broker) -> str:
+def topic(broker: forebay.Broker) -> str:
     """A topic of one partition with five messages."""
     name = f"t_{uuid.uuid4().hex[:12]}"
     broker.create_topic(f"tubemq:{name}", 1)
@@ -34,7 +34,7 @@ def topic(broker: penstock.Broker) -> str:
     return name
 
 
-def test_messages_are_looked_at_and_no_group_is_left(broker: penstock.Broker, topic: str) -> None:
+def test_messages_are_looked_at_and_no_group_is_left(broker: forebay.Broker, topic: str) -> None:
     command = Commands(str(broker.tubemq_url))
     shown = command.lines("peek", topic)
     assert len(shown) == 5
@@ -48,7 +48,7 @@ def test_messages_are_looked_at_and_no_group_is_left(broker: penstock.Broker, to
     assert broker.topic_stats(f"tubemq:{topic}")["subscriptions"] == []
 
 
-def test_wrong_looks_are_refused(broker: penstock.Broker, topic: str) -> None:
+def test_wrong_looks_are_refused(broker: forebay.Broker, topic: str) -> None:
     command = Commands(str(broker.tubemq_url))
     assert "BROKER:PARTITION:OFFSET" in command.misused("peek", topic, "-o", "1h")
     assert "without moving it" in command.refused("peek", topic, "-s", "g")
@@ -58,7 +58,7 @@ def test_wrong_looks_are_refused(broker: penstock.Broker, topic: str) -> None:
     assert "MQTT does not tell" in Commands("mqtt://127.0.0.1").refused("subscriptions")
 
 
-def test_groups_of_the_embedded_broker(broker: penstock.Broker, topic: str) -> None:
+def test_groups_of_the_embedded_broker(broker: forebay.Broker, topic: str) -> None:
     with blocking.connect(broker.tubemq_url) as client:
         with client.consumer(topic, "g", position="first") as consumer:
             consumer.receive(timeout=PATIENCE)
@@ -72,7 +72,7 @@ def test_groups_of_the_embedded_broker(broker: penstock.Broker, topic: str) -> N
 
 def test_subscriptions_of_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "store"
-    with penstock.Broker(data=data, tubemq_port=0) as broker, blocking.connect(broker.url) as client:
+    with forebay.Broker(data=data, tubemq_port=0) as broker, blocking.connect(broker.url) as client:
         broker.create_topic("tubemq:sales", 2)
         broker.create_topic("parts", 2)
         for name in ("orders", "parts"):
@@ -83,7 +83,7 @@ def test_subscriptions_of_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[
             with other.consumer("sales", "g", position="first") as consumer:
                 producer.send(b"1")
                 consumer.receive(timeout=PATIENCE)
-    assert penstock.cli.main(["subscriptions", "--data", str(data), "--json"]) == 0
+    assert forebay.cli.main(["subscriptions", "--data", str(data), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     start = "persistent://public/default/"
     assert [(row["topic"], row["subscription"], row["backlog"]) for row in found] == [
@@ -104,9 +104,7 @@ def test_messages_of_the_real_server_are_looked_at(real_tubemq: RealTubeMq) -> N
     assert Commands(real_tubemq.url).lines("peek", topic, "-o", shown[1]["id"]) == shown[1:]
 
 
-def test_a_topic_becomes_a_file_and_a_topic_again(
-    broker: penstock.Broker, topic: str, tmp_path: Path
-) -> None:
+def test_a_topic_becomes_a_file_and_a_topic_again(broker: forebay.Broker, topic: str, tmp_path: Path) -> None:
     command = Commands(str(broker.tubemq_url))
     file = str(tmp_path / "sales.parquet")
     assert command.json("sub", "-t", topic, "--parquet", file) == {"file": file, "messages": 5}
@@ -128,7 +126,7 @@ def test_a_topic_becomes_a_file_and_a_topic_again(
 def test_rows_of_a_file_over_mqtt(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text("a,b\n1,x\n2,y\n")
-    with penstock.Broker(mqtt_port=0) as broker, blocking.connect(broker.mqtt_url) as client:
+    with forebay.Broker(mqtt_port=0) as broker, blocking.connect(broker.mqtt_url) as client:
         command = Commands(str(broker.mqtt_url))
         with client.consumer("rows") as consumer:
             command("pub", "-t", "rows", "--frame", str(file), "--quiet")

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import penstock
-from penstock import blocking, errors
-from penstock.tubemq.offsets import UNIT
-from penstock.tubemq.ranges import Part, Range, rows
+import forebay
+from forebay import blocking, errors
+from forebay.tubemq.offsets import UNIT
+from forebay.tubemq.ranges import Part, Range, rows
 
 from support.tubemq import wire
 from support.tubemq.liar import Answer, Liar, Peer, Reader, altered, close, made_up, silent
@@ -260,7 +260,7 @@ async def test_a_reader_that_is_left_while_it_takes_a_partition_gives_it_back(ho
         liar.partition_register(asked.fields)
 
     server = liar(partition_register=takes, times=1)
-    async with server.up() as url, penstock.connect(url) as client:
+    async with server.up() as url, forebay.connect(url) as client:
         span = (part(server).location, 0, COUNT * UNIT)
         reader = await client._native.range(*span, COLUMNS, TIMEOUT, True, set(), "g")
         pending = asyncio.ensure_future(reader.read(1000, 1000))
@@ -279,7 +279,7 @@ async def test_a_reader_that_is_left_while_it_takes_a_partition_gives_it_back(ho
 
 async def test_offsets_of_a_group_are_set_unless_another_client_has_it():
     server = liar(partitions=2)
-    async with server.up() as url, penstock.connect(url) as client:
+    async with server.up() as url, forebay.connect(url) as client:
         server._readers["mine", "demo", 1] = Reader("another", set())
         places = [(part(server, number).location, 2 * UNIT) for number in (0, 1)]
         first, second = await client._native.confirm("mine", places)
@@ -289,7 +289,7 @@ async def test_offsets_of_a_group_are_set_unless_another_client_has_it():
     # It is an offset that is to stay.
     assert {asked.fields.get("sessionKey") for asked in registrations(server)} == {None}
     await read(server := liar())
-    assert {asked.fields["sessionKey"] for asked in registrations(server)} == {"penstock: no offset"}
+    assert {asked.fields["sessionKey"] for asked in registrations(server)} == {"forebay: no offset"}
 
 
 async def test_a_broker_that_is_silent_ends_the_read():

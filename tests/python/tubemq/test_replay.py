@@ -1,4 +1,4 @@
-"""``penstock replay`` with TubeMQ: on the embedded broker, with servers that lie, and with the real one."""
+"""``forebay replay`` with TubeMQ: on the embedded broker, with servers that lie, and with the real one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import blocking, errors, frames
-from penstock.commands._shared import replay as shared
-from penstock.commands.tubemq import replay as replaying
-from penstock.tubemq.offsets import UNIT
+import forebay
+from forebay import blocking, errors, frames
+from forebay.commands._shared import replay as shared
+from forebay.commands.tubemq import replay as replaying
+from forebay.tubemq.offsets import UNIT
 
 from support.commands import Commands
 from support.scripts import free_port
@@ -30,21 +30,21 @@ from support.tubemq.liar import Liar, Peer
 from support.tubemq.wire import Request
 from support.waiting import eventually
 
-GO_ON = "to go on: penstock "
+GO_ON = "to go on: forebay "
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[penstock.Broker]:
-    with penstock.Broker(tubemq_port=0) as broker:
+def broker() -> Iterator[forebay.Broker]:
+    with forebay.Broker(tubemq_port=0) as broker:
         yield broker
 
 
 @pytest.fixture
-def command(broker: penstock.Broker) -> Commands:
+def command(broker: forebay.Broker) -> Commands:
     return Commands(str(broker.tubemq_url))
 
 
-def topic(broker: penstock.Broker, partitions: int = 1) -> str:
+def topic(broker: forebay.Broker, partitions: int = 1) -> str:
     name = f"t_{uuid.uuid4().hex[:12]}"
     broker.create_topic(f"tubemq:{name}", partitions)
     return name
@@ -79,14 +79,14 @@ def on(told: str) -> list[str]:
     return line.removeprefix(GO_ON).split()
 
 
-def subscriptions_of(broker: penstock.Broker, topic: str) -> list[Any]:
+def subscriptions_of(broker: forebay.Broker, topic: str) -> list[Any]:
     return broker.topic_stats(f"tubemq:{topic}")["subscriptions"]
 
 
 # ---- what is replayed
 
 
-def test_all_of_a_message_is_replayed(command: Commands, broker: penstock.Broker) -> None:
+def test_all_of_a_message_is_replayed(command: Commands, broker: forebay.Broker) -> None:
     source, target = topic(broker), topic(broker)
     with blocking.connect(command.url) as client, client.producer(source) as producer:
         producer.send(
@@ -118,7 +118,7 @@ def test_all_of_a_message_is_replayed(command: Commands, broker: penstock.Broker
     assert subscriptions_of(broker, source) == []
 
 
-def test_a_part_is_replayed(command: Commands, broker: penstock.Broker) -> None:
+def test_a_part_is_replayed(command: Commands, broker: forebay.Broker) -> None:
     source = topic(broker)
     fill(command.url, source, range(6))
 
@@ -146,7 +146,7 @@ def test_a_part_is_replayed(command: Commands, broker: penstock.Broker) -> None:
     assert replayed("--from", "latest") == []
 
 
-def test_each_partition_has_its_place(command: Commands, broker: penstock.Broker) -> None:
+def test_each_partition_has_its_place(command: Commands, broker: forebay.Broker) -> None:
     source, target = topic(broker, 3), topic(broker)
     fill(command.url, source, range(60))
     rows = read(command.url, source)
@@ -158,7 +158,7 @@ def test_each_partition_has_its_place(command: Commands, broker: penstock.Broker
     assert [row["value"] for row in read(command.url, target)] == expected
 
 
-def test_messages_of_some_types_are_replayed(command: Commands, broker: penstock.Broker) -> None:
+def test_messages_of_some_types_are_replayed(command: Commands, broker: forebay.Broker) -> None:
     source, target = topic(broker), topic(broker)
     with blocking.connect(command.url) as client, client.producer(source) as producer:
         for number in range(9):
@@ -176,7 +176,7 @@ def test_messages_of_some_types_are_replayed(command: Commands, broker: penstock
     assert "filters" not in told
 
 
-def test_an_empty_source_and_one_without_anything_new(command: Commands, broker: penstock.Broker) -> None:
+def test_an_empty_source_and_one_without_anything_new(command: Commands, broker: forebay.Broker) -> None:
     source, target = topic(broker, 2), topic(broker)
     assert command.json("replay", source, target) == {
         "source": source,
@@ -194,7 +194,7 @@ def test_an_empty_source_and_one_without_anything_new(command: Commands, broker:
     assert sorted(numbers(command.url, target)) == list(range(5))
 
 
-def test_a_replay_ends_though_the_source_is_written_to(command: Commands, broker: penstock.Broker) -> None:
+def test_a_replay_ends_though_the_source_is_written_to(command: Commands, broker: forebay.Broker) -> None:
     source = topic(broker)
     fill(command.url, source, range(20))
     over, more = threading.Event(), threading.Event()
@@ -221,11 +221,11 @@ def test_a_replay_ends_though_the_source_is_written_to(command: Commands, broker
 
 
 def test_a_topic_is_replayed_into_its_name_at_another_broker(
-    command: Commands, broker: penstock.Broker
+    command: Commands, broker: forebay.Broker
 ) -> None:
     source = topic(broker)
     fill(command.url, source, range(3))
-    with penstock.Broker(tubemq_port=0) as other:
+    with forebay.Broker(tubemq_port=0) as other:
         other.create_topic(f"tubemq:{source}", 1)
         said = command.json("replay", source, source, "--to", str(other.tubemq_url))
         assert said["messages"] == 3
@@ -233,7 +233,7 @@ def test_a_topic_is_replayed_into_its_name_at_another_broker(
     assert numbers(command.url, source) == [0, 1, 2]
 
 
-def test_large_messages_are_replayed_with_little_memory(command: Commands, broker: penstock.Broker) -> None:
+def test_large_messages_are_replayed_with_little_memory(command: Commands, broker: forebay.Broker) -> None:
     source, target = topic(broker), topic(broker)
     with blocking.connect(command.url) as client, client.producer(source) as producer:
         for number in range(10):
@@ -245,7 +245,7 @@ def test_large_messages_are_replayed_with_little_memory(command: Commands, broke
 # ---- going on
 
 
-def test_a_replay_that_stopped_goes_on_where_it_was(command: Commands, broker: penstock.Broker) -> None:
+def test_a_replay_that_stopped_goes_on_where_it_was(command: Commands, broker: forebay.Broker) -> None:
     source, target = topic(broker, 3), topic(broker, 2)
     fill(command.url, source, range(1300))
     _, told = command.run("replay", source, target, "-n", "150", "--until", f"1:0:{10_000 * UNIT}")
@@ -262,7 +262,7 @@ def test_a_replay_that_stopped_goes_on_where_it_was(command: Commands, broker: p
 
 
 def test_an_interrupted_replay_tells_how_to_go_on(
-    command: Commands, broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
+    command: Commands, broker: forebay.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = topic(broker), topic(broker)
     fill(command.url, source, range(30))
@@ -281,10 +281,10 @@ def test_an_interrupted_replay_tells_how_to_go_on(
     assert numbers(command.url, target) == list(range(30))
 
 
-def test_ctrl_c_tells_how_to_go_on(command: Commands, broker: penstock.Broker) -> None:
+def test_ctrl_c_tells_how_to_go_on(command: Commands, broker: forebay.Broker) -> None:
     source, target = topic(broker), topic(broker)
     fill(command.url, source, range(100))
-    words = [sys.executable, "-m", "penstock", "replay", source, target, "-u", command.url, "--rate", "4"]
+    words = [sys.executable, "-m", "forebay", "replay", source, target, "-u", command.url, "--rate", "4"]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         eventually(lambda: len(read(command.url, target)) > 2)
@@ -299,7 +299,7 @@ def test_ctrl_c_tells_how_to_go_on(command: Commands, broker: penstock.Broker) -
 
 
 def test_a_failed_replay_tells_how_to_go_on(
-    command: Commands, broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
+    command: Commands, broker: forebay.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = topic(broker), topic(broker)
     fill(command.url, source, range(10))
@@ -393,7 +393,7 @@ def trimmed(first: Callable[[Liar], int]) -> Callable[[Liar, Peer, Request], Non
     return answer
 
 
-def test_messages_that_are_deleted_meanwhile_are_counted(broker: penstock.Broker) -> None:
+def test_messages_that_are_deleted_meanwhile_are_counted(broker: forebay.Broker) -> None:
     target = topic(broker)
     # As soon as two spans were read, the third and a part of the fourth are gone.
     gone = trimmed(lambda liar: 1750 if liar.asked["get"] > 20 else 0)
@@ -420,7 +420,7 @@ def test_messages_that_are_deleted_meanwhile_are_counted(broker: penstock.Broker
 
 
 def test_places_below_what_retention_has_left_are_counted() -> None:
-    with penstock.Broker(tubemq_port=0, tubemq_retention=1.0) as broker:
+    with forebay.Broker(tubemq_port=0, tubemq_retention=1.0) as broker:
         url = str(broker.tubemq_url)
         source, target = topic(broker), topic(broker)
         fill(url, source, range(100))
@@ -441,7 +441,7 @@ def test_places_below_what_retention_has_left_are_counted() -> None:
         assert said["deleted"] + said["messages"] == last - 9
 
 
-def test_a_source_that_has_lost_its_end_is_an_error(broker: penstock.Broker) -> None:
+def test_a_source_that_has_lost_its_end_is_an_error(broker: forebay.Broker) -> None:
     def loses(liar: Liar, peer: Peer, asked: Request) -> None:
         if liar.asked["get"] > 12:
             del liar.stores["demo"].entries[600:]
@@ -455,14 +455,14 @@ def test_a_source_that_has_lost_its_end_is_an_error(broker: penstock.Broker) -> 
         return Commands(url).refused(*words)
 
     told = served(liar, replay)
-    assert "penstock: data_lost" in told and "ends at offset" in told
+    assert "forebay: data_lost" in told and "ends at offset" in told
     found = numbers(str(broker.tubemq_url), target)
     assert found == list(range(len(found))) and len(found) >= 500
     at = int(on(told)[-1].rpartition(":")[2])
     assert at % UNIT == 0 and at // UNIT == len(found) - 1
 
 
-def test_places_are_known_where_partitions_share_an_index(broker: penstock.Broker) -> None:
+def test_places_are_known_where_partitions_share_an_index(broker: forebay.Broker) -> None:
     """There a broker tells no offsets of messages."""
     target = topic(broker)
     liar = filled(1500, 3)
@@ -486,7 +486,7 @@ def test_places_are_known_where_partitions_share_an_index(broker: penstock.Broke
 
 
 def test_an_interruption_where_partitions_share_an_index_repeats_a_span_at_most(
-    broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
+    broker: forebay.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, url_of_target = topic(broker), str(broker.tubemq_url)
     liar = filled(3000, 3)
@@ -512,7 +512,7 @@ def test_an_interruption_where_partitions_share_an_index_repeats_a_span_at_most(
     assert len(found) == 3000 + 700 - 667
 
 
-def test_a_message_that_cannot_be_sent_is_named(broker: penstock.Broker) -> None:
+def test_a_message_that_cannot_be_sent_is_named(broker: forebay.Broker) -> None:
     liar = filled(3)
     data, flag = wire.pack(b"", "a=b")
     liar.stores["demo"].entries.append((0, data, flag, ""))
@@ -532,7 +532,7 @@ def test_a_message_that_cannot_be_sent_is_named(broker: penstock.Broker) -> None
 # ---- what is refused
 
 
-def test_wrong_replays_are_refused(command: Commands, broker: penstock.Broker) -> None:
+def test_wrong_replays_are_refused(command: Commands, broker: forebay.Broker) -> None:
     source = topic(broker)
     fill(command.url, source, range(2))
 
@@ -552,11 +552,11 @@ def test_wrong_replays_are_refused(command: Commands, broker: penstock.Broker) -
     for flag in ("--from", "--until"):
         for time in ("2h", "2026-11-21T12:00:00Z", "2026-11-21T12:00:00", "1700000000000"):
             told = refused(flag, time)
-            assert told.startswith(f"penstock: unsupported: {flag} takes no time with TubeMQ"), told
+            assert told.startswith(f"forebay: unsupported: {flag} takes no time with TubeMQ"), told
     for flag in ("--from", "--until", "--after"):
         for wrong in ("1:2", "x", "1:0:5x", "1:0:0,", "1:0:99999999999999999999"):
             told = misused(flag, wrong)
-            assert told.startswith(f"penstock: invalid_argument: {flag} takes ") and wrong in told, told
+            assert told.startswith(f"forebay: invalid_argument: {flag} takes ") and wrong in told, told
         assert "offsets are multiples of 28" in misused(flag, "1:0:5")
         assert f"{flag} names a partition twice" in misused(flag, "1:0:0,1:0:28")
         assert f"{flag}: '{source}' has no partition 1:7" in refused(flag, "1:7:0")
@@ -575,7 +575,7 @@ def test_wrong_replays_are_refused(command: Commands, broker: penstock.Broker) -
 
 
 def test_topics_that_do_not_exist() -> None:
-    with penstock.Broker(tubemq_port=0, auto_create=False) as broker:
+    with forebay.Broker(tubemq_port=0, auto_create=False) as broker:
         source = topic(broker)
         command = Commands(str(broker.tubemq_url))
         fill(command.url, source, range(1))
@@ -585,10 +585,10 @@ def test_topics_that_do_not_exist() -> None:
 
 
 def test_pyarrow_is_named_if_it_is_missing(
-    command: Commands, broker: penstock.Broker, monkeypatch: pytest.MonkeyPatch
+    command: Commands, broker: forebay.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert "replay needs pyarrow: pip install 'penstock[frames]'" in command.refused("replay", "a", "b")
+    assert "replay needs pyarrow: pip install 'forebay[frames]'" in command.refused("replay", "a", "b")
 
 
 # ---- the real TubeMQ

@@ -1,4 +1,4 @@
-"""``penstock topic tubemq:NAME -u http://...``: topics of TubeMQ over the web service of the master."""
+"""``forebay topic tubemq:NAME -u http://...``: topics of TubeMQ over the web service of the master."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import cli
+import forebay
+from forebay import cli
 
 from support.tokens import KEY, token
 
 
 @pytest.fixture
-def broker() -> Iterator[penstock.Broker]:
-    with penstock.Broker(http_port=0, tubemq_port=0) as started:
+def broker() -> Iterator[forebay.Broker]:
+    with forebay.Broker(http_port=0, tubemq_port=0) as started:
         yield started
 
 
 @pytest.fixture
-def topic(broker: penstock.Broker, capsys: pytest.CaptureFixture[str]) -> Any:
+def topic(broker: forebay.Broker, capsys: pytest.CaptureFixture[str]) -> Any:
     def run(*words: str, status: int = 0) -> str:
         assert cli.main(["topic", *words, "-u", str(broker.http_url)]) == status
         said = capsys.readouterr()
@@ -33,7 +33,7 @@ def topic(broker: penstock.Broker, capsys: pytest.CaptureFixture[str]) -> Any:
     return run
 
 
-def test_topics_are_created_listed_grown_inspected_and_deleted(broker: penstock.Broker, topic: Any) -> None:
+def test_topics_are_created_listed_grown_inspected_and_deleted(broker: forebay.Broker, topic: Any) -> None:
     assert json.loads(topic("create", "tubemq:sales", "-p", "2", "--json")) == {
         "created": "tubemq:sales",
         "partitions": 2,
@@ -49,14 +49,14 @@ def test_topics_are_created_listed_grown_inspected_and_deleted(broker: penstock.
     assert broker.topics() == ["persistent://public/default/orders", "tubemq:other"]
 
 
-def test_a_deletion_that_was_interrupted_is_finished(broker: penstock.Broker, topic: Any) -> None:
+def test_a_deletion_that_was_interrupted_is_finished(broker: forebay.Broker, topic: Any) -> None:
     topic("create", "tubemq:sales")
     half_deleted(broker)
     topic("rm", "tubemq:sales")
     assert broker.topics() == []
 
 
-def half_deleted(broker: penstock.Broker) -> None:
+def half_deleted(broker: forebay.Broker) -> None:
     """Does the first two of the three steps of a deletion."""
     common = {"topicName": "sales", "brokerId": 1, "modifyUser": "ann", "confModAuthToken": "abc"}
     for words in (
@@ -100,7 +100,7 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(
     ],
 )
 def test_the_words_of_the_master_are_shown(
-    broker: penstock.Broker, topic: Any, words: list[str], said: str
+    broker: forebay.Broker, topic: Any, words: list[str], said: str
 ) -> None:
     broker.create_topic("tubemq:kept", 2)
     assert said in topic(*words, status=1)
@@ -108,7 +108,7 @@ def test_the_words_of_the_master_are_shown(
 
 
 def test_another_web_service_makes_no_topic(capsys: pytest.CaptureFixture[str]) -> None:
-    with penstock.Broker(http_port=0) as broker:
+    with forebay.Broker(http_port=0) as broker:
         for words in (["create", "tubemq:sales"], ["ls", "tubemq:"]):
             assert cli.main(["topic", *words, "-u", str(broker.http_url)]) == 1
             assert "neither the web service of a TubeMQ master" in capsys.readouterr().err
@@ -120,7 +120,7 @@ def test_the_token_of_the_user_and_that_of_changes(
 ) -> None:
     (tmp_path / "change.token").write_text("secret\n")
     monkeypatch.setenv("ANNS_TOKEN", token("ann"))
-    with penstock.Broker(token_key=KEY, http_port=0, tubemq_port=0) as broker:
+    with forebay.Broker(token_key=KEY, http_port=0, tubemq_port=0) as broker:
         words = ["topic", "create", "tubemq:sales", "-u", str(broker.http_url)]
         assert cli.main(words) == 1
         assert "authentication" in capsys.readouterr().err
@@ -134,10 +134,10 @@ def test_the_token_of_the_user_and_that_of_changes(
     [["topic", "create"], ["topic", "rm"], ["topic", "stats"], ["subscription", "ls"], ["schema", "show"]],
 )
 def test_the_administration_of_pulsar_refuses_topics_of_tubemq(
-    broker: penstock.Broker, words: list[str], capsys: pytest.CaptureFixture[str]
+    broker: forebay.Broker, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["admin", *words, "tubemq:sales", "-u", str(broker.http_url)]) == 1
-    assert "use `penstock topic`" in capsys.readouterr().err
+    assert "use `forebay topic`" in capsys.readouterr().err
     assert broker.topics() == []
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.messages import numbered, payloads
 from support.scripts import BROKERS
@@ -36,7 +36,7 @@ def tube() -> Iterator[EmbeddedTubeMq]:
 
 
 def ask(
-    broker: penstock.Broker,
+    broker: forebay.Broker,
     words: dict[str, Any],
     headers: dict[str, str] | None = None,
     *,
@@ -77,9 +77,9 @@ def modified(service: EmbeddedTubeMq, topic: str, **words: Any) -> None:
 
 
 def test_it_needs_http_and_tubemq() -> None:
-    with penstock.Broker(http_port=0) as broker:
+    with forebay.Broker(http_port=0) as broker:
         assert ask(broker, {"method": "admin_query_topic_info"})[0] == 404
-    with penstock.Broker(http_port=0, tubemq_port=0) as broker:
+    with forebay.Broker(http_port=0, tubemq_port=0) as broker:
         assert ask(broker, {"method": "admin_query_topic_info"})[0] == 200
         assert ask(broker, ADD | {"topicName": "made"}, form=False)[0] == 405
         assert broker.topics() == []
@@ -91,7 +91,7 @@ def test_it_needs_http_and_tubemq() -> None:
 def test_with_tokens_and_permissions_it_is_for_superusers(tmp_path: Path) -> None:
     rules = tmp_path / "acl"
     rules.write_text("user ann\ntopic readwrite tubemq:#\nuser root\nsuperuser\n")
-    with penstock.Broker(token_key=KEY, http_port=0, tubemq_port=0) as broker:
+    with forebay.Broker(token_key=KEY, http_port=0, tubemq_port=0) as broker:
         words = ADD | {"topicName": "made"}
         for headers in ({}, {"Authorization": "Bearer nonsense"}):
             assert ask(broker, words, headers)[0] == 401
@@ -99,7 +99,7 @@ def test_with_tokens_and_permissions_it_is_for_superusers(tmp_path: Path) -> Non
         assert broker.topics() == []
         assert ask(broker, words, {"Authorization": f"Bearer {token('ann')}"})[0] == 200
         assert broker.topics() == ["tubemq:made"]
-    with penstock.Broker(token_key=KEY, http_port=0, tubemq_port=0, acl_file=rules) as broker:
+    with forebay.Broker(token_key=KEY, http_port=0, tubemq_port=0, acl_file=rules) as broker:
         ann = {"Authorization": f"Bearer {token('ann')}"}
         for words in (ADD | {"topicName": "made"}, {"method": "admin_query_topic_info"}, {}):
             status, answer = ask(broker, words, ann)
@@ -113,7 +113,7 @@ def test_with_tokens_and_permissions_it_is_for_superusers(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("form", [True, False], ids=["form", "query"])
 def test_pages_of_other_sites_change_nothing(form: bool) -> None:
-    with penstock.Broker(http_port=0, tubemq_port=0) as broker:
+    with forebay.Broker(http_port=0, tubemq_port=0) as broker:
         words = ADD | {"topicName": "made"}
         for headers in (
             {"Origin": "https://evil.example"},
@@ -133,7 +133,7 @@ def test_pages_of_other_sites_change_nothing(form: bool) -> None:
 
 
 def test_what_is_too_much_is_refused_and_nothing_is_lost() -> None:
-    with penstock.Broker(http_port=0, tubemq_port=0, max_topics=10, durability="memory") as broker:
+    with forebay.Broker(http_port=0, tubemq_port=0, max_topics=10, durability="memory") as broker:
         broker.create_topic("tubemq:kept", 2)
 
         def code(**words: Any) -> int:

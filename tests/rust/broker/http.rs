@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use penstock::broker::auth::TokenKeys;
-use penstock::broker::{Broker, Listener, MqttOptions, Options};
+use forebay::broker::auth::TokenKeys;
+use forebay::broker::{Broker, Listener, MqttOptions, Options};
 use serde_json::Value;
 
 const SECRET: [u8; 32] = [7; 32];
@@ -119,15 +119,15 @@ fn health_and_metrics_tell_what_the_broker_has() {
     assert!(answer.head.contains("content-type: text/plain; version=0.0.4"), "{answer:?}");
     let text = answer.text();
     for line in [
-        "penstock_broker_store_writable 1",
-        "penstock_broker_topics{protocol=\"pulsar\"} 2",
-        "penstock_broker_topics{protocol=\"mqtt\"} 0",
-        "penstock_broker_http_answers_total{status=\"2xx\"} 3",
-        "penstock_subscription_backlog_entries{protocol=\"pulsar\",topic=\"persistent://public/default/a\\\"b\",subscription=\"s\"} 0",
+        "forebay_broker_store_writable 1",
+        "forebay_broker_topics{protocol=\"pulsar\"} 2",
+        "forebay_broker_topics{protocol=\"mqtt\"} 0",
+        "forebay_broker_http_answers_total{status=\"2xx\"} 3",
+        "forebay_subscription_backlog_entries{protocol=\"pulsar\",topic=\"persistent://public/default/a\\\"b\",subscription=\"s\"} 0",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
-    let free = text.lines().find_map(|line| line.strip_prefix("penstock_broker_disk_free_bytes "));
+    let free = text.lines().find_map(|line| line.strip_prefix("forebay_broker_disk_free_bytes "));
     assert!(free.unwrap().parse::<u64>().unwrap() > 0);
     let head = ask(&broker, "GET", "/metrics");
     assert!(head.head.contains("cache-control: no-store") && head.head.contains("nosniff"), "{}", head.head);
@@ -143,18 +143,18 @@ fn what_is_not_there_is_said_with_a_status_and_a_reason() {
     for (method, path, status) in [
         ("GET", "/page", 404),
         ("POST", "/", 405),
-        ("GET", "/penstock/v1/nothing", 404),
-        ("POST", "/penstock/v1/clients", 405),
-        ("DELETE", "/penstock/v1/clients/pulsar/7", 404),
-        ("DELETE", "/penstock/v1/clients/smtp/1", 404),
-        ("GET", "/penstock/v1/mqtt/publish", 405),
-        ("GET", "/penstock/v1/pulsar/publish", 405),
-        ("GET", "/penstock/v1/tubemq/publish", 405),
-        ("DELETE", "/penstock/v1/mqtt/sessions?client_id=x", 404),
-        ("DELETE", "/penstock/v1/mqtt/sessions", 400),
-        ("DELETE", "/penstock/v1/mqtt/retained?topic=x", 404),
-        ("GET", "/penstock/v1/mqtt/retained?filter=a/%23/b", 400),
-        ("GET", "/penstock/v1/mqtt/sessions?after=x", 400),
+        ("GET", "/forebay/v1/nothing", 404),
+        ("POST", "/forebay/v1/clients", 405),
+        ("DELETE", "/forebay/v1/clients/pulsar/7", 404),
+        ("DELETE", "/forebay/v1/clients/smtp/1", 404),
+        ("GET", "/forebay/v1/mqtt/publish", 405),
+        ("GET", "/forebay/v1/pulsar/publish", 405),
+        ("GET", "/forebay/v1/tubemq/publish", 405),
+        ("DELETE", "/forebay/v1/mqtt/sessions?client_id=x", 404),
+        ("DELETE", "/forebay/v1/mqtt/sessions", 400),
+        ("DELETE", "/forebay/v1/mqtt/retained?topic=x", 404),
+        ("GET", "/forebay/v1/mqtt/retained?filter=a/%23/b", 400),
+        ("GET", "/forebay/v1/mqtt/sessions?after=x", 400),
         ("GET", "/admin", 404),
         ("GET", "/admin/v2/nothing", 404),
         ("GET", "/healthz/x", 404),
@@ -235,7 +235,7 @@ fn a_web_page_reaches_nothing_by_its_own_name_or_from_another_site() {
         assert_eq!(ask_with(&broker, "PUT", path, header, "").status, 403, "{header}");
         let path = format!("{path}/partitions?checkAllowAutoCreation=true");
         assert_eq!(ask_with(&broker, "GET", &path, header, "").status, 403, "{header}");
-        let path = "/penstock/v1/tubemq/groups/reset";
+        let path = "/forebay/v1/tubemq/groups/reset";
         assert_eq!(ask_with(&broker, "POST", path, header, "{}").status, 403, "{header}");
     }
     assert!(broker.topics().unwrap().is_empty());
@@ -415,7 +415,7 @@ fn a_client_that_takes_nothing_of_its_answer_is_given_up() {
     deaf.write_all(&request("GET", "/admin/v2/persistent/public/default", "", "")).unwrap();
     let connections = || {
         let text = ask(&broker, "GET", "/metrics").text();
-        let name = "penstock_broker_connections{protocol=\"http\"} ";
+        let name = "forebay_broker_connections{protocol=\"http\"} ";
         text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse::<usize>().unwrap()
     };
     let since = Instant::now();
@@ -455,7 +455,7 @@ fn connections_have_a_share_and_leave_the_protocols_theirs() {
             && stream.peek(&mut [0]).is_ok_and(|n| n > 0)
         {
             let text = hear(&mut stream).text();
-            let refused = "penstock_broker_connections_refused_total{protocol=\"http\"} ";
+            let refused = "forebay_broker_connections_refused_total{protocol=\"http\"} ";
             let refused = text.lines().find_map(|line| line.strip_prefix(refused)).unwrap();
             assert!(refused.parse::<u64>().unwrap() >= 14, "three quarters of 8: {refused} were refused");
             break;
@@ -531,7 +531,7 @@ fn messages_of_a_topic_are_examined_from_either_end() {
     assert_eq!(examine(topic, "").status, 412, "it is empty");
     for payload in ["one", "two", "three"] {
         let body = serde_json::json!({"topic": "t", "payload": payload}).to_string();
-        assert_eq!(ask_with(&broker, "POST", "/penstock/v1/pulsar/publish", "", &body).status, 200);
+        assert_eq!(ask_with(&broker, "POST", "/forebay/v1/pulsar/publish", "", &body).status, 200);
     }
     for (query, payload) in [
         ("", "three"),

@@ -7,13 +7,13 @@ use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use penstock::broker::auth::TokenKeys;
-use penstock::broker::{Broker, Durability, Listener, Options, ServerTls};
-use penstock::error::ErrorKind;
-use penstock::net::tcp::Pacing;
-use penstock::pulsar::command::Command;
-use penstock::pulsar::frame::{Decoder, Frame, Payload};
-use penstock::pulsar::{hot, pb};
+use forebay::broker::auth::TokenKeys;
+use forebay::broker::{Broker, Durability, Listener, Options, ServerTls};
+use forebay::error::ErrorKind;
+use forebay::net::tcp::Pacing;
+use forebay::pulsar::command::Command;
+use forebay::pulsar::frame::{Decoder, Frame, Payload};
+use forebay::pulsar::{hot, pb};
 
 const TOPIC: &str = "persistent://public/default/kept";
 
@@ -205,7 +205,7 @@ fn a_consumer_whose_next_entry_is_damaged_is_stopped_and_told_its_topic_and_numb
     (0..10).for_each(|i| peer.send(i));
     peer.receipts(10);
     assert!(broker.stop(Duration::from_secs(60)));
-    let db = penstock::sqlite::open(&data.join("broker.db"), penstock::sqlite::Sync::Os).unwrap();
+    let db = forebay::sqlite::open(&data.join("broker.db"), forebay::sqlite::Sync::Os).unwrap();
     // Number 5 of the topic: a bit of its body is another one.
     db.execute_batch(
         "UPDATE entry SET body = CAST(replace(body, x'05', x'04') AS BLOB) WHERE id % (1 << 30) = 5",
@@ -247,7 +247,7 @@ fn a_consumer_whose_next_entry_is_damaged_is_stopped_and_told_its_topic_and_numb
     assert!(matches!(peer.ask(subscribe("t", Some(6))), Command::Success(_)));
     assert_eq!(peer.take(4).iter().map(|(_, number)| *number).collect::<Vec<_>>(), [6, 7, 8, 9]);
     assert!(broker.stop(Duration::from_secs(60)));
-    let checked = penstock::broker::store::check::check(data).unwrap();
+    let checked = forebay::broker::store::check::check(data).unwrap();
     assert_eq!(checked.entries, 9);
     assert!(checked.damage.len() == 1 && checked.damage[0].contains("entry 5"), "{:?}", checked.damage);
 }
@@ -361,8 +361,8 @@ fn a_flood_of_silent_connections_to_one_port_leaves_the_other_protocols_theirs()
 /// Not a test of its own: the broker process, of this same binary, that the next test kills.
 #[test]
 fn child() {
-    let Ok(data) = std::env::var("PENSTOCK_TEST_BROKER_DATA") else { return };
-    let durability = Durability::parse(&std::env::var("PENSTOCK_TEST_DURABILITY").unwrap()).unwrap();
+    let Ok(data) = std::env::var("FOREBAY_TEST_BROKER_DATA") else { return };
+    let durability = Durability::parse(&std::env::var("FOREBAY_TEST_DURABILITY").unwrap()).unwrap();
     let broker = Broker::start(Options { durability, ..options(Some(Path::new(&data))) }).unwrap();
     let mut out = std::io::stderr();
     writeln!(out, "listening {}", broker.url()).unwrap();
@@ -372,8 +372,8 @@ fn child() {
 fn spawn(data: &Path, durability: Durability) -> (Child, String) {
     let mut child = Process::new(std::env::current_exe().unwrap())
         .args(["process::child", "--exact", "--nocapture"])
-        .env("PENSTOCK_TEST_BROKER_DATA", data)
-        .env("PENSTOCK_TEST_DURABILITY", durability.name())
+        .env("FOREBAY_TEST_BROKER_DATA", data)
+        .env("FOREBAY_TEST_DURABILITY", durability.name())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -438,8 +438,8 @@ fn tls_and_a_token_let_in_who_has_both() {
     .unwrap();
     assert!(broker.url().starts_with("pulsar+ssl://"), "{}", broker.url());
     let port = broker.url().rsplit_once(':').unwrap().1.parse().unwrap();
-    let tls = penstock::net::tls::connector(
-        &penstock::net::tls::TlsOptions { ca: Some(certificate), ..Default::default() },
+    let tls = forebay::net::tls::connector(
+        &forebay::net::tls::TlsOptions { ca: Some(certificate), ..Default::default() },
         None,
     )
     .unwrap();
@@ -449,7 +449,7 @@ fn tls_and_a_token_let_in_who_has_both() {
             use tokio::io::{AsyncReadExt, AsyncWriteExt};
             let limit = Duration::from_secs(60);
             let mut stream =
-                penstock::net::connect("localhost", port, Some(&tls), Pacing::Kernel, limit).await.unwrap();
+                forebay::net::connect("localhost", port, Some(&tls), Pacing::Kernel, limit).await.unwrap();
             let connect = pb::CommandConnect {
                 client_version: "test".into(),
                 auth_method_name: Some("token".into()),

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use penstock::broker::log::cursor::Cursor;
-use penstock::broker::log::{BATCH, CHUNK, Entry, Last, Source as _, TopicIds};
-use penstock::broker::store::mqtt::{Found as Sessions, Op as MqttOp, QueueRow, SessionRow, StoredSession};
-use penstock::broker::store::{self, Database, Found, Op, StoredCursor, StoredTopic, check};
-use penstock::error::ErrorKind;
-use penstock::sqlite::{Connection, Job as _, Sync};
+use forebay::broker::log::cursor::Cursor;
+use forebay::broker::log::{BATCH, CHUNK, Entry, Last, Source as _, TopicIds};
+use forebay::broker::store::mqtt::{Found as Sessions, Op as MqttOp, QueueRow, SessionRow, StoredSession};
+use forebay::broker::store::{self, Database, Found, Op, StoredCursor, StoredTopic, check};
+use forebay::error::ErrorKind;
+use forebay::sqlite::{Connection, Job as _, Sync};
 
 /// The format that this version writes.
 const PRESENT: u32 = 7;

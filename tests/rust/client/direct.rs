@@ -5,13 +5,13 @@ use std::net::TcpListener;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use penstock::client::Engine;
-use penstock::client::mqtt;
-use penstock::client::pulsar::Client;
-use penstock::client::pulsar::options::{ClientOptions, ProducerOptions};
-use penstock::mqtt::{QoS, Version};
-use penstock::pulsar::Outgoing;
-use penstock::pulsar::command::Command;
+use forebay::client::Engine;
+use forebay::client::mqtt;
+use forebay::client::pulsar::Client;
+use forebay::client::pulsar::options::{ClientOptions, ProducerOptions};
+use forebay::mqtt::{QoS, Version};
+use forebay::pulsar::Outgoing;
+use forebay::pulsar::command::Command;
 
 use crate::script::{Broker, Events};
 

@@ -8,16 +8,16 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use penstock::broker::{Broker, Durability, Listener, Options};
-use penstock::client::Engine;
-use penstock::client::events::{ConsumerEvents, ProducerEvents, SendOutcome};
-use penstock::client::mqtt::options::{ClientOptions, ConsumerOptions, ProducerOptions};
-use penstock::client::mqtt::outbox::OutboxOptions;
-use penstock::client::mqtt::{Client, Consumer, Message, Outgoing, Producer};
-use penstock::error::{Error, ErrorKind, Result};
-use penstock::mqtt::QoS;
-use penstock::mqtt::packet::SubscribeOptions;
-use penstock::mqtt::topic::Filter;
+use forebay::broker::{Broker, Durability, Listener, Options};
+use forebay::client::Engine;
+use forebay::client::events::{ConsumerEvents, ProducerEvents, SendOutcome};
+use forebay::client::mqtt::options::{ClientOptions, ConsumerOptions, ProducerOptions};
+use forebay::client::mqtt::outbox::OutboxOptions;
+use forebay::client::mqtt::{Client, Consumer, Message, Outgoing, Producer};
+use forebay::error::{Error, ErrorKind, Result};
+use forebay::mqtt::QoS;
+use forebay::mqtt::packet::SubscribeOptions;
+use forebay::mqtt::topic::Filter;
 
 /// An address without a listener.
 const NOWHERE: &str = "mqtt://127.0.0.1:1";

@@ -6,11 +6,11 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock::client::mqtt::outbox::{InFlight, Outbox, OutboxOptions};
-use penstock::error::ErrorKind;
-use penstock::mqtt::packet::{PacketId, Publish};
-use penstock::mqtt::{Properties, Property, QoS};
-use penstock::sqlite::Connection;
+use forebay::client::mqtt::outbox::{InFlight, Outbox, OutboxOptions};
+use forebay::error::ErrorKind;
+use forebay::mqtt::packet::{PacketId, Publish};
+use forebay::mqtt::{Properties, Property, QoS};
+use forebay::sqlite::Connection;
 
 /// The format that this version writes.
 const PRESENT: u32 = 2;

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use penstock::client::Engine;
-use penstock::client::pulsar::options::{AccessMode, ClientOptions, ConsumerOptions, ProducerOptions};
-use penstock::client::pulsar::{Client, SeekTo};
-use penstock::error::{ErrorKind, Result};
-use penstock::pulsar::command::Command;
-use penstock::pulsar::frame::{Decoder, Frame};
-use penstock::pulsar::{MessageId, Outgoing, pb};
+use forebay::client::Engine;
+use forebay::client::pulsar::options::{AccessMode, ClientOptions, ConsumerOptions, ProducerOptions};
+use forebay::client::pulsar::{Client, SeekTo};
+use forebay::error::{ErrorKind, Result};
+use forebay::pulsar::command::Command;
+use forebay::pulsar::frame::{Decoder, Frame};
+use forebay::pulsar::{MessageId, Outgoing, pb};
 
 use crate::script::{Events, in_time, run, run_in_time, until};
 

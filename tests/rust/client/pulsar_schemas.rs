@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock::client::pulsar::Client;
-use penstock::client::pulsar::options::{ClientOptions, ProducerOptions};
-use penstock::error::{ErrorKind, Result};
-use penstock::pulsar::command::Command;
-use penstock::pulsar::schema::{SchemaInfo, Type};
-use penstock::pulsar::{Outgoing, pb};
+use forebay::client::pulsar::Client;
+use forebay::client::pulsar::options::{ClientOptions, ProducerOptions};
+use forebay::error::{ErrorKind, Result};
+use forebay::pulsar::command::Command;
+use forebay::pulsar::schema::{SchemaInfo, Type};
+use forebay::pulsar::{Outgoing, pb};
 
 use crate::script::{Broker, Events, refusal, run};
 

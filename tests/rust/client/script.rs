@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use penstock::client::Engine;
-use penstock::client::events::{ConsumerEvents, ProducerEvents, SendOutcome};
-use penstock::error::{Error, ErrorKind, Result};
-use penstock::pulsar::command::Command;
-use penstock::pulsar::frame::{Decoder, Frame};
-use penstock::pulsar::{hot, pb};
+use forebay::client::Engine;
+use forebay::client::events::{ConsumerEvents, ProducerEvents, SendOutcome};
+use forebay::error::{Error, ErrorKind, Result};
+use forebay::pulsar::command::Command;
+use forebay::pulsar::frame::{Decoder, Frame};
+use forebay::pulsar::{hot, pb};
 
 /// Answers to a command; `None` cuts the connection.
 pub(crate) type Answers = Vec<Option<Command>>;

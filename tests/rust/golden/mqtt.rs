@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use bytes::{Bytes, BytesMut};
-use penstock::mqtt::frame::{Decoder, Frame};
-use penstock::mqtt::packet::{Ack, Will};
-use penstock::mqtt::{Packet, Properties, Property, Reason, Sender, Version, Violation};
-use penstock::transmit::Transmit;
+use forebay::mqtt::frame::{Decoder, Frame};
+use forebay::mqtt::packet::{Ack, Will};
+use forebay::mqtt::{Packet, Properties, Property, Reason, Sender, Version, Violation};
+use forebay::transmit::Transmit;
 use serde_json::{Map, Value, json};
 
 const MAX: usize = 1 << 20;

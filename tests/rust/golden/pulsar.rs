@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use bytes::{Buf, Bytes, BytesMut};
-use penstock::compression::{Compression, decompress};
-use penstock::error::ErrorKind;
-use penstock::pulsar::command::Command;
-use penstock::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder, Frame};
-use penstock::pulsar::{hot, pb};
+use forebay::compression::{Compression, decompress};
+use forebay::error::ErrorKind;
+use forebay::pulsar::command::Command;
+use forebay::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder, Frame};
+use forebay::pulsar::{hot, pb};
 use serde_json::Value;
 
 struct Recorded {

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use bytes::{Bytes, BytesMut};
-use penstock::error::ErrorKind;
-use penstock::transmit::Transmit;
-use penstock::tubemq::frame::{Decoder, MAX_PAYLOAD};
-use penstock::tubemq::message::{Outgoing, checksum, pack, unpack};
-use penstock::tubemq::topic::{
+use forebay::error::ErrorKind;
+use forebay::transmit::Transmit;
+use forebay::tubemq::frame::{Decoder, MAX_PAYLOAD};
+use forebay::tubemq::message::{Outgoing, checksum, pack, unpack};
+use forebay::tubemq::topic::{
     Broker, Condition, ConsumerTopic, HeldInfo, ProducerTopic, SubscribeInfo, TopicShare, check_group,
     check_topic,
 };
-use penstock::tubemq::{Call, Frame, Method, Partition, Reply, Request, Response, pb};
+use forebay::tubemq::{Call, Frame, Method, Partition, Reply, Request, Response, pb};
 use prost_reflect::{DescriptorPool, DynamicMessage, ReflectMessage, Value as Field};
 use serde_json::Value;
 
@@ -104,7 +104,7 @@ enum Said {
 }
 
 impl Said {
-    fn decode(from_client: bool, payload: &Bytes) -> penstock::error::Result<Self> {
+    fn decode(from_client: bool, payload: &Bytes) -> forebay::error::Result<Self> {
         Ok(if from_client {
             Self::Call(Call::decode(payload)?)
         } else {

@@ -1,6 +1,6 @@
 //! The disk itself: what it keeps, what it loses, and that SQLite's locks work on it.
 
-use penstock::sqlite::{self, Connection, Sync};
+use forebay::sqlite::{self, Connection, Sync};
 use rusqlite::ffi;
 
 use crate::disk::{Call, Disk, Fault, Image, Loss};

@@ -6,9 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Once;
 
-use penstock::broker::log::Entry;
-use penstock::broker::store::{Database, Op, check};
-use penstock::sqlite::{self, Job as _, Sync};
+use forebay::broker::log::Entry;
+use forebay::broker::store::{Database, Op, check};
+use forebay::sqlite::{self, Job as _, Sync};
 use rusqlite::ffi;
 
 use crate::crash::{campaign_in, recover, scripts};

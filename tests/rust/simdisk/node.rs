@@ -8,13 +8,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use penstock::broker::log::{Source, TopicIds};
-use penstock::broker::protocol::{Clock, Protocol};
-use penstock::broker::store::{self, Database, Directory, Op, StoreUsage};
-use penstock::broker::{mqtt, pulsar, tubemq};
-use penstock::error::Result;
-use penstock::sqlite::{Committer, Connection, Job, Outcome, Report, Sync};
-use penstock::transmit::Transmit;
+use forebay::broker::log::{Source, TopicIds};
+use forebay::broker::protocol::{Clock, Protocol};
+use forebay::broker::store::{self, Database, Directory, Op, StoreUsage};
+use forebay::broker::{mqtt, pulsar, tubemq};
+use forebay::error::Result;
+use forebay::sqlite::{Committer, Connection, Job, Outcome, Report, Sync};
+use forebay::transmit::Transmit;
 
 pub const PULSAR: usize = 0;
 pub const MQTT: usize = 1;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use penstock::transmit::Transmit;
-use penstock::tubemq::command::{Call, Reply, Request, Response};
-use penstock::tubemq::frame::Decoder;
-use penstock::tubemq::pb;
+use forebay::transmit::Transmit;
+use forebay::tubemq::command::{Call, Reply, Request, Response};
+use forebay::tubemq::frame::Decoder;
+use forebay::tubemq::pb;
 
 use crate::node::TUBEMQ;
 use crate::support::chance::Chance;

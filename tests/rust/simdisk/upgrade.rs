@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use penstock::broker::store::Database;
-use penstock::client::mqtt::outbox::{Outbox, OutboxOptions};
-use penstock::error::Result;
-use penstock::sqlite::{Connection, Sync};
+use forebay::broker::store::Database;
+use forebay::client::mqtt::outbox::{Outbox, OutboxOptions};
+use forebay::error::Result;
+use forebay::sqlite::{Connection, Sync};
 use rusqlite::ffi;
 
 use crate::disk::{Call, Disk, Fault, Image, Loss};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use penstock::error::Result;
-use penstock::sqlite::{self, Connection, Sync};
+use forebay::error::Result;
+use forebay::sqlite::{self, Connection, Sync};
 
 use crate::disk::{Disk, Fault, Replay, Trace};
 use crate::node::{MQTT, Node, PULSAR, Reach, TUBEMQ};

@@ -10,9 +10,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use penstock::broker::protocol::Protocol as _;
-use penstock::mqtt::packet::Connect;
-use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Version};
+use forebay::broker::protocol::Protocol as _;
+use forebay::mqtt::packet::Connect;
+use forebay::mqtt::{Packet, Properties, Property, QoS, Reason, Version};
 
 use crate::support::chance::Chance;
 use crate::support::mqtt::*;

@@ -14,15 +14,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use penstock::broker::protocol::Protocol as _;
-use penstock::error::{Error, ErrorKind};
-use penstock::machine::Machine as _;
-use penstock::mqtt::connection::{Connection, Event};
-use penstock::mqtt::packet::{Connect, PacketId, Publish, SubscribeOptions};
-use penstock::mqtt::session::{self, Session};
-use penstock::mqtt::topic::Filter;
-use penstock::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
-use penstock::transmit::Transmit;
+use forebay::broker::protocol::Protocol as _;
+use forebay::error::{Error, ErrorKind};
+use forebay::machine::Machine as _;
+use forebay::mqtt::connection::{Connection, Event};
+use forebay::mqtt::packet::{Connect, PacketId, Publish, SubscribeOptions};
+use forebay::mqtt::session::{self, Session};
+use forebay::mqtt::topic::Filter;
+use forebay::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
+use forebay::transmit::Transmit;
 
 use crate::support::chance::Chance;
 use crate::support::link::Link;

@@ -16,17 +16,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use penstock::error::{Error, ErrorKind};
-use penstock::machine::Machine as _;
-use penstock::transmit::Transmit;
-use penstock::tubemq::balance::PartitionLocation;
-use penstock::tubemq::connection::Connection;
-use penstock::tubemq::consumer::{self, Consumer, Message, Start};
-use penstock::tubemq::frame::{Decoder, MAX_PAYLOAD};
-use penstock::tubemq::message::{Outgoing, checksum, pack};
-use penstock::tubemq::producer::{self, Producer};
-use penstock::tubemq::topic::{Broker as BrokerInfo, Partition};
-use penstock::tubemq::{Call, Reply, Request, Response, UNDEFINED, pb};
+use forebay::error::{Error, ErrorKind};
+use forebay::machine::Machine as _;
+use forebay::transmit::Transmit;
+use forebay::tubemq::balance::PartitionLocation;
+use forebay::tubemq::connection::Connection;
+use forebay::tubemq::consumer::{self, Consumer, Message, Start};
+use forebay::tubemq::frame::{Decoder, MAX_PAYLOAD};
+use forebay::tubemq::message::{Outgoing, checksum, pack};
+use forebay::tubemq::producer::{self, Producer};
+use forebay::tubemq::topic::{Broker as BrokerInfo, Partition};
+use forebay::tubemq::{Call, Reply, Request, Response, UNDEFINED, pb};
 
 use crate::support::chance::Chance;
 use crate::support::seeds::{self, play, trace};

@@ -5,17 +5,17 @@ use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use penstock::broker::log::{Source, TopicIds};
-use penstock::broker::mqtt::{Broker, Settings};
-use penstock::broker::protocol::{Clock, Protocol as _};
-use penstock::broker::store::{self, Directory, Op, Stored, prepare};
-use penstock::error::{Error, ErrorKind, Result};
-use penstock::mqtt::packet::{
+use forebay::broker::log::{Source, TopicIds};
+use forebay::broker::mqtt::{Broker, Settings};
+use forebay::broker::protocol::{Clock, Protocol as _};
+use forebay::broker::store::{self, Directory, Op, Stored, prepare};
+use forebay::error::{Error, ErrorKind, Result};
+use forebay::mqtt::packet::{
     Ack, ConnAck, Connect, Disconnect, PacketId, Publish, SubAck, Subscribe, SubscribeOptions, Unsubscribe,
 };
-use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Sender, Version, frame};
-use penstock::sqlite::{Connection, Job, Outcome, Report, Sync};
-use penstock::transmit::Transmit;
+use forebay::mqtt::{Packet, Properties, Property, QoS, Reason, Sender, Version, frame};
+use forebay::sqlite::{Connection, Job, Outcome, Report, Sync};
+use forebay::transmit::Transmit;
 
 pub use super::settings::{WALL_MS, mqtt as settings};
 

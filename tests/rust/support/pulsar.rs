@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use penstock::broker::protocol::Protocol as _;
-use penstock::broker::pulsar::{Broker, options::Settings};
-use penstock::broker::store::Found;
-use penstock::error::{Error, ErrorKind, Result};
-use penstock::pulsar::command::Command;
-use penstock::pulsar::frame::{Decoder, Frame, Payload};
-use penstock::pulsar::{hot, pb};
-use penstock::sqlite::{Outcome, Report};
-use penstock::transmit::Transmit;
+use forebay::broker::protocol::Protocol as _;
+use forebay::broker::pulsar::{Broker, options::Settings};
+use forebay::broker::store::Found;
+use forebay::error::{Error, ErrorKind, Result};
+use forebay::pulsar::command::Command;
+use forebay::pulsar::frame::{Decoder, Frame, Payload};
+use forebay::pulsar::{hot, pb};
+use forebay::sqlite::{Outcome, Report};
+use forebay::transmit::Transmit;
 
 pub use super::settings::{WALL_MS, pulsar as settings};
 

@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use penstock::broker::log::Source;
-use penstock::broker::protocol::Protocol as _;
-use penstock::broker::store::{Directory, Op, Stored, load, prepare};
-use penstock::broker::tubemq::{Broker, Settings};
-use penstock::error::{Error, ErrorKind};
-use penstock::sqlite::{Connection, Job, Outcome, Report, Sync};
-use penstock::transmit::Transmit;
-use penstock::tubemq::command::{Call, Reply, Request, Response};
-use penstock::tubemq::frame::Decoder;
-use penstock::tubemq::pb;
+use forebay::broker::log::Source;
+use forebay::broker::protocol::Protocol as _;
+use forebay::broker::store::{Directory, Op, Stored, load, prepare};
+use forebay::broker::tubemq::{Broker, Settings};
+use forebay::error::{Error, ErrorKind};
+use forebay::sqlite::{Connection, Job, Outcome, Report, Sync};
+use forebay::transmit::Transmit;
+use forebay::tubemq::command::{Call, Reply, Request, Response};
+use forebay::tubemq::frame::Decoder;
+use forebay::tubemq::pb;
 
 pub use super::settings::tubemq as settings;
 
@@ -111,7 +111,7 @@ impl Bench {
     }
 
     /// Passes raw bytes to the broker.
-    pub fn input(&mut self, seat: u64, bytes: &[u8]) -> penstock::error::Result<()> {
+    pub fn input(&mut self, seat: u64, bytes: &[u8]) -> forebay::error::Result<()> {
         let result = self.broker.handle_input(self.now, seat, &mut BytesMut::from(bytes));
         self.settle();
         result

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.campaign import ledger
 from support.campaign.ledger import Column, Promise, by_key, payload, record_of
@@ -25,7 +25,7 @@ TUBEMQ_TOPIC = "campaign"
 MQTT_FILTER = "campaign/#"
 
 #: The type of the client depends on the protocol.
-connect: Any = penstock.connect
+connect: Any = forebay.connect
 
 #: What clients are told in every campaign: they reconnect fast.
 QUICK: dict[str, Any] = {"max_backoff": 0.2}

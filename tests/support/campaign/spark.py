@@ -34,8 +34,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import penstock.spark
-from penstock import blocking, errors, frames
+import forebay.spark
+from forebay import blocking, errors, frames
 
 from support.chaos import ChaosProxy
 from support.kill import seeded
@@ -105,9 +105,9 @@ def keep(url: str, topic: str) -> str:
 def session(master: str, **settings: Any) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
-    from penstock.spark import java
+    from forebay.spark import java
 
-    with tempfile.TemporaryDirectory(prefix="penstock-spark-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="forebay-spark-", ignore_cleanup_errors=True) as folder:
         java.ensure(folder)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         builder: Any = SparkSession.builder
@@ -130,7 +130,7 @@ def session(master: str, **settings: Any) -> Iterator[Any]:
 @contextlib.contextmanager
 def broker(*options: str) -> Iterator[BrokerProcess]:
     """The embedded broker, with its data on disk."""
-    with tempfile.TemporaryDirectory(prefix="penstock-broker-") as folder:
+    with tempfile.TemporaryDirectory(prefix="forebay-broker-") as folder:
         process = BrokerProcess(Path(folder) / "data", "--durability", "fsync", *options)
         process.start()
         try:
@@ -147,7 +147,7 @@ def write(spark: Any, tally: Tally, mode: str, url: str, topic: str, values: Any
     tally.writes += 1
     while True:
         try:
-            report = penstock.spark.write(
+            report = forebay.spark.write(
                 values, url, topic, value="value", write_id=name, batch_id=0, **MODES[mode], **options
             )
         except Exception as error:
@@ -370,7 +370,7 @@ def copies(count: int, chance: random.Random) -> Tallies:
 def stream(url: str, topic: str, checkpoint: str, mode: str) -> None:
     """A streaming query that goes on until its process is killed."""
     with session("local[2]") as spark:
-        penstock.spark.register(spark)
+        forebay.spark.register(spark)
         source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS_PER_BATCH)
         rows = source.option("numPartitions", 2).load().selectExpr("cast(value as string) value")
         options = {
@@ -382,7 +382,7 @@ def stream(url: str, topic: str, checkpoint: str, mode: str) -> None:
         }
         for name, value in MODES[mode].items():
             options[name] = str(value)
-        rows.writeStream.format("penstock").options(**options).start().awaitTermination()
+        rows.writeStream.format("forebay").options(**options).start().awaitTermination()
 
 
 def newest(folder: Path) -> int:

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import penstock.spark
-from penstock import blocking
+import forebay.spark
+from forebay import blocking
 
 from support.campaign.spark import broker, keep, numbers, session, task_workers
 from support.mqtt.harness import EmbeddedMqtt, HiveMq, Mosquitto, MqttService
@@ -75,12 +75,12 @@ def rows(count: int) -> dict[str, Any]:
         values = numbers(spark, count, 10).select(F.rpad("value", 100, ".").alias("value"))
         sampler = Sampler()
         sampler.start()
-        report = penstock.spark.write(values, url, topic, value="value")
+        report = forebay.spark.write(values, url, topic, value="value")
         written = sampler.end()
         assert report.rows == count
         sampler = Sampler()
         sampler.start()
-        source = spark.read.format("penstock").options(url=url, subscribe=topic, minPartitions=10).load()
+        source = spark.read.format("forebay").options(url=url, subscribe=topic, minPartitions=10).load()
         number = F.substring_index(F.col("value").cast("string"), ".", 1).cast("long")
         found = source.select(number.alias("n")).agg(F.count("n"), F.sum("n")).first()
         read = sampler.end()
@@ -113,7 +113,7 @@ def backlog(kind: str) -> Callable[[int], dict[str, Any]]:
 
 
 def _backlog(spark: Any, url: str, topic: str, folder: Path, count: int) -> dict[str, Any]:
-    penstock.spark.register(spark)
+    forebay.spark.register(spark)
 
     def collect() -> None:
         options = {
@@ -125,7 +125,7 @@ def _backlog(spark: Any, url: str, topic: str, folder: Path, count: int) -> dict
             "available_now_timeout": "1h",
             "wal_limit": "8GiB",
         }
-        stream = spark.readStream.format("penstock").options(**options).load()
+        stream = spark.readStream.format("forebay").options(**options).load()
         writer = stream.selectExpr("cast(cast(value as string) as long) n").writeStream.format("parquet")
         writer = writer.option("path", str(folder / "found"))
         query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)

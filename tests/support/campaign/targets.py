@@ -18,7 +18,7 @@ from support.tubemq.harness import RealTubeMq
 
 @contextlib.contextmanager
 def embedded(folder: Path) -> Iterator[Target]:
-    """``penstock broker`` with all protocols and data on disk.
+    """``forebay broker`` with all protocols and data on disk.
 
     It keeps old messages for a short time, so that its tables reach their size soon.
     """

@@ -126,7 +126,7 @@ def hashed(name: str, password: str) -> str:
 
 
 class EmbeddedMqtt(EmbeddedListener, MqttService):
-    """``penstock.Broker`` with an MQTT listener, in a process of its own."""
+    """``forebay.Broker`` with an MQTT listener, in a process of its own."""
 
     port_options = ("mqtt_port", "mqtt_ws_port")
 

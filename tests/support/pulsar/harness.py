@@ -85,7 +85,7 @@ class PulsarService(Service):
 
 
 class EmbeddedPulsar(EmbeddedBroker, PulsarService):
-    """``penstock.Broker`` in a process of its own; with ``http_port=0`` it has an administration."""
+    """``forebay.Broker`` in a process of its own; with ``http_port=0`` it has an administration."""
 
     @property
     def admin(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pytest
 
-import penstock
+import forebay
 
 from .harness import RealPulsar
 
@@ -48,7 +48,7 @@ class Load:
             async def one(number: int) -> None:
                 try:
                     await producer.send(b"%s:%d:%s" % (name.encode(), number, self.padding), key=name)
-                except penstock.Error:
+                except forebay.Error:
                     self.failed += 1
                 else:
                     self.acknowledged[name].append(number)

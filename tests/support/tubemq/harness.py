@@ -223,7 +223,7 @@ class RealTubeMq(ScriptedServer, TubeMqService):
 
 
 class EmbeddedTubeMq(EmbeddedListener, TubeMqService):
-    """``penstock.Broker`` with a TubeMQ listener, in a process of its own."""
+    """``forebay.Broker`` with a TubeMQ listener, in a process of its own."""
 
     port_options = ("tubemq_port", "http_port")
 

@@ -6,8 +6,8 @@ import asyncio
 import time
 from typing import Any
 
-import penstock
-from penstock import errors
+import forebay
+from forebay import errors
 
 from support.tubemq.harness import TubeMqService
 from support.waiting import PATIENCE, until
@@ -17,7 +17,7 @@ BALANCES = ["client", "server"]
 
 def connect(service: TubeMqService | str, **options: Any) -> Any:
     url = service if isinstance(service, str) else service.url
-    return penstock.connect(url, **({"heartbeat_interval": 1, "max_backoff": 0.5} | options))
+    return forebay.connect(url, **({"heartbeat_interval": 1, "max_backoff": 0.5} | options))
 
 
 async def take(consumer: Any, count: int, timeout: float = PATIENCE) -> list[Any]:

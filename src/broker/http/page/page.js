@@ -59,18 +59,18 @@ function parsed(text) {
 function taken(text) {
   const figures = { at: performance.now(), single: {}, protocols: new Map(), topics: new Map() };
   for (const { name, labels, value } of parsed(text)) {
-    const short = name.replace(/^penstock_(broker|topic|subscription)_/, "");
-    if (name.startsWith("penstock_subscription_")) {
+    const short = name.replace(/^forebay_(broker|topic|subscription)_/, "");
+    if (name.startsWith("forebay_subscription_")) {
       const topic = topicOf(figures, labels);
       const key = labels.subscription;
       if (!topic.subscriptions.has(key)) topic.subscriptions.set(key, {});
       topic.subscriptions.get(key)[short] = value;
-    } else if (name.startsWith("penstock_topic_")) {
+    } else if (name.startsWith("forebay_topic_")) {
       topicOf(figures, labels)[short] = value;
     } else if (labels.protocol !== undefined) {
       if (!figures.protocols.has(labels.protocol)) figures.protocols.set(labels.protocol, {});
       figures.protocols.get(labels.protocol)[short] = value;
-    } else if (name === "penstock_broker_info") {
+    } else if (name === "forebay_broker_info") {
       Object.assign(figures.single, labels);
     } else {
       figures.single[short] = value;
@@ -509,7 +509,7 @@ async function resetToId(topic, name, typed) {
 
 async function peekTubemq(topic, { subscription, from }) {
   const place = subscription === undefined ? `offset=${from}` : `group=${encodeURIComponent(subscription)}`;
-  const { messages } = await json(`/penstock/v1/tubemq/peek?topic=${encodeURIComponent(topic)}&${place}&limit=10`);
+  const { messages } = await json(`/forebay/v1/tubemq/peek?topic=${encodeURIComponent(topic)}&${place}&limit=10`);
   if (from === "latest") messages.reverse();
   return messages.map((one) => {
     if (one.error !== undefined) return none(`Offset ${one.offset} of partition ${one.partition}: ${one.error}`);
@@ -533,7 +533,7 @@ async function resetTubemq(topic, name) {
   await act(async () => {
     const given = { topic, group: name, to: kind === "offset" ? whole(typed, "an offset") : kind };
     if (only || kind === "offset") given.partition = whole(only, "the number of a partition");
-    await ask("POST", "/penstock/v1/tubemq/groups/reset", given);
+    await ask("POST", "/forebay/v1/tubemq/groups/reset", given);
   }, `${name} has been reset.`);
 }
 
@@ -590,7 +590,7 @@ const fromBase64 = (encoded) => Uint8Array.from(atob(encoded), (letter) => lette
 
 async function showSessions() {
   const wanted = $("sessions-filter").value;
-  const { total, sessions, next } = await json(`/penstock/v1/mqtt/sessions?filter=${encodeURIComponent(wanted)}`);
+  const { total, sessions, next } = await json(`/forebay/v1/mqtt/sessions?filter=${encodeURIComponent(wanted)}`);
   $("sessions-section").hidden = false;
   $("sessions-count").textContent = `${number(sessions.length)} of ${count(total, "session")}` + (next !== null ? ", there are more: use a narrower filter" : "");
   fill($("sessions"), sessions.map((one) => {
@@ -602,13 +602,13 @@ async function showSessions() {
       cell(number(one.in_flight), "number"), cell(bytes(one.bytes), "number"),
       element("td", {}, button("Delete…", `Delete the session ${one.client_id}`, () => change(`Delete the session ${one.client_id}?`,
         "Its connection ends, its subscriptions are gone, and the messages that wait for it are lost.", "Delete",
-        () => ask("DELETE", `/penstock/v1/mqtt/sessions?client_id=${encodeURIComponent(one.client_id)}`), `The session ${one.client_id} has been deleted.`))))];
+        () => ask("DELETE", `/forebay/v1/mqtt/sessions?client_id=${encodeURIComponent(one.client_id)}`), `The session ${one.client_id} has been deleted.`))))];
   }), wanted ? "No session matches." : "There are no sessions.");
 }
 
 async function showRetained() {
   const filter = $("retained-filter").value || "#";
-  const { total, messages, next } = await json(`/penstock/v1/mqtt/retained?filter=${encodeURIComponent(filter)}`);
+  const { total, messages, next } = await json(`/forebay/v1/mqtt/retained?filter=${encodeURIComponent(filter)}`);
   $("retained-section").hidden = false;
   $("retained-count").textContent = `${number(messages.length)} of ${count(total, "message")}` + (next !== null ? ", there are more: use a narrower filter" : "");
   fill($("retained"), messages.map((one) => {
@@ -621,7 +621,7 @@ async function showRetained() {
         button("View", `View ${one.topic}`, () => dialog(one.topic, [message([["Received", when], ["QoS", String(one.qos)]], data, one.bytes)], { ok: "Close", cancel: false })),
         button("Delete…", `Delete the retained message of ${one.topic}`, () => change(`Delete the retained message of ${one.topic}?`,
           "New subscribers will not get it any more.", "Delete",
-          () => ask("DELETE", `/penstock/v1/mqtt/retained?topic=${encodeURIComponent(one.topic)}`), `The message of ${one.topic} has been deleted.`))))];
+          () => ask("DELETE", `/forebay/v1/mqtt/retained?topic=${encodeURIComponent(one.topic)}`), `The message of ${one.topic} has been deleted.`))))];
   }), filter === "#" ? "There are no retained messages." : "No retained message matches the filter.");
 }
 
@@ -650,7 +650,7 @@ async function publish() {
     ? { topic: topic.value, payload: payload.value, qos: qos.selectedIndex, retain: retain.checked }
     : { topic: topic.value, payload: payload.value, key: key.value || undefined };
   try {
-    const answer = await (await ask("POST", `/penstock/v1/${protocol.value}/publish`, given)).json();
+    const answer = await (await ask("POST", `/forebay/v1/${protocol.value}/publish`, given)).json();
     const where = answer.message_id ? `: ${answer.message_id}` : "";
     say(answer.matched === false ? `Published to ${topic.value}; it has no subscriber.` : `Published to ${topic.value}${where}.`);
     await look(true);
@@ -663,7 +663,7 @@ async function publish() {
 
 async function showClients() {
   const wanted = $("clients-filter").value;
-  const { total, clients } = await json(`/penstock/v1/clients?filter=${encodeURIComponent(wanted)}`);
+  const { total, clients } = await json(`/forebay/v1/clients?filter=${encodeURIComponent(wanted)}`);
   const shown = Math.min(clients.length, MOST_ROWS);
   $("clients-count").textContent = count(total, "connection") + (shown < total ? `, ${number(shown)} of them here: use a narrower filter` : "");
   fill($("clients"), clients.map((one) => {
@@ -674,7 +674,7 @@ async function showClients() {
       cell(number(one.consumers), "number"), cell(age),
       element("td", {}, button("End…", `End the connection of ${who}`, () => change(`End the connection of ${who}?`,
         "Most clients connect again at once. To keep one out, take away its user or its permissions.", "End",
-        () => ask("DELETE", `/penstock/v1/clients/${one.protocol}/${one.number}`), `The connection of ${who} has ended.`))))];
+        () => ask("DELETE", `/forebay/v1/clients/${one.protocol}/${one.number}`), `The connection of ${who} has ended.`))))];
   }), wanted ? "No connection matches." : "There are no connections.");
 }
 
@@ -700,7 +700,7 @@ async function ready() {
 async function askForToken(why) {
   const field = element("input", { type: "password", autocomplete: "off" });
   const given = await dialog("This broker asks for a token", [element("p", {}, why),
-    element("label", {}, "Token, as penstock token create prints it ", field),
+    element("label", {}, "Token, as forebay token create prints it ", field),
     element("p", {}, "It is kept until this tab is closed.")], { ok: "Use it" });
   if (!given || !field.value.trim()) return false;
   state.token = field.value.trim();

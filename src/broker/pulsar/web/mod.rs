@@ -96,7 +96,7 @@ impl Broker {
         self.peeks = PEEKS;
         let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
         let method = if request.method == Method::HEAD { Method::GET } else { request.method.clone() };
-        if !matches!(path[..], ["lookup" | "admin", "v2", ..] | ["penstock", "v1", "pulsar", ..]) {
+        if !matches!(path[..], ["lookup" | "admin", "v2", ..] | ["forebay", "v1", "pulsar", ..]) {
             return None;
         }
         let answer = self.route(&method, &path, request).unwrap_or_else(Answer::from);
@@ -122,7 +122,7 @@ impl Broker {
             }
             ["admin", "v2", "brokers", "health"] if reads => Ok(Answer::new("text/plain", "ok")),
             ["admin", "v2", "brokers", "version"] if reads => {
-                Ok(Answer::new("text/plain", concat!("Penstock ", env!("CARGO_PKG_VERSION"))))
+                Ok(Answer::new("text/plain", concat!("Forebay ", env!("CARGO_PKG_VERSION"))))
             }
             // `pulsar-admin clusters list` marks the cluster that it is asked about.
             ["admin", "v2", "brokers", "configuration", "runtime"] if reads => {
@@ -148,10 +148,10 @@ impl Broker {
             ["admin", "v2", "schemas", tenant, namespace, topic, rest @ ..] => {
                 self.schemas(method, &name("persistent", tenant, namespace, topic)?, rest, request)
             }
-            ["penstock", "v1", "pulsar", "publish"] if *method == Method::POST => {
+            ["forebay", "v1", "pulsar", "publish"] if *method == Method::POST => {
                 Ok(self.publish(request).unwrap_or_else(|answer| answer))
             }
-            ["penstock", "v1", "pulsar", "publish"] => Ok(Answer::wrong_method()),
+            ["forebay", "v1", "pulsar", "publish"] => Ok(Answer::wrong_method()),
             _ => Ok(Answer::not_found()),
         }
     }

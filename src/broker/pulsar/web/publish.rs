@@ -1,4 +1,4 @@
-//! A message of an operator: `POST /penstock/v1/pulsar/publish` with `topic`, `payload` or `payload_base64`, `key`, and
+//! A message of an operator: `POST /forebay/v1/pulsar/publish` with `topic`, `payload` or `payload_base64`, `key`, and
 //! `properties`.
 //!
 //! What consumers of a topic with a schema could not decode is refused: only text and JSON are written to one.
@@ -18,7 +18,7 @@ use crate::pulsar::schema::Type;
 use crate::pulsar::topic::HashingScheme;
 
 /// The name of the producer that wrote the messages of operators.
-const OPERATOR: &str = "penstock-operator";
+const OPERATOR: &str = "forebay-operator";
 
 impl Broker {
     pub(super) fn publish(&mut self, request: &Request) -> Result<Answer, Answer> {

@@ -1,4 +1,4 @@
-//! TubeMQ's side of HTTP: what is under `/penstock/v1/tubemq` for the page for operators, and `/webapi.htm`, the part of the real
+//! TubeMQ's side of HTTP: what is under `/forebay/v1/tubemq` for the page for operators, and `/webapi.htm`, the part of the real
 //! master's web service that adds, changes and lists topics and groups, with its methods, parameters, codes and texts.
 //!
 //! * `operate`: the requests of the page; `peek`: messages that it shows
@@ -82,7 +82,7 @@ impl Broker {
         let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
         self.now = now;
         match path[..] {
-            ["penstock", "v1", "tubemq", ref rest @ ..] => Some(self.operate(rest, request)),
+            ["forebay", "v1", "tubemq", ref rest @ ..] => Some(self.operate(rest, request)),
             ["webapi.htm"] => Some(self.web_service(request)),
             _ => None,
         }
@@ -127,7 +127,7 @@ impl Broker {
             return stalled();
         }
         let result = change(self, &given);
-        log::write(Level::Info, "penstock.broker.http", || {
+        log::write(Level::Info, "forebay.broker.http", || {
             change_record(name, request, result.as_ref().err())
         });
         answer(result)

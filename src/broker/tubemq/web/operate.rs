@@ -1,4 +1,4 @@
-//! Requests of the page for operators, under `/penstock/v1/tubemq`.
+//! Requests of the page for operators, under `/forebay/v1/tubemq`.
 //!
 //! | | |
 //! |---|---|
@@ -129,7 +129,7 @@ impl Broker {
         self.check_reset(&reset, &partitions)?;
         let moved: Vec<Value> =
             partitions.into_iter().filter_map(|(index, id)| self.move_group(&reset, index, id)).collect();
-        log::write(Level::Info, "penstock.broker.http", || reset_record(&reset, request));
+        log::write(Level::Info, "forebay.broker.http", || reset_record(&reset, request));
         Ok(Answer::json(&json!({"group": &*reset.group, "topic": reset.topic, "partitions": moved})))
     }
 

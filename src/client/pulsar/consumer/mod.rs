@@ -139,7 +139,7 @@ impl Consumer {
     ) -> Result<Self> {
         // One name for all partitions, as in the official clients: brokers spread the partitions of a Failover
         // subscription over the names of its consumers.
-        options.name.get_or_insert_with(|| format!("penstock-{:012x}", random::bits() >> 16));
+        options.name.get_or_insert_with(|| format!("forebay-{:012x}", random::bits() >> 16));
         let title = topics.title();
         if options.key_shared.is_some() && options.kind != SubType::KeyShared {
             let text = "key_shared is for Key_Shared subscriptions: set type=\"key_shared\", or leave it out";

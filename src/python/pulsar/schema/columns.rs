@@ -265,7 +265,7 @@ impl Values {
 }
 
 /// The values of a schema as a column, for [`range`](crate::python::pulsar::range).
-#[pyclass(frozen, module = "penstock._engine")]
+#[pyclass(frozen, module = "forebay._engine")]
 pub(in crate::python) struct PulsarValues(pub(in crate::python::pulsar) Arc<Values>);
 
 #[pymethods]

@@ -35,8 +35,8 @@ pub(super) mod frame;
 mod json;
 pub(super) mod pair;
 
-/// A schema, as `penstock.pulsar.Schema` uses it.
-#[pyclass(frozen, module = "penstock._engine")]
+/// A schema, as `forebay.pulsar.Schema` uses it.
+#[pyclass(frozen, module = "forebay._engine")]
 pub(in crate::python) struct PulsarSchema(pub(super) SchemaOptions);
 
 /// Form of payloads.
@@ -444,7 +444,7 @@ fn wants(what: &str, value: &Bound<'_, PyAny>) -> Fail {
 
 /// The helpers for values that are easier to handle in Python.
 fn helpers(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
-    PyModule::import(py, intern!(py, "penstock.pulsar._logical"))
+    PyModule::import(py, intern!(py, "forebay.pulsar._logical"))
 }
 
 fn integer(value: &Bound<'_, PyAny>, bytes: usize) -> std::result::Result<i64, Fail> {

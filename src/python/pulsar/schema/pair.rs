@@ -1,4 +1,4 @@
-//! Pairs of a key and a value: `penstock.pulsar.KeyValue`.
+//! Pairs of a key and a value: `forebay.pulsar.KeyValue`.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -166,6 +166,6 @@ impl PairReader {
             payload.map(decode).transpose()
         };
         let (key, value) = (part("key", &self.key, key)?, part("value", &self.value, value)?);
-        Ok(CLASS.import(py, "penstock.pulsar.schema", "KeyValue")?.call1((key, value))?)
+        Ok(CLASS.import(py, "forebay.pulsar.schema", "KeyValue")?.call1((key, value))?)
     }
 }

@@ -13,7 +13,7 @@ import pytest
 from support.pulsar.harness import PulsarService
 from support.waiting import PATIENCE
 
-MODULES = {"official": "pulsar", "ours": "penstock.compat.pulsar"}
+MODULES = {"official": "pulsar", "ours": "forebay.compat.pulsar"}
 
 
 @pytest.fixture(params=MODULES)

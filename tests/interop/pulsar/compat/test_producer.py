@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import penstock.compat.pulsar
+import forebay.compat.pulsar
 import pulsar as official
 
 from support.pulsar.harness import PulsarService
@@ -339,7 +339,7 @@ def test_short_names_are_in_the_default_namespace(client: Any, topic: str) -> No
 def test_keys_choose_the_same_partition_with_both_modules(service: PulsarService) -> None:
     topic = service.topic(partitions=5)
     placed: list[list[int]] = []
-    for module in (official, penstock.compat.pulsar):
+    for module in (official, forebay.compat.pulsar):
         client: Any = module.Client(service.url)
         producer = client.create_producer(topic)
         placed.append([producer.send(b"x", partition_key=key).partition() for key in KEYS])

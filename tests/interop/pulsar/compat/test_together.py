@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import penstock.compat.pulsar
+import forebay.compat.pulsar
 import pulsar as official
 
 from support.messages import numbered
@@ -21,7 +21,7 @@ MS = 60_000
 @pytest.fixture(params=["official-ours", "ours-official"])
 def pair(request: pytest.FixtureRequest, service: PulsarService) -> Iterator[list[tuple[Any, Any]]]:
     """Module and client of the sender, then of the receiver."""
-    modules: dict[str, Any] = {"official": official, "ours": penstock.compat.pulsar}
+    modules: dict[str, Any] = {"official": official, "ours": forebay.compat.pulsar}
     made: list[tuple[Any, Any]] = []
     for name in request.param.split("-"):
         module = modules[name]

@@ -4,10 +4,10 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use penstock::broker::protocol::Protocol;
-use penstock::error::Result;
-use penstock::sqlite::{Job as _, Outcome, Report};
-use penstock::transmit::Transmit;
+use forebay::broker::protocol::Protocol;
+use forebay::error::Result;
+use forebay::sqlite::{Job as _, Outcome, Report};
+use forebay::transmit::Transmit;
 
 pub(crate) use crate::support::settings::WALL_MS;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use penstock::broker::auth::TokenKeys;
-use penstock::broker::protocol::{Clock, Protocol as _};
-use penstock::mqtt::packet::{Ack, Connect, Publish};
-use penstock::mqtt::{Packet, Properties, Property, Reason, Version};
+use forebay::broker::auth::TokenKeys;
+use forebay::broker::protocol::{Clock, Protocol as _};
+use forebay::mqtt::packet::{Ack, Connect, Publish};
+use forebay::mqtt::{Packet, Properties, Property, Reason, Version};
 
 use super::{VERSIONS, limited};
 use crate::support::mqtt::*;

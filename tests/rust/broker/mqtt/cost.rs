@@ -1,7 +1,7 @@
 //! Filters that cost much are refused or take turns.
 
-use penstock::mqtt::packet::Connect;
-use penstock::mqtt::{Packet, QoS, Reason, Version};
+use forebay::mqtt::packet::Connect;
+use forebay::mqtt::{Packet, QoS, Reason, Version};
 
 use super::{limited, subscribe_packet};
 use crate::support::mqtt::*;

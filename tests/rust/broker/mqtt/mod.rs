@@ -1,8 +1,8 @@
 //! The embedded MQTT broker as packets. No socket and no clock: the state machine, on a database, is driven by hand.
 
-use penstock::broker::mqtt::Limits;
-use penstock::mqtt::packet::{Subscribe, SubscribeOptions};
-use penstock::mqtt::{Packet, Properties, QoS, Version};
+use forebay::broker::mqtt::Limits;
+use forebay::mqtt::packet::{Subscribe, SubscribeOptions};
+use forebay::mqtt::{Packet, Properties, QoS, Version};
 
 use crate::support::mqtt::*;
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use penstock::broker::mqtt::Passwords;
-use penstock::broker::permissions::Permissions;
-use penstock::broker::protocol::Protocol as _;
-use penstock::mqtt::packet::{Connect, Disconnect, Will};
-use penstock::mqtt::{Packet, Properties, Property, Reason, Version};
+use forebay::broker::mqtt::Passwords;
+use forebay::broker::permissions::Permissions;
+use forebay::broker::protocol::Protocol as _;
+use forebay::mqtt::packet::{Connect, Disconnect, Will};
+use forebay::mqtt::{Packet, Properties, Property, Reason, Version};
 
 use super::subscribe_packet;
 use super::users::{ANN, BOB};

@@ -1,7 +1,7 @@
 //! The steps of QoS 1 and 2, in flight and after a lost connection.
 
-use penstock::mqtt::packet::{Ack, Connect, Publish};
-use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Version};
+use forebay::mqtt::packet::{Ack, Connect, Publish};
+use forebay::mqtt::{Packet, Properties, Property, QoS, Reason, Version};
 
 use crate::support::mqtt::*;
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use penstock::broker::protocol::Protocol as _;
-use penstock::mqtt::packet::{Connect, Publish};
-use penstock::mqtt::{Packet, Properties, Property, Reason, Version};
+use forebay::broker::protocol::Protocol as _;
+use forebay::mqtt::packet::{Connect, Publish};
+use forebay::mqtt::{Packet, Properties, Property, Reason, Version};
 
 use super::subscribe_packet;
 use crate::support::mqtt::*;

@@ -1,7 +1,7 @@
 //! Retained messages: kept, limited, expired.
 
-use penstock::mqtt::packet::{Ack, Publish};
-use penstock::mqtt::{Packet, Properties, Property, Reason};
+use forebay::mqtt::packet::{Ack, Publish};
+use forebay::mqtt::{Packet, Properties, Property, Reason};
 
 use super::limited;
 use crate::support::mqtt::*;

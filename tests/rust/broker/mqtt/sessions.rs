@@ -2,11 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use penstock::broker::protocol::Protocol as _;
-use penstock::mqtt::packet::{
-    Ack, Connect, Disconnect, Publish, RetainHandling, Subscribe, SubscribeOptions,
-};
-use penstock::mqtt::{Packet, Properties, Property, Reason, Version};
+use forebay::broker::protocol::Protocol as _;
+use forebay::mqtt::packet::{Ack, Connect, Disconnect, Publish, RetainHandling, Subscribe, SubscribeOptions};
+use forebay::mqtt::{Packet, Properties, Property, Reason, Version};
 
 use super::{VERSIONS, limited};
 use crate::support::mqtt::*;

@@ -1,9 +1,9 @@
 //! A store that fails or is full, and messages that memory does not hold.
 
-use penstock::broker::mqtt::SlowSubscriber;
-use penstock::broker::protocol::Protocol as _;
-use penstock::mqtt::packet::{Ack, Connect};
-use penstock::mqtt::{Packet, Reason, Version};
+use forebay::broker::mqtt::SlowSubscriber;
+use forebay::broker::protocol::Protocol as _;
+use forebay::mqtt::packet::{Ack, Connect};
+use forebay::mqtt::{Packet, Reason, Version};
 
 use super::limited;
 use crate::support::mqtt::*;

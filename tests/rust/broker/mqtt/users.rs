@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock::broker::auth::TokenKeys;
-use penstock::broker::mqtt::Passwords;
-use penstock::broker::protocol::{Protocol as _, Work};
-use penstock::error::{Error, ErrorKind};
-use penstock::mqtt::packet::{Connect, Disconnect, Will};
-use penstock::mqtt::{Packet, Properties, Property, Reason, Version};
-use penstock::sqlite::{Outcome, Report};
+use forebay::broker::auth::TokenKeys;
+use forebay::broker::mqtt::Passwords;
+use forebay::broker::protocol::{Protocol as _, Work};
+use forebay::error::{Error, ErrorKind};
+use forebay::mqtt::packet::{Connect, Disconnect, Will};
+use forebay::mqtt::{Packet, Properties, Property, Reason, Version};
+use forebay::sqlite::{Outcome, Report};
 
 use crate::support::mqtt::{Bench, Q1, encode, lasting};
 

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use penstock::mqtt::packet::{Connect, Will};
-use penstock::mqtt::{Properties, Property, Reason, Version};
+use forebay::mqtt::packet::{Connect, Will};
+use forebay::mqtt::{Properties, Property, Reason, Version};
 
 use crate::support::mqtt::*;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use penstock::broker::protocol::Protocol as _;
-use penstock::pulsar::command::Command;
-use penstock::pulsar::pb;
+use forebay::broker::protocol::Protocol as _;
+use forebay::pulsar::command::Command;
+use forebay::pulsar::pb;
 
 use crate::support::pulsar::*;
 

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use penstock::broker::auth::TokenKeys;
-use penstock::broker::log::{Entry, Source, unreadable};
-use penstock::broker::protocol::Protocol as _;
-use penstock::broker::pulsar::Broker;
-use penstock::broker::store::{Found, StoredTopic};
-use penstock::pulsar::command::Command;
-use penstock::pulsar::frame::{Decoder, Frame, Payload};
-use penstock::pulsar::{hot, pb};
-use penstock::sqlite::{Outcome, Report};
-use penstock::transmit::Transmit;
+use forebay::broker::auth::TokenKeys;
+use forebay::broker::log::{Entry, Source, unreadable};
+use forebay::broker::protocol::Protocol as _;
+use forebay::broker::pulsar::Broker;
+use forebay::broker::store::{Found, StoredTopic};
+use forebay::pulsar::command::Command;
+use forebay::pulsar::frame::{Decoder, Frame, Payload};
+use forebay::pulsar::{hot, pb};
+use forebay::sqlite::{Outcome, Report};
+use forebay::transmit::Transmit;
 
 use crate::support::pulsar::*;
 
@@ -35,7 +35,7 @@ mod web;
 struct Damaged;
 
 impl Source for Damaged {
-    fn read(&mut self, _: u64, from: u64, limit: usize, _: usize) -> penstock::error::Result<Vec<Entry>> {
+    fn read(&mut self, _: u64, from: u64, limit: usize, _: usize) -> forebay::error::Result<Vec<Entry>> {
         if from == 5 {
             return Err(unreadable(5, "the page is damaged"));
         }

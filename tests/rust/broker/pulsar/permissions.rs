@@ -1,7 +1,7 @@
 //! What clients of Pulsar may do by the permissions, over its own protocol and over HTTP.
 
-use penstock::broker::http::message::{Answer, Request};
-use penstock::broker::permissions::Permissions;
+use forebay::broker::http::message::{Answer, Request};
+use forebay::broker::permissions::Permissions;
 
 use super::*;
 

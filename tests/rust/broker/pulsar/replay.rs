@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use bytes::BytesMut;
-use penstock::broker::protocol::Protocol as _;
-use penstock::pulsar::NO_REQUEST;
-use penstock::pulsar::command::Command;
-use penstock::pulsar::frame::{Decoder, Frame};
+use forebay::broker::protocol::Protocol as _;
+use forebay::pulsar::NO_REQUEST;
+use forebay::pulsar::command::Command;
+use forebay::pulsar::frame::{Decoder, Frame};
 
 use crate::support::pulsar::*;
 

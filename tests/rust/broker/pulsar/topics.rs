@@ -1,6 +1,6 @@
 //! Topics, partitions and schemas.
 
-use penstock::error::ErrorKind;
+use forebay::error::ErrorKind;
 
 use super::*;
 

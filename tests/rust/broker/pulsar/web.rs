@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use penstock::broker::http::message::Request;
-use penstock::broker::protocol::Protocol as _;
-use penstock::broker::pulsar::Broker;
-use penstock::broker::store::Found;
-use penstock::sqlite::{Outcome, Report};
+use forebay::broker::http::message::Request;
+use forebay::broker::protocol::Protocol as _;
+use forebay::broker::pulsar::Broker;
+use forebay::broker::store::Found;
+use forebay::sqlite::{Outcome, Report};
 use proptest::prelude::*;
 
 use crate::support::settings;

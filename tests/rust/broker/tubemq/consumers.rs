@@ -135,7 +135,7 @@ fn a_group_begins_where_its_first_member_says() {
 #[test]
 fn an_offset_that_is_for_one_client_only_ends_with_its_lease() {
     let passing = |request: &mut pb::RegisterRequestC2b| {
-        (request.curr_offset, request.session_key) = (Some(28), Some("penstock: no offset".into()));
+        (request.curr_offset, request.session_key) = (Some(28), Some("forebay: no offset".into()));
     };
     let groups = |bench: &Bench| bench.broker.topic_stats("demo").unwrap().subscriptions.len();
     let (mut bench, seat) = Bench::demo();
@@ -435,7 +435,7 @@ fn offsets_do_not_pile_up_while_the_store_cannot_write() {
     (0..20).for_each(|_| assert!(bench.produce(seat, "demo", 0, &[7; 400 << 10]).success));
     bench.take(seat, "c", 0, |_| {});
     bench.pass(Duration::from_secs(1));
-    let full = penstock::error::Error::new(ErrorKind::Persistence, "no space left");
+    let full = forebay::error::Error::new(ErrorKind::Persistence, "no space left");
     bench.broker.handle_report(bench.now, Report { jobs: 0, outcome: Outcome::Waiting(full) });
     let before = bench.broker.issued();
     for _ in 0..8 {

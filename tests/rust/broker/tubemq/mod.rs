@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use penstock::broker::protocol::Protocol as _;
-use penstock::broker::tubemq::Users;
-use penstock::error::ErrorKind;
-use penstock::sqlite::{Outcome, Report};
-use penstock::transmit::Transmit;
-use penstock::tubemq::command::{Call, Reply, Request, Response};
-use penstock::tubemq::frame::{Decoder, Frame};
-use penstock::tubemq::pb;
+use forebay::broker::protocol::Protocol as _;
+use forebay::broker::tubemq::Users;
+use forebay::error::ErrorKind;
+use forebay::sqlite::{Outcome, Report};
+use forebay::transmit::Transmit;
+use forebay::tubemq::command::{Call, Reply, Request, Response};
+use forebay::tubemq::frame::{Decoder, Frame};
+use forebay::tubemq::pb;
 
 use crate::support::settings::WALL_MS;
 use crate::support::tubemq::*;

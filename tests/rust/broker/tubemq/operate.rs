@@ -1,14 +1,14 @@
 //! Requests of the page for operators: groups that are moved and messages that are looked into, beside clients, restarts and a
 //! store that fails.
 
-use penstock::broker::http::message::{Answer, Request as HttpRequest};
+use forebay::broker::http::message::{Answer, Request as HttpRequest};
 use serde_json::{Value, json};
 
 use super::*;
 
 impl Bench {
     fn operate(&mut self, method: &str, path: &str, body: &str) -> Answer {
-        let uri = format!("/penstock/v1/tubemq/{path}").parse().unwrap();
+        let uri = format!("/forebay/v1/tubemq/{path}").parse().unwrap();
         let request = HttpRequest::new(method.parse().unwrap(), &uri).unwrap();
         let request = HttpRequest { body: body.to_owned().into(), ..request };
         let answer = self.broker.handle_http(self.now, &request).unwrap();
@@ -134,7 +134,7 @@ fn a_reset_that_cannot_be_done_is_refused_and_changes_nothing() {
 fn an_offset_that_is_for_one_client_only_is_not_moved() {
     let (mut bench, seat) = Bench::demo();
     let passing = |request: &mut pb::RegisterRequestC2b| {
-        request.session_key = Some("penstock: no offset".into());
+        request.session_key = Some("forebay: no offset".into());
     };
     bench.take(seat, "c", 0, passing);
     let (status, answer) = bench.reset(&json!({"group": "g", "topic": "demo", "to": "latest"}));

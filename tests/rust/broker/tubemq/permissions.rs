@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use penstock::broker::permissions::Permissions;
-use penstock::broker::protocol::Entry;
+use forebay::broker::permissions::Permissions;
+use forebay::broker::protocol::Entry;
 
 use super::*;
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use penstock::broker::http::message::{Answer, Request as HttpRequest};
-use penstock::broker::permissions::Permissions;
-use penstock::broker::store::Found;
-use penstock::broker::tubemq::Broker;
+use forebay::broker::http::message::{Answer, Request as HttpRequest};
+use forebay::broker::permissions::Permissions;
+use forebay::broker::store::Found;
+use forebay::broker::tubemq::Broker;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -183,7 +183,7 @@ fn a_topic_that_takes_no_messages_refuses_producers() {
     let refused = bench.produce(seat, "demo", 0, b"x");
     assert_eq!(refused.err_code, FORBIDDEN);
     assert!(refused.err_msg.contains("acceptPublish is false"), "{refused:?}");
-    let operator = HttpRequest::new("POST".parse().unwrap(), &"/penstock/v1/tubemq/publish".parse().unwrap());
+    let operator = HttpRequest::new("POST".parse().unwrap(), &"/forebay/v1/tubemq/publish".parse().unwrap());
     let operator = HttpRequest { body: r#"{"topic": "demo", "payload": "x"}"#.into(), ..operator.unwrap() };
     assert_eq!(bench.broker.handle_http(bench.now, &operator).unwrap().status.as_u16(), 409);
     assert_eq!(bench.change("admin_modify_topic_info", &format!("{MODIFY}&acceptPublish=true")).0, 200);

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::sync::Mutex;
 
-use penstock::client::events::{ConsumerEvents, ProducerEvents, Receipt, SendOutcome};
-use penstock::client::pushed::Pushed;
-use penstock::error::{Error, ErrorKind};
+use forebay::client::events::{ConsumerEvents, ProducerEvents, Receipt, SendOutcome};
+use forebay::client::pushed::Pushed;
+use forebay::error::{Error, ErrorKind};
 use tokio::sync::Notify;
 
 use super::host::violate;

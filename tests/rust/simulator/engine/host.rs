@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, Once};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use penstock::broker::Options;
-use penstock::broker::simulation::Broker;
-use penstock::error::Error;
-use penstock::sqlite::simulation::set_disk;
-use penstock::{clock, random};
+use forebay::broker::Options;
+use forebay::broker::simulation::Broker;
+use forebay::error::Error;
+use forebay::sqlite::simulation::set_disk;
+use forebay::{clock, random};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
@@ -70,7 +70,7 @@ pub(crate) struct Disk {
     killed: AtomicBool,
 }
 
-impl penstock::sqlite::simulation::Disk for Disk {
+impl forebay::sqlite::simulation::Disk for Disk {
     fn latency(&self) -> Duration {
         let slowness = self.slowness.load(Ordering::Relaxed) as usize;
         self.chance.lock().unwrap().as_mut().map_or(Duration::ZERO, |chance| chance.micros(slowness))
@@ -272,12 +272,12 @@ fn play_here(
         let disk = Arc::new(Disk::default());
         disk.slowness.store(slowness.1, Ordering::Relaxed);
         *disk.chance.lock().unwrap() = Some(Chance::new(chance.next()));
-        penstock::net::simulation::set_network(Some(Arc::new(network.clone())));
+        forebay::net::simulation::set_network(Some(Arc::new(network.clone())));
         set_disk(Some(disk.clone()));
         let memory = std::path::Path::new("/dev/shm");
         let data = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
         options.data = Some(data.path().to_owned());
-        options.durability = penstock::broker::Durability::Os;
+        options.durability = forebay::broker::Durability::Os;
         let (running, waker) =
             (Rc::<RefCell<Option<LocalSet>>>::default(), Rc::<RefCell<Option<Waker>>>::default());
         let (slot, wake) = (running.clone(), waker.clone());
@@ -306,7 +306,7 @@ fn play_here(
     });
     drop(outer);
     drop(runtime);
-    penstock::net::simulation::set_network(None);
+    forebay::net::simulation::set_network(None);
     set_disk(None);
     clock::set_wall_ms(None);
     random::seed(None);

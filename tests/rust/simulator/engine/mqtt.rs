@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use penstock::broker::{Listener, Options};
-use penstock::client::events::Receipt;
-use penstock::client::mqtt::options::{ClientOptions, ConsumerOptions, ProducerOptions};
-use penstock::client::mqtt::{Client, Consumer, Message, Outgoing, Producer};
-use penstock::error::ErrorKind;
-use penstock::mqtt::frame::Decoder;
-use penstock::mqtt::packet::SubscribeOptions;
-use penstock::mqtt::topic::Filter;
-use penstock::mqtt::{QoS, Version};
+use forebay::broker::{Listener, Options};
+use forebay::client::events::Receipt;
+use forebay::client::mqtt::options::{ClientOptions, ConsumerOptions, ProducerOptions};
+use forebay::client::mqtt::{Client, Consumer, Message, Outgoing, Producer};
+use forebay::error::ErrorKind;
+use forebay::mqtt::frame::Decoder;
+use forebay::mqtt::packet::SubscribeOptions;
+use forebay::mqtt::topic::Filter;
+use forebay::mqtt::{QoS, Version};
 
 use super::events::{Fate, Ready, Sink, slot};
 use super::faults::Swarm;

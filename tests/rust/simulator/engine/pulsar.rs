@@ -17,14 +17,14 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use penstock::broker::auth::TokenKeys;
-use penstock::broker::{Listener, Options, PulsarOptions};
-use penstock::client::credentials::Secret;
-use penstock::client::pulsar::Client;
-use penstock::client::pulsar::options::ClientOptions;
-use penstock::clock;
-use penstock::error::{Error, ErrorKind};
-use penstock::pulsar::pb::command_subscribe::SubType;
+use forebay::broker::auth::TokenKeys;
+use forebay::broker::{Listener, Options, PulsarOptions};
+use forebay::client::credentials::Secret;
+use forebay::client::pulsar::Client;
+use forebay::client::pulsar::options::ClientOptions;
+use forebay::clock;
+use forebay::error::{Error, ErrorKind};
+use forebay::pulsar::pb::command_subscribe::SubType;
 
 use super::faults::Swarm;
 use super::host::{self, Host, Run, Setting, ends, violate};

@@ -8,15 +8,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock::broker::{Listener, Options, TubeMqOptions};
-use penstock::client::credentials::Secret;
-use penstock::client::events::Receipt;
-use penstock::client::tubemq::options::{ClientOptions, ConsumerOptions, ProducerOptions};
-use penstock::client::tubemq::{Client, Consumer, Outgoing, Producer, SeekTo};
-use penstock::error::{Error, ErrorKind};
-use penstock::tubemq::balance::Balance;
-use penstock::tubemq::consumer::{Message, Phase, Start};
-use penstock::tubemq::producer::Position;
+use forebay::broker::{Listener, Options, TubeMqOptions};
+use forebay::client::credentials::Secret;
+use forebay::client::events::Receipt;
+use forebay::client::tubemq::options::{ClientOptions, ConsumerOptions, ProducerOptions};
+use forebay::client::tubemq::{Client, Consumer, Outgoing, Producer, SeekTo};
+use forebay::error::{Error, ErrorKind};
+use forebay::tubemq::balance::Balance;
+use forebay::tubemq::consumer::{Message, Phase, Start};
+use forebay::tubemq::producer::Position;
 use tokio::task::JoinHandle;
 
 use super::events::{Fate, Ready, Sink, slot};

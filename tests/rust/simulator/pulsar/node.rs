@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use penstock::error::{Error, ErrorKind};
-use penstock::machine::{Machine, earliest};
-use penstock::pulsar::command::Command;
-use penstock::pulsar::connection::{Config, Connection, Event};
-use penstock::pulsar::consumer::Consumer;
-use penstock::pulsar::pb::command_subscribe::{InitialPosition, SubType};
-use penstock::pulsar::producer::Producer;
-use penstock::pulsar::{Message, MessageId, pb};
+use forebay::error::{Error, ErrorKind};
+use forebay::machine::{Machine, earliest};
+use forebay::pulsar::command::Command;
+use forebay::pulsar::connection::{Config, Connection, Event};
+use forebay::pulsar::consumer::Consumer;
+use forebay::pulsar::pb::command_subscribe::{InitialPosition, SubType};
+use forebay::pulsar::producer::Producer;
+use forebay::pulsar::{Message, MessageId, pb};
 
 use super::disk::Name;
 use crate::support::chance::Chance;
@@ -178,7 +178,7 @@ impl Node {
         &mut self,
         now: Instant,
         request: u64,
-        result: penstock::error::Result<Command>,
+        result: forebay::error::Result<Command>,
         chance: &mut Chance,
     ) -> Result<(), String> {
         if !self.open.remove(&request) {

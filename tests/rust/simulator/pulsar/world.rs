@@ -14,19 +14,19 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use penstock::broker::log::TopicIds;
-use penstock::broker::protocol::{Clock, Protocol as _};
-use penstock::broker::pulsar::session::SessionConfig;
-use penstock::broker::pulsar::{Broker, options::SchemaCompatibility, options::Settings};
-use penstock::broker::store::{Op, StoreUsage};
-use penstock::compression::Compression;
-use penstock::machine::{Machine, earliest};
-use penstock::pulsar::MessageId;
-use penstock::pulsar::consumer::{self, Consumer};
-use penstock::pulsar::pb::command_subscribe::SubType;
-use penstock::pulsar::producer::{self, Producer};
-use penstock::sqlite::{Outcome, Report};
-use penstock::transmit::Transmit;
+use forebay::broker::log::TopicIds;
+use forebay::broker::protocol::{Clock, Protocol as _};
+use forebay::broker::pulsar::session::SessionConfig;
+use forebay::broker::pulsar::{Broker, options::SchemaCompatibility, options::Settings};
+use forebay::broker::store::{Op, StoreUsage};
+use forebay::compression::Compression;
+use forebay::machine::{Machine, earliest};
+use forebay::pulsar::MessageId;
+use forebay::pulsar::consumer::{self, Consumer};
+use forebay::pulsar::pb::command_subscribe::SubType;
+use forebay::pulsar::producer::{self, Producer};
+use forebay::sqlite::{Outcome, Report};
+use forebay::transmit::Transmit;
 
 use super::application::{WALL_MS, check_given, outcomes, push_some, settle};
 use super::disk::{Disk, Name, Shelf, name_of};
@@ -449,7 +449,7 @@ impl World {
                         reader.machine.available()
                     ));
                 }
-                let mut messages: Vec<penstock::pulsar::Message> = Vec::new();
+                let mut messages: Vec<forebay::pulsar::Message> = Vec::new();
                 let many = if hurry { 1000 } else { self.chance.below(12) };
                 reader.machine.take(many, &mut messages);
                 for message in messages {

@@ -1,4 +1,4 @@
-"""A stand-in for opentelemetry-api: the part of its interface that penstock uses, in memory.
+"""A stand-in for opentelemetry-api: the part of its interface that forebay uses, in memory.
 
-It is in no environment of the tests, so that they show that penstock works without it.
+It is in no environment of the tests, so that they show that forebay works without it.
 """

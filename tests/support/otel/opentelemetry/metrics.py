@@ -25,7 +25,7 @@ class Meter:
 
 class Provider:
     def get_meter(self, name: str) -> Meter:
-        assert name == "penstock"
+        assert name == "forebay"
         return Meter()
 
 

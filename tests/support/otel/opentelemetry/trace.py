@@ -69,5 +69,5 @@ class Tracer:
 
 
 def get_tracer(name: str, tracer_provider: Any = None) -> Tracer:
-    assert name == "penstock" and tracer_provider is None
+    assert name == "forebay" and tracer_provider is None
     return Tracer()

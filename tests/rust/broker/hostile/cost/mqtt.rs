@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use penstock::broker::auth::TokenKeys;
-use penstock::broker::mqtt::{Broker, Settings};
-use penstock::broker::protocol::Protocol as _;
-use penstock::broker::store::mqtt::Found;
-use penstock::mqtt::packet::{Ack, Connect, Publish, Subscribe, SubscribeOptions, Unsubscribe};
-use penstock::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
+use forebay::broker::auth::TokenKeys;
+use forebay::broker::mqtt::{Broker, Settings};
+use forebay::broker::protocol::Protocol as _;
+use forebay::broker::store::mqtt::Found;
+use forebay::mqtt::packet::{Ack, Connect, Publish, Subscribe, SubscribeOptions, Unsubscribe};
+use forebay::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
 
 use super::{AFTER, BEFORE, SIZES, assert_cheap, repeat};
 use crate::hostile::strangers::mqtt::{encode, kinds, row};

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
-use penstock::broker::auth::TokenKeys;
-use penstock::broker::log::cursor::MAX_BATCH;
-use penstock::broker::pulsar::Broker;
-use penstock::broker::pulsar::options::Settings;
-use penstock::broker::store::Found;
-use penstock::pulsar::command::Command;
-use penstock::pulsar::frame::{Frame, Payload};
-use penstock::pulsar::{hot, pb};
+use forebay::broker::auth::TokenKeys;
+use forebay::broker::log::cursor::MAX_BATCH;
+use forebay::broker::pulsar::Broker;
+use forebay::broker::pulsar::options::Settings;
+use forebay::broker::store::Found;
+use forebay::pulsar::command::Command;
+use forebay::pulsar::frame::{Frame, Payload};
+use forebay::pulsar::{hot, pb};
 
 use super::{AFTER, BEFORE, SIZES, assert_cheap, repeat};
 use crate::hostile::strangers::pulsar::{bytes, row};

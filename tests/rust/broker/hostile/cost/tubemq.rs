@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use penstock::broker::store::Found;
-use penstock::broker::tubemq::{Broker, Settings, Users};
-use penstock::tubemq::command::{Method, Request};
-use penstock::tubemq::pb;
+use forebay::broker::store::Found;
+use forebay::broker::tubemq::{Broker, Settings, Users};
+use forebay::tubemq::command::{Method, Request};
+use forebay::tubemq::pb;
 
 use super::{AFTER, BEFORE, SIZES, assert_cheap, repeat};
 use crate::hostile::strangers::Ids;

@@ -9,7 +9,7 @@
 
 use std::fmt::Debug;
 
-use penstock::broker::protocol::Protocol;
+use forebay::broker::protocol::Protocol;
 
 use crate::hostile::world::{HELD, Visit, World, difference};
 

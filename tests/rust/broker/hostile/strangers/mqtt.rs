@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use penstock::broker::auth::TokenKeys;
-use penstock::broker::mqtt::{Broker, Settings};
-use penstock::broker::protocol::Protocol as _;
-use penstock::broker::store::mqtt::Found;
-use penstock::mqtt::packet::{
+use forebay::broker::auth::TokenKeys;
+use forebay::broker::mqtt::{Broker, Settings};
+use forebay::broker::protocol::Protocol as _;
+use forebay::broker::store::mqtt::Found;
+use forebay::mqtt::packet::{
     Ack, Auth, ConnAck, Connect, Disconnect, Kind, Publish, SubAck, Subscribe, SubscribeOptions, UnsubAck,
     Unsubscribe, Will,
 };
-use penstock::mqtt::{Packet, Properties, Property, QoS, Reason, Version};
-use penstock::transmit::Transmit;
+use forebay::mqtt::{Packet, Properties, Property, QoS, Reason, Version};
+use forebay::transmit::Transmit;
 
 use super::{Credentials, ELSEWHERE, Ids, Reach, assert_bounded, assert_shut_out};
 use crate::hostile::world::{HELD, PATIENCE, WALL_MS, World, difference};

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use penstock::broker::auth::TokenKeys;
-use penstock::broker::pulsar::Broker;
-use penstock::broker::store::Found;
-use penstock::pulsar::command::Command;
-use penstock::pulsar::frame::{Frame, Payload};
-use penstock::pulsar::{hot, pb};
+use forebay::broker::auth::TokenKeys;
+use forebay::broker::pulsar::Broker;
+use forebay::broker::store::Found;
+use forebay::pulsar::command::Command;
+use forebay::pulsar::frame::{Frame, Payload};
+use forebay::pulsar::{hot, pb};
 
 use super::{Credentials, ELSEWHERE, Ids, Reach, assert_bounded, assert_shut_out};
 use crate::hostile::world::{HELD, PATIENCE, WALL_MS, World, difference};

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use penstock::broker::protocol::Protocol as _;
-use penstock::broker::store::Found;
-use penstock::broker::tubemq::{Broker, Settings, Users};
-use penstock::client::tubemq::signature;
-use penstock::transmit::Transmit;
-use penstock::tubemq::command::{Call, Method, Reply, Request, Response};
-use penstock::tubemq::frame::Decoder;
-use penstock::tubemq::pb;
+use forebay::broker::protocol::Protocol as _;
+use forebay::broker::store::Found;
+use forebay::broker::tubemq::{Broker, Settings, Users};
+use forebay::client::tubemq::signature;
+use forebay::transmit::Transmit;
+use forebay::tubemq::command::{Call, Method, Reply, Request, Response};
+use forebay::tubemq::frame::Decoder;
+use forebay::tubemq::pb;
 
 use super::{Credentials, ELSEWHERE, Ids, Reach, assert_bounded, assert_shut_out};
 use crate::hostile::world::{HELD, PATIENCE, WALL_MS, World, difference};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use penstock::pulsar::MessageId;
+use forebay::pulsar::MessageId;
 use tokio::time::Instant;
 
 use super::super::events::Fate;

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock::client::pulsar::options::ConsumerOptions;
-use penstock::client::pulsar::{Consumer, SeekTo, Target};
-use penstock::clock;
-use penstock::pulsar::pb::command_subscribe::SubType;
-use penstock::pulsar::{Message, MessageId};
+use forebay::client::pulsar::options::ConsumerOptions;
+use forebay::client::pulsar::{Consumer, SeekTo, Target};
+use forebay::clock;
+use forebay::pulsar::pb::command_subscribe::SubType;
+use forebay::pulsar::{Message, MessageId};
 use tokio::time::Instant;
 
 use super::super::events::{Fate, Ready};

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::BytesMut;
-use penstock::pulsar::command::Command;
-use penstock::pulsar::frame::Decoder;
-use penstock::pulsar::hot::Ack;
-use penstock::pulsar::pb::command_ack::AckType;
+use forebay::pulsar::command::Command;
+use forebay::pulsar::frame::Decoder;
+use forebay::pulsar::hot::Ack;
+use forebay::pulsar::pb::command_ack::AckType;
 
 use super::super::network::Tap;
 

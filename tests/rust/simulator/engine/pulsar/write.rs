@@ -4,12 +4,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock::client::events::Receipt;
-use penstock::client::pulsar::options::ProducerOptions;
-use penstock::client::pulsar::{Client, Producer};
-use penstock::compression::Compression;
-use penstock::error::ErrorKind;
-use penstock::pulsar::{MessageId, Outgoing};
+use forebay::client::events::Receipt;
+use forebay::client::pulsar::options::ProducerOptions;
+use forebay::client::pulsar::{Client, Producer};
+use forebay::compression::Compression;
+use forebay::error::ErrorKind;
+use forebay::pulsar::{MessageId, Outgoing};
 use tokio::time::Instant;
 
 use super::super::events::{Fate, Sink, slot};

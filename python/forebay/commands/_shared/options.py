@@ -1,0 +1,104 @@
+"""Reading ``NAME=VALUE`` arguments and durations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import datetime
+
+_PREFIXES = frozenset({"tubemq"})
+"""Protocols whose topics have a prefix in the store of the embedded broker. MQTT has no topics there."""
+FORMS = ("text", "json", "hex")
+"""Forms in which payloads are shown for people."""
+
+
+def pairs(given: list[str], what: str) -> dict[str, str]:
+    """``["a=1", "b=2"]`` as a mapping.
+
+    Raises:
+        InvalidArgument: an argument without ``=``.
+    """
+    result: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidArgument(f"{what} are NAME=VALUE, not {text!r}")
+        result[name] = value
+    return result
+
+
+def scopes(options: list[str], protocol: str) -> dict[str, dict[str, Any]]:
+    """``-X`` options, sorted into ``client``, ``producer`` and ``consumer``.
+
+    Raises:
+        InvalidArgument: an unknown option.
+    """
+    from forebay import protocols
+
+    row, given = protocols.PROTOCOLS[protocol], pairs(options, "options")
+    if row.renamed:
+        row.module("renamed").refuse(given)
+    return row.split(given)
+
+
+def protocol_of_topic(name: str) -> str | None:
+    """The protocol in a topic name of the embedded broker such as ``tubemq:orders``; ``None`` without one."""
+    protocol, colon, _ = name.partition(":")
+    return protocol if colon and protocol in _PREFIXES else None
+
+
+def is_web(url: str | None) -> bool:
+    """Whether a URL is one of a web service."""
+    return bool(url) and str(url).startswith(("http:", "https:"))
+
+
+def seconds(text: str) -> float:
+    """The value of ``-W``.
+
+    Raises:
+        InvalidArgument: the text is not a duration.
+    """
+    from forebay import parse
+
+    try:
+        return parse.seconds(text) or 0.0
+    except ValueError as error:
+        raise InvalidArgument(f"-W: {error}") from None
+
+
+def zoned(text: str) -> datetime.datetime | int | None:
+    """A time given in milliseconds since 1970, or as ISO 8601 with a zone; ``None`` for another text."""
+    import datetime
+
+    if text.isdecimal():
+        return int(text)
+    try:
+        given = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if given.tzinfo is None else given
+
+
+def moment(flag: str, text: str) -> int:
+    """A time in milliseconds since 1970: given as such, as ISO 8601 with a zone, or as a duration back.
+
+    Raises:
+        InvalidArgument: the text is something else.
+    """
+    import time
+
+    from forebay import parse
+
+    given = zoned(text)
+    if given is not None:
+        return parse.epoch_ms(given)
+    try:
+        return max(round((time.time() - parse.duration(text.removeprefix("-"))) * 1000), 0)
+    except ValueError:
+        raise InvalidArgument(
+            f"{flag} takes a time with its zone, such as 2026-11-21T12:00:00Z, milliseconds since 1970, or a"
+            f" duration back, such as 2h, not {text!r}"
+        ) from None

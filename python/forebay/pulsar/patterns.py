@@ -1,0 +1,42 @@
+"""Patterns of topics, as the engine takes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from forebay.errors import InvalidArgument, InvalidTopic
+
+_FLAGS = ((re.IGNORECASE, "i"), (re.MULTILINE, "m"), (re.DOTALL, "s"), (re.VERBOSE, "x"))
+
+
+def pattern_parts(pattern: re.Pattern[str]) -> tuple[str, str]:
+    """Text and flags of a pattern.
+
+    Raises:
+        InvalidArgument: a pattern of bytes, or flags that the engine does not have.
+    """
+    if not isinstance(pattern.pattern, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgument(f"{pattern.pattern!r} is a pattern of bytes: topics are texts, leave out the b")
+    known = re.UNICODE
+    for flag, _ in _FLAGS:
+        known |= flag
+    if other := re.RegexFlag(pattern.flags) & ~known:
+        raise InvalidArgument(
+            f"the pattern of topics {pattern.pattern!r} has flags without meaning: {other!r}"
+        )
+    return pattern.pattern, "".join(letter for flag, letter in _FLAGS if pattern.flags & flag)
+
+
+def refuse_patterns(topics: Sequence[str]) -> None:
+    """Refuses names that were meant as patterns: a topic of that name would be created, and stay empty.
+
+    Raises:
+        InvalidTopic: a name has ``.*`` or ``.+`` in it.
+    """
+    for topic in topics:
+        if ".*" in topic or ".+" in topic:
+            raise InvalidTopic(
+                f"{topic!r} looks like a pattern and was given as a name: for all topics that match it, pass"
+                f" re.compile({topic!r})"
+            )

@@ -1,0 +1,50 @@
+"""Spark: writing DataFrames to topics, reading topics, and watching streams.
+
+``write(df, url, topic, ...)`` is eager, distributed and free of UDFs: each Python worker passes Arrow batches
+from the JVM to the engine, no row becomes a Python object, and the call returns when the broker has
+acknowledged every row. ``partition_writer(url, topic, ...)`` is for ``df.foreachPartition``;
+``register(spark)`` adds the data source ``df.write.format("forebay")``.
+
+Delivery is at least once: when Spark repeats a task, its rows are sent again. With ``id_property`` they carry
+the same ids as before.
+
+    report = forebay.spark.write(df, "pulsar://broker:6650", "flights", key="carrier", compression="zstd")
+    print(report.rows, report.bytes, report.seconds)
+    forebay.spark.write(df, "mqtt://broker", "shop/{till}/sales", qos=1)
+    forebay.spark.write(df, "tubemq://master:8715", "flights", id_property="row-id")
+
+PySpark and pyarrow are installed by ``pip install forebay[spark]`` and imported on first use. With PySpark
+3.5 only ``write`` and ``partition_writer`` work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay import _lazy
+
+from .driver import register, write
+from .report import PartitionReport, WriteReport
+from .sink import PartitionWriter, partition_writer
+
+if TYPE_CHECKING:
+    from .lag import Lag as Lag
+    from .listener import LagListener as LagListener
+    from .listener import QueryProgress as QueryProgress
+else:
+    # They import PySpark, or the engine.
+    __getattr__, __dir__ = _lazy.attach(
+        __name__, {"Lag": "lag", "LagListener": "listener", "QueryProgress": "listener"}
+    )
+
+__all__ = [
+    "Lag",
+    "LagListener",
+    "PartitionReport",
+    "PartitionWriter",
+    "QueryProgress",
+    "WriteReport",
+    "partition_writer",
+    "register",
+    "write",
+]
