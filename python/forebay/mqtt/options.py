@@ -76,7 +76,12 @@ class MqttClientOptions(TypedDict, total=False):
     ]
     threads: Annotated[
         int,
-        Option(parse.whole(1, 64), 1, "Number of engine threads. Process-wide: the first client sets it."),
+        Option(
+            parse.whole(1, 64),
+            1,
+            "Number of engine threads, set for the process by its first client. With 1, sending one message"
+            " at a time to a broker on the same machine keeps a second CPU core busy; 2 disables this.",
+        ),
     ]
     version: Annotated[
         Literal["5", "3.1.1", "3.1", "auto", 5],

@@ -165,7 +165,12 @@ class PulsarClientOptions(TypedDict, total=False):
     ]
     threads: Annotated[
         int,
-        Option(parse.whole(1, 64), 1, "Number of engine threads. Process-wide: the first client sets it."),
+        Option(
+            parse.whole(1, 64),
+            1,
+            "Number of engine threads, set for the process by its first client. With 1, sending one message"
+            " at a time to a broker on the same machine keeps a second CPU core busy; 2 disables this.",
+        ),
     ]
 
 
