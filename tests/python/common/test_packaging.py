@@ -160,8 +160,9 @@ def test_a_release_needs_its_heading_and_a_clean_tree(tmp_path: Path) -> None:
         subprocess.run(["git", *as_one, *words], cwd=tmp_path, check=True, capture_output=True, timeout=300)
 
     git("init")
-    log.write_text("# Changelog\n\n## Unreleased\n")
-    assert f"make it '## {version} (DATE)'" in release()
+    for heading in ("Unreleased", f"{version} (unreleased)", version, "99.0.0 (2030-01-01)"):
+        log.write_text(f"# Changelog\n\n## {heading}\n")
+        assert f"is '{heading}': make it '## {version} (DATE)'" in release()
     log.write_text(f"# Changelog\n\n## {version} (2030-01-01)\n")
     assert "not committed" in release()
     git("add", ".")
