@@ -1,8 +1,8 @@
 """The interface of ``pulsar-client`` 3.13, so that programs written for it run on this engine.
 
 ``import forebay.compat.pulsar as pulsar`` takes the place of ``import pulsar``; ``.asyncio``, ``.schema``,
-``.exceptions``, ``.tableview`` and ``.functions`` are the modules of the same names. An option that the
-engine does not have yet raises :class:`OperationNotSupported`. The migration guide lists the differences.
+``.exceptions`` and ``.tableview`` are the modules of the same names. An option that the engine does not have
+yet raises :class:`OperationNotSupported`. The migration guide lists the differences.
 
 >>> import forebay.compat.pulsar as pulsar
 >>> pulsar.CompressionType.ZSTD, str(pulsar.MessageId(-1, 1, 2, 3))
@@ -99,9 +99,6 @@ from .exceptions import (
     UnknownError,
     UnsupportedVersionError,
 )
-from .functions.context import Context
-from .functions.function import Function
-from .functions.serde import IdentitySerDe, PickleSerDe, SerDe
 from .schema.schema import BytesSchema
 from .tableview import TableView
 
@@ -136,7 +133,6 @@ __all__ = [
     "ConsumerNotFound",
     "ConsumerNotInitialized",
     "ConsumerType",
-    "Context",
     "CryptoError",
     "CryptoKeyReader",
     "CumulativeAcknowledgementNotAllowedError",
@@ -145,8 +141,6 @@ __all__ = [
     "EncryptionKey",
     "ErrorGettingAuthenticationData",
     "FileLogger",
-    "Function",
-    "IdentitySerDe",
     "IncompatibleSchema",
     "InitialPosition",
     "Interrupted",
@@ -168,7 +162,6 @@ __all__ = [
     "NotConnected",
     "OperationNotSupported",
     "PartitionsRoutingMode",
-    "PickleSerDe",
     "Producer",
     "ProducerAccessMode",
     "ProducerBlockedQuotaExceededError",
@@ -182,7 +175,6 @@ __all__ = [
     "Reader",
     "RegexSubscriptionMode",
     "Result",
-    "SerDe",
     "ServiceInfo",
     "ServiceInfoProvider",
     "ServiceUnitNotReady",

@@ -1,1 +1,0 @@
-"""Interfaces of Pulsar Functions. The runtime of the functions implements them."""
