@@ -22,4 +22,3 @@ compact_store = _engine.compact_store
 is_secret = _engine.is_secret
 is_signed_with = _engine.is_signed_with
 hash_password = _engine.hash_password
-check_users = _engine.check_users

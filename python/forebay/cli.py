@@ -1,5 +1,5 @@
-"""The command line: ``forebay broker | backup | restore | check | compact | passwd | users | token | pub |
-sub | rr | bench | admin | topic | top | subscriptions | peek | sql | replay | doctor | completion``.
+"""The command line: ``forebay broker | backup | restore | check | compact | passwd | token | pub | sub |
+rr | bench | admin | topic | top | subscriptions | peek | replay | doctor | completion``.
 
 This module parses the arguments and picks the module of :mod:`forebay.commands` that runs the command. Only
 then is the code that does the work imported, so that ``forebay broker`` answers within 300 ms of its start.
@@ -45,7 +45,6 @@ def parser(protocol: str | None = None) -> argparse.ArgumentParser:
     parsers.add(commands, "check", "read a whole store, and list what is damaged in it")
     parsers.add(commands, "compact", "give the free space in the file of a store back to the disk")
     parsers.add(commands, "passwd", "manage the MQTT users of the embedded broker")
-    parsers.add(commands, "users", "check a file of MQTT users, and list them")
     parsers.add(commands, "token", "make and show keys and tokens of the embedded broker")
     arguments = _module(protocol or _default(), "arguments")
     _, *others = protocols.PROTOCOLS.values()
@@ -65,8 +64,7 @@ def parser(protocol: str | None = None) -> argparse.ArgumentParser:
     parsers.add(commands, "top", "watch the rates, topics and backlogs of a broker")
     parsers.add(commands, "subscriptions", "list subscriptions with their backlogs")
     parsers.add(commands, "peek", "look at messages without consuming them")
-    parsers.add(commands, "sql", "query topics, by DuckDB")
-    parsers.add(commands, "replay", "send the messages of a topic to another topic")
+    parsers.add(commands, "replay", "send the messages of a Pulsar topic to another topic")
     parsers.add(commands, "doctor", "find out why a connection fails")
     parsers.add(commands, "completion", "print a completion script for a shell")
     return top
@@ -152,14 +150,14 @@ def _run_of(given: Any, protocol: str) -> Callable[[Any], int]:
     if _asks_for_options(given):
         show = importlib.import_module(f"{__package__}.commands.options").show
         return lambda given: show(_tables_of(given, protocol))
-    if given.command in ("broker", "top", "sql"):
+    if given.command in ("broker", "top"):
         return importlib.import_module(f"{__package__}.commands.{given.command}").run
     if given.command in _OF_STORES:
         return importlib.import_module(f"{__package__}.commands.stores").run
     if given.command == "completion":
         completion = importlib.import_module(f"{__package__}.commands.completion")
         return lambda given: completion.run(given, *(parser(protocol) for protocol in protocols.PROTOCOLS))
-    if given.command in ("passwd", "users"):
+    if given.command == "passwd":
         return _module("mqtt", given.command).run
     if given.command in ("token", "admin"):
         return _module("pulsar", given.command).run

@@ -21,7 +21,6 @@ COMMANDS = [
         "check",
         "compact",
         "passwd",
-        "users",
         "token",
         "pub",
         "sub",
@@ -30,7 +29,7 @@ COMMANDS = [
         "admin",
         "topic",
     ),
-    *("top", "subscriptions", "peek", "sql", "replay", "doctor", "completion"),
+    *("top", "subscriptions", "peek", "replay", "doctor", "completion"),
 ]
 """Every command of ``forebay``."""
 

@@ -53,7 +53,6 @@ EXAMPLES = {
         "forebay passwd -D users.txt till",
         "forebay passwd users.txt till --json < password.txt",
     ),
-    "users": ("forebay users users.txt", "forebay users users.txt --json"),
     "token": (
         "forebay token create-key token.key",
         "forebay token create --key file:token.key --subject till --expires 30d",
@@ -80,11 +79,6 @@ EXAMPLES = {
         "forebay top --once",
         "forebay top -i 10s --json > figures.jsonl",
     ),
-    "sql": (
-        "forebay sql 'select carrier, count(*) from flights group by carrier'",
-        "forebay sql \"select decode(value)->>'$.id' from orders\" --from 2h --csv",
-        "forebay sql 'select * from \"my-tenant/shop/orders\" limit 10' --json",
-    ),
     "peek": (
         "forebay peek orders -o 2h -n 20 --as json",
         "forebay peek orders -s billing -u http://127.0.0.1:8080",
@@ -94,7 +88,6 @@ EXAMPLES = {
         "forebay replay orders orders-again --from 2026-11-21T12:00:00Z --rate 500",
         "forebay replay orders orders --to pulsar://staging.example:6650 -n 1000",
         "forebay replay orders orders-again --after 12:34:0:-1,15:20:1:-1",
-        "forebay replay tubemq://127.0.0.1:8715 sales sales-again --from 1:0:2800,1:1:0",
     ),
     "doctor": ("forebay doctor mqtts://broker.example:8883 -X tls_ca=ca.pem",),
     "completion": (
@@ -129,27 +122,15 @@ TOPIC_EXAMPLES = {
 }
 """Examples of the actions of ``forebay topic``."""
 REPLAY_RULE = (
-    "It is for topics of Pulsar and of TubeMQ, and ends at the end that the source has when it begins. If it"
-    " is interrupted, it prints the command that goes on; up to 500 messages may then be sent twice.\n\n"
-    "With Pulsar keys, ordering keys, properties, event times, schemas and tombstones are kept; the time of"
-    " publication is new.\n\n"
-    "With TubeMQ keys, types, times and properties are kept, and partitions are read one after the other."
-    " TubeMQ chooses the partition of each message in the target. Messages that are deleted before they are"
-    " read are counted. -X filters=TYPE[,TYPE] replays messages of some types. Positions are"
-    " BROKER:PARTITION:OFFSET, as `forebay peek` shows them; there are no times. It needs pyarrow: pip"
-    " install 'forebay[frames]'."
+    "It is for topics of Pulsar, and stops at the end that the source had when it started. If it is"
+    " interrupted, it prints the command that resumes; up to 500 messages may then be sent twice.\n\n"
+    "Keys, ordering keys, properties, event times, schemas and tombstones are kept. Message ids and publish"
+    " times are new."
 )
 TOP_RULE = (
     "The figures are those of /metrics of the embedded broker with --http-port, or of one broker of a"
     " Pulsar. On a terminal they fill the screen, which needs rich: pip install 'forebay[cli]'; elsewhere"
     " they are printed."
-)
-SQL_RULE = (
-    "DuckDB runs the query on what the topics have now; no subscription is used. Fields of records are"
-    " columns, by the schema of a topic of Pulsar; without one there is a column value. Other columns of"
-    " Pulsar are __key, __topic, __messageId, __publishTime, __eventTime and __messageProperties, those of"
-    " TubeMQ key, event_time, properties and others. It needs DuckDB and pyarrow: pip install duckdb"
-    " 'forebay[frames]'."
 )
 _EPILOGS = {
     "broker": BROKER_EPILOG,
@@ -157,7 +138,6 @@ _EPILOGS = {
     "restore": STORE_EPILOG,
     "check": f"Exit status 1 also if anything is damaged. {STORE_EPILOG}",
     "compact": STORE_EPILOG,
-    "sql": f"{SQL_RULE}\n\n{EPILOG}",
     "subscriptions": WEB_EPILOG,
     "top": f"{TOP_RULE}\n\n{WEB_EPILOG}",
     "replay": f"{REPLAY_RULE}\n\n{EPILOG}",
@@ -285,15 +265,6 @@ def passwd(command: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print JSON")
 
 
-def users(command: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``forebay users``."""
-    add = command.add_argument
-    add(
-        "file", metavar="FILE", help="the password file (--mqtt-password-file), of mosquitto_passwd or passwd"
-    )
-    add("--json", action="store_true", help="print JSON")
-
-
 def bench(command: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``forebay bench``."""
     connection(command, default="embedded:")
@@ -348,24 +319,6 @@ def top(command: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print a line of JSON after each interval")
 
 
-def sql(command: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``forebay sql``."""
-    connection(command)
-    add = command.add_argument
-    add("query", help="the query; its tables are topics, in double quotes if they are no plain names")
-    add(
-        "--from",
-        dest="begin",
-        metavar="WHEN",
-        help="read from a time on: ISO 8601 with a zone, milliseconds since 1970, or a duration back such as"
-        " 2h (default: earliest)",
-    )
-    add("--rows", type=int, default=1000, metavar="N", help="rows to show (default: 1000)")
-    output = command.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print each row as a line of JSON")
-    output.add_argument("--csv", action="store_true", help="print CSV")
-
-
 def peek(command: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``forebay peek``."""
     places(command, "URL, in place of -u, and name of the topic", "topic")
@@ -401,24 +354,13 @@ def replay(command: argparse.ArgumentParser) -> None:
         dest="begin",
         metavar="WHERE",
         help="where to begin: earliest (default), a message id or one of each partition with commas, or a"
-        " time: ISO 8601 with a zone, milliseconds since 1970, or a duration back such as 2h; with TubeMQ"
-        " BROKER:PARTITION:OFFSET[,...]",
+        " time: ISO 8601 with a zone, milliseconds since 1970, or a duration back such as 2h",
     )
-    add(
-        "--after",
-        metavar="ID[,ID]",
-        help="go on behind these messages, as an earlier replay has told; with TubeMQ"
-        " BROKER:PARTITION:OFFSET[,...]",
-    )
-    add(
-        "--until",
-        metavar="WHEN",
-        help="end before the first message that was published at this time; with TubeMQ before"
-        " BROKER:PARTITION:OFFSET[,...]",
-    )
+    add("--after", metavar="ID[,ID]", help="resume after these messages, as printed by an earlier replay")
+    add("--until", metavar="WHEN", help="end before the first message that was published at this time")
     add("-n", "--count", type=int, metavar="N", help="end after N messages")
     add("--rate", type=float, metavar="N", help="send at most N messages per second")
-    add("--no-schema", action="store_true", help="send payloads without the schemas of the source (Pulsar)")
+    add("--no-schema", action="store_true", help="send payloads without the schemas of the source")
     add("--json", action="store_true", help="print what was done as JSON")
     add("-q", "--quiet", action="store_true", help="show no progress")
 

@@ -1,8 +1,7 @@
-"""``sub --parquet``, ``pub --frame`` and ``forebay sql`` with the embedded broker and with a real Pulsar."""
+"""``sub --parquet`` and ``pub --frame`` with the embedded broker and with a real Pulsar."""
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
@@ -136,47 +135,3 @@ def test_files_that_cannot_be_read(command: Commands, service: PulsarService, tm
     for flag, value in (("-k", "x"), ("-K", ":"), ("-p", "a=b")):
         assert f"--frame and {flag} exclude each other" in misused("b.parquet", flag, value)
     assert "each row once" in misused("b.parquet", "-r", "2")
-
-
-def test_queries(command: Commands, service: PulsarService, orders: str, tmp_path: Path) -> None:
-    query = f'select name, sum(size)::int as total from "{orders}" group by name order by name'
-    assert command.lines("sql", query) == [{"name": "a", "total": 20}, {"name": "b", "total": 25}]
-    assert list(csv.reader(io.StringIO(command("sql", query, "--csv")))) == [
-        ["name", "total"],
-        ["a", "20"],
-        ["b", "25"],
-    ]
-    # The same topic twice, a file, and a name of the query's own.
-    (tmp_path / "names.csv").write_text("name,long\na,alpha\nb,beta\n")
-    query = f"""with o as (select * from "{orders}")
-        select long, decode(o.__key) as key from o join "{orders}" p using (size)
-        join '{tmp_path}/names.csv' n on n.name = p.name where size = 3"""
-    assert command.lines("sql", query) == [{"long": "beta", "key": "k3"}]
-    plain = service.topic()
-    with blocking.connect(service.url) as client, client.producer(plain) as producer:
-        producer.send(b'{"a": "x"}')
-        producer.send(b"\xff")
-    rows = command.lines("sql", f'select value, __eventTime as e, __publishTime as p from "{plain}"')
-    assert [row["value"] for row in rows] == ['{"a": "x"}', "/w=="]
-    assert rows[0]["e"] is None
-    assert rows[0]["p"].startswith("20")
-    assert command.lines("sql", f'select * from "{plain}"', "--from", "2099-01-01T00:00:00Z") == []
-    recursive = (
-        "with recursive r as (select 1 as n union all select n + 1 from r where n < 3) select n from r"
-    )
-    assert command.lines("sql", recursive) == [{"n": 1}, {"n": 2}, {"n": 3}]
-    assert command.lines("sql", f'summarize "{orders}"')[0]["column_name"] == "name"
-    assert "│ a" in command("sql", f'select name from "{orders}" order by size')
-
-
-def test_wrong_queries_are_refused(command: Commands, service: PulsarService, orders: str) -> None:
-    for query in (
-        "select from where",
-        "create table t (a int)",
-        "",
-        f'select nothing from "{orders}"',
-        "select 'a'::int",
-    ):
-        assert "the query fails" in command.refused("sql", query)
-    assert "topic_not_found" in command.refused("sql", "select * from none_of_this_name")
-    assert "forebay: " in Commands("mqtt://127.0.0.1:1").refused("sql", "select * from t")

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from forebay import blocking, errors
-from forebay.commands._shared import replay as shared
 from forebay.commands.pulsar import replay as replaying
 from forebay.commands.pulsar.end import End
 
@@ -258,7 +257,7 @@ def test_a_failed_replay_tells_how_to_go_on(
 ) -> None:
     source, target = service.topic(), service.topic()
     send(service, source, *(b"%d" % number for number in range(10)), batching=False)
-    monkeypatch.setattr(shared, "CONFIRMED_EVERY", 4)
+    monkeypatch.setattr(replaying, "CONFIRMED_EVERY", 4)
     service_terminated = replaying._Replay._flush
 
     def flush(self: Any, limit: float | None = None) -> None:
@@ -271,7 +270,7 @@ def test_a_failed_replay_tells_how_to_go_on(
     monkeypatch.undo()
     assert "4 messages replayed" in told
     (line,) = [line for line in told.splitlines() if line.startswith("to go on: ")]
-    monkeypatch.setattr(shared, "CONFIRMED_EVERY", 4)
+    monkeypatch.setattr(replaying, "CONFIRMED_EVERY", 4)
     monkeypatch.setattr(replaying._Replay, "_flush", flush)
     words = ("-X", "token=secret", "--rate", "9999", "--no-schema")
     _, told = command.run("replay", source, service.topic(), *words, status=1)
@@ -346,7 +345,10 @@ def test_wrong_replays_are_refused(command: Commands, service: PulsarService) ->
     assert "are the same topic" in command.misused("replay", topic, topic)
     assert "are the same topic" in command.misused("replay", topic, topic.rpartition("/")[2])
     assert "-n is 1 or more" in command.misused("replay", topic, "other", "-n", "0")
-    assert "--rate is a number" in command.misused("replay", topic, "other", "--rate", "-1")
+    again = f"{command.url}?operation_timeout=9"
+    assert "are the same topic" in command.misused("replay", topic, topic, "--to", again)
+    for rate in ("0", "-1", "nan", "inf"):
+        assert "--rate is a number" in command.misused("replay", topic, "other", "--rate", rate)
     assert "is not a message id" in command.misused("replay", topic, "other", "--after", "1:2,x")
     assert "MQTT keeps no" in Commands("mqtt://127.0.0.1").refused("replay", "a", "b")
 

@@ -65,30 +65,6 @@ def test_passwd_tells_what_it_did_as_json(tmp_path: Path, capsys: pytest.Capture
     assert "has no user 'till'" in capsys.readouterr().err
 
 
-def test_forebay_users_lists_them_and_names_the_line_of_a_mistake(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    users = tmp_path / "users"
-    assert cli.main(["passwd", str(users), "till", "-b", "x"]) == 0
-    assert cli.main(["passwd", str(users), "elder", "-b", "y", "-H", "sha512-pbkdf2"]) == 0
-    # As Mosquitto 2.1 writes it.
-    salt, digest = 86 * "A", 86 * "A"
-    with users.open("a") as file:
-        file.write(f"# of a device\nmeter:$argon2id$v=19$m=47104,t=1,p=1${salt}${digest}\n")
-    assert cli.main(["users", str(users), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == [
-        {"user": "till", "hash": "argon2id", "cost": "19 MiB, 2 passes"},
-        {"user": "elder", "hash": "sha512-pbkdf2", "cost": "210,000 rounds"},
-        {"user": "meter", "hash": "argon2id", "cost": "46 MiB, 1 pass"},
-    ]
-    assert cli.main(["users", str(users)]) == 0
-    assert capsys.readouterr().out.splitlines()[1] == "elder  sha512-pbkdf2  210,000 rounds"
-    with users.open("a") as file:
-        file.write("ann:in the clear\n")
-    assert cli.main(["users", str(users)]) != 0
-    assert "line 5" in capsys.readouterr().err
-
-
 def test_users_of_forebay_passwd_get_in_and_nobody_else(tmp_path: Path) -> None:
     users = tmp_path / "users"
     assert passwd(str(users), "till", stdin="drop\n") == 0

@@ -14,6 +14,4 @@ def run(given: argparse.Namespace) -> NoReturn:
     Raises:
         Unsupported: always.
     """
-    raise Unsupported(
-        "MQTT keeps no messages that could be replayed: this is for topics of Pulsar and of TubeMQ"
-    )
+    raise Unsupported("MQTT keeps no messages that could be replayed: replay is for topics of Pulsar")
