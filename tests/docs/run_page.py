@@ -3,8 +3,8 @@ one namespace, as a reader would type them.
 
 * `await` may stand at the top level, as in IPython.
 * The addresses in `PLACEHOLDERS` are replaced by those of the broker, and short time limits by longer ones.
-* A block that cannot run here says why in its title, where readers see it too:
-  ```` ```python title="Not run by the tests: needs a Pulsar cluster" ````. It is compiled, at least.
+* A block that cannot run here has a comment in the line before it: `<!-- not run: needs a cluster -->`.
+  Readers do not see it. Such a block is only compiled.
 * A block whose title is a file name is written to that file; a `test_*.py` is then run by pytest.
 
 Line numbers in tracebacks are those of the page.
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w+)?(?P<rest>.*)$")
 TITLE = re.compile(r'title="([^"]*)"')
-NOT_RUN = "Not run by the tests: "
+NOT_RUN = re.compile(r"^ *<!-- not run: (.*) -->$")
 PLACEHOLDERS = {
     "pulsar": re.compile(r"pulsar://(?:127\.0\.0\.1|localhost):6650"),
     "mqtt": re.compile(r"mqtt://(?:127\.0\.0\.1|localhost):1883"),
@@ -39,12 +39,14 @@ SHORT = re.compile(r"timeout=(?:5|10|15)\)")
 
 
 class Block(NamedTuple):
-    """A fenced block: its language, title, text without indentation, and the number of its first line."""
+    """A fenced block: its language, title, text without indentation, the number of its first line, and why it
+    is not run; empty if it is."""
 
     language: str
     title: str
     text: str
     line: int
+    not_run: str
 
 
 def blocks(page: str) -> Iterator[Block]:
@@ -56,11 +58,13 @@ def blocks(page: str) -> Iterator[Block]:
         if not opened:
             continue
         first, close = at, f"{opened['indent']}```"
+        marked = NOT_RUN.match(lines[at - 2]) if at > 1 else None
         while at < len(lines) and lines[at].rstrip() != close:
             at += 1
         title = TITLE.search(opened["rest"])
         text = textwrap.dedent("\n".join(lines[first:at])) + "\n"
-        yield Block(opened["language"] or "", title[1] if title else "", text, first + 1)
+        reason = marked[1] if marked else ""
+        yield Block(opened["language"] or "", title[1] if title else "", text, first + 1, reason)
         at += 1
 
 
@@ -98,7 +102,7 @@ def run(page: Path) -> int:
                 filled = pattern.sub(broker[scheme], filled)
             filled = SHORT.sub("timeout=60)", filled)
             code = compiled(block._replace(text=filled), str(page))
-            if block.title.startswith(NOT_RUN):
+            if block.not_run:
                 continue
             if block.title.endswith(".py"):
                 Path(block.title).write_text(filled)

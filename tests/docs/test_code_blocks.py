@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(Path(__file__).parent))
 
-from run_page import NOT_RUN, Block, blocks  # noqa: E402
+from run_page import Block, blocks  # noqa: E402
 
 GENERATED = {"options.md", "errors.md", "command-line.md"}
 PAGES = [
@@ -64,7 +64,7 @@ SHELL = [
     # test_lan.py runs those of this page.
     if page.name != "lan.md"
     for block in of(page, "sh")
-    if not block.title.startswith(NOT_RUN)
+    if not block.not_run
     for line in block.text.replace("\\\n", " ").splitlines()
     if line.strip()
 ]
@@ -94,14 +94,20 @@ def test_shell(line: str) -> None:
         assert not [word for word in rest if word.startswith("-")], f"unknown arguments: {rest}"
     else:
         assert words[0] in {"pip", "python", "cargo", "pytest", ".venv/bin/python"}, (
-            f"{words[0]}: add a check for it, or the title {NOT_RUN}..."
+            f"{words[0]}: add a check for it, or the line <!-- not run: REASON --> before the block"
         )
 
 
-def test_markers_give_a_reason() -> None:
+def test_markers_stand_before_a_block() -> None:
     for page in PAGES:
-        for block in of(page, "python", "sh"):
-            if block.title.lower().startswith("not run"):
-                assert block.title.startswith(NOT_RUN) and len(block.title) > len(NOT_RUN) + 8, (
-                    f"{named(page)}:{block.line}: the title must be {NOT_RUN}REASON"
-                )
+        text = page.read_text(encoding="utf-8")
+        assert sum(bool(block.not_run) for block in blocks(text)) == text.count("<!-- not run"), named(page)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if of(page, "sh")], ids=named)
+def test_shell_is_well_formed(page: Path) -> None:
+    for block in of(page, "sh"):
+        done = subprocess.run(
+            ["bash", "-n"], input=block.text, check=False, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (0, ""), f"{named(page)}:{block.line}: {done.stderr}"

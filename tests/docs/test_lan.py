@@ -14,7 +14,7 @@ from support.scripts import free_port
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(Path(__file__).parent))
 
-from run_page import NOT_RUN, blocks  # noqa: E402
+from run_page import blocks  # noqa: E402
 
 PAGE = ROOT / "docs" / "guides" / "lan.md"
 PORTS = ("6651", "8443", "8883")
@@ -41,7 +41,9 @@ def script(tmp_path: Path) -> Path:
         page = re.sub(rf"\b{port}\b", str(free_port()), page)
     commands = ["set -euo pipefail"]
     for block in blocks(page):
-        if block.language == "sh" and not block.title.startswith(NOT_RUN):
+        if block.not_run:
+            continue
+        if block.language == "sh":
             commands.append(block.text)
         elif block.title:
             (tmp_path / block.title).write_text(block.text)
