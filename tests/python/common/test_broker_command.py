@@ -1,4 +1,4 @@
-"""``forebay broker``: secrets on its command line, mistakes in its options, and what systemd is told."""
+"""``forebay broker``: secrets on its command line, mistakes in its options, systemd, and its end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from support.mqtt import wire as mqtt
+from support.scripts import free_port
+from support.service import BrokerProcess
+from support.tubemq import wire as tubemq
 
 COMMAND = [sys.executable, "-m", "forebay", "broker"]
 
@@ -95,3 +100,28 @@ def test_a_systemd_that_does_not_listen_is_told_of(tmp_path: Path, monkeypatch: 
         broker.send_signal(signal.SIGTERM)
         broker.stderr.read()
     assert broker.returncode == 0
+
+
+def test_a_broker_that_is_told_to_stop_tells_its_clients(tmp_path: Path) -> None:
+    ports = {name: free_port() for name in ("mqtt", "tubemq")}
+    words = (word for name, port in ports.items() for word in (f"--{name}-port", str(port)))
+    process = BrokerProcess(tmp_path / "data", *words)
+    process.start()
+    with mqtt.Raw(ports["mqtt"]) as one, tubemq.Raw(ports["tubemq"]) as other:
+        one.connect("peer")
+        other.call("producer_register", clientId="p", brokerCheckSum=-1, hostName="127.0.0.1")
+        assert process.end(signal.SIGTERM) == 0
+        assert one.closed()[-1]["reason"] == 0x8B
+        assert other.closed() == []
+
+
+def test_two_brokers_cannot_share_a_folder(tmp_path: Path) -> None:
+    process = BrokerProcess(tmp_path / "data")
+    process.start()
+    try:
+        second = forebay_broker("--data", process.data, "--port", "0")
+        assert second.returncode == 1
+        assert "Traceback" not in second.stderr
+        assert "is in use by another broker" in second.stderr
+    finally:
+        process.end()

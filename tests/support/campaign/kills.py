@@ -16,7 +16,7 @@ from support.campaign.run import (
     keep_for_audit,
     steady_mqtt,
 )
-from support.kill import seeded
+from support.chance import seeded
 from support.scripts import free_port
 from support.service import BrokerProcess
 

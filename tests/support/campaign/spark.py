@@ -37,8 +37,8 @@ from typing import Any
 import forebay.spark
 from forebay import blocking, errors, frames
 
+from support.chance import seeded
 from support.chaos import ChaosProxy
-from support.kill import seeded
 from support.scripts import free_port
 from support.service import BrokerProcess
 from support.spark_cluster import standalone

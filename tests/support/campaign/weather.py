@@ -23,8 +23,8 @@ from support.campaign.flows import (
     opened,
 )
 from support.campaign.run import ClientProcess
+from support.chance import seeded
 from support.chaos import ChaosProxy
-from support.kill import seeded
 from support.scripts import free_port
 
 

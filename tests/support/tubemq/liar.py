@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,24 +25,9 @@ class Peer:
     """One connection of a client."""
 
     writer: asyncio.StreamWriter
-    #: Whether answers are sent byte by byte.
-    slowly: bool = False
-    _waiting: deque[bytes] = field(default_factory=deque)
-    _task: asyncio.Task[None] | None = None
 
     def send(self, *frames: bytes) -> None:
-        if not self.slowly:
-            self.writer.write(b"".join(frames))
-            return
-        self._waiting.extend(frames)
-        if self._task is None or self._task.done():
-            self._task = asyncio.ensure_future(self._drip())
-
-    async def _drip(self) -> None:
-        while self._waiting:
-            for byte in self._waiting.popleft():
-                self.writer.write(bytes([byte]))
-                await asyncio.sleep(0)
+        self.writer.write(b"".join(frames))
 
     def close(self) -> None:
         self.writer.close()
@@ -89,11 +74,9 @@ class Liar:
         topics: dict[str, int] | None = None,
         lies: dict[str, Answer] | None = None,
         times: int = 1,
-        *,
-        slowly: bool = False,
     ) -> None:
         self.stores = {name: Store(count) for name, count in (topics or {"demo": 1}).items()}
-        self.lies, self.times, self.slowly = lies or {}, times, slowly
+        self.lies, self.times = lies or {}, times
         self.asked: Counter[str] = Counter()
         self.requests: list[Request] = []
         self.connections = 0
@@ -320,18 +303,12 @@ class Liar:
             said["success"] = True
         return said | getattr(self, asked.name)(asked.fields)
 
-    def told(self) -> bool:
-        """Whether each lie was told; for methods that clients repeat, whether the request was repeated."""
-        need = {name: 2 if name.endswith("heartbeat") or name in ("get", "send") else 1 for name in self.lies}
-        need |= dict.fromkeys(("producer_close", "consumer_close"), 0)
-        return all(self.asked[name] >= need[name] for name in self.lies)
-
     def honest(self, asked: Request) -> bytes:
         return wire.response(asked.serial, asked.name, **self.fields(asked))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        peer, buffer = Peer(writer, self.slowly), bytearray()
+        peer, buffer = Peer(writer), bytearray()
         try:
             while data := await reader.read(1 << 16):
                 buffer += data
@@ -381,10 +358,6 @@ def silent(_liar: Liar, _peer: Peer, _asked: Request) -> None:
     pass
 
 
-def close(_liar: Liar, peer: Peer, _asked: Request) -> None:
-    peer.close()
-
-
 def instead(make: Callable[[Request], bytes]) -> Answer:
     """Sends these bytes instead of an answer."""
     return lambda _liar, peer, asked: peer.send(make(asked))
@@ -409,12 +382,10 @@ def made_up(*messages: dict[str, Any] | bytes) -> Answer:
     return answer
 
 
-def mangled(change: Callable[[bytes], bytes], *, then_close: bool = False) -> Answer:
+def mangled(change: Callable[[bytes], bytes]) -> Answer:
     """The honest bytes after a change."""
 
     def answer(liar: Liar, peer: Peer, asked: Request) -> None:
         peer.send(change(liar.honest(asked)))
-        if then_close:
-            peer.close()
 
     return answer
