@@ -410,9 +410,9 @@ def lacks_page() -> str:
     parts = [
         NOTE,
         "# Not supported",
-        "Verbs, arguments and fields of other protocols, and those of pulsar-client that have another name",
-        "here. They are missing from the classes, so type checkers report them; at run time they raise",
-        "`Unsupported` with the text below.\n",
+        "Verbs and fields of other protocols, and those of pulsar-client that have another name here. They",
+        "are missing from the classes, so type checkers report them; at run time they raise `Unsupported`",
+        "with the text below. An argument of another protocol raises `TypeError`.\n",
     ]
     for row in rows:
         texts: dict[str, list[str]] = {}

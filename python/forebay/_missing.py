@@ -1,8 +1,9 @@
-"""The one place that answers for verbs and fields that a protocol lacks.
+"""Errors for verbs and fields that a protocol does not have.
 
-Each protocol says in its ``_lacks.py`` which words of the other protocols it does not have and what to use
-instead. The error is an ``AttributeError``, so that ``hasattr`` works, and
-:class:`forebay.errors.Unsupported`, so that code for several protocols can catch it.
+Type checkers report them, and keywords of another protocol raise Python's ``TypeError``. Each protocol lists
+in its ``_lacks.py`` which verbs and fields of the others it does not have, and what to use instead. The error
+is an ``AttributeError``, so that ``hasattr`` works, and :class:`forebay.errors.Unsupported`, so that code
+for several protocols can catch it.
 
 >>> from forebay import _missing
 >>> error = _missing.missing("MqttProducer", "last_sequence_id")
@@ -14,7 +15,7 @@ MQTT has no sequence ids
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from . import parse, protocols
@@ -86,25 +87,13 @@ def _is_missing(owner: type[object], name: str) -> bool:
     return isinstance(_static(owner, name), _Missing)
 
 
-def refuse(protocol: str, names: Iterable[str]) -> None:
-    """Answers for keywords that a verb of ``protocol`` lacks.
+def refuse(protocol: str, given: Mapping[str, object]) -> None:
+    """Refuses columns that messages of ``protocol`` do not have. ``None`` means "not given".
 
     Raises:
-        Unsupported: the first of ``names`` that the protocol lacks and another one has.
+        Unsupported: one of ``given`` is set, and the protocol lacks it.
     """
     words = protocols.PROTOCOLS[protocol].words()
-    for name in names:
-        if name in words:
+    for name, value in given.items():
+        if value is not None and name in words:
             raise Unsupported(words[name])
-
-
-def refuse_all(protocol: str, given: Mapping[str, object]) -> None:
-    """As :func:`refuse`, for keywords that a verb does not take. ``None`` means "not given".
-
-    Raises:
-        Unsupported: any of ``given`` is set.
-    """
-    names = [name for name, value in given.items() if value is not None]
-    refuse(protocol, names)
-    if names:
-        raise Unsupported(f"{protocols.PROTOCOLS[protocol].title} has no {' and no '.join(names)} here")

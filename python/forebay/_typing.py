@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
 if TYPE_CHECKING:
@@ -21,11 +21,6 @@ Secret = str | Callable[[], str]
 """The text itself, ``"env:NAME"``, ``"file:PATH"``, or a callable. Never shown in a ``repr``."""
 Pem = str | bytes | os.PathLike[str]
 """PEM itself or the path of a file."""
-
-
-class NoFields(TypedDict):
-    """No further keywords. ``**other: Unpack[NoFields]`` catches a keyword of another protocol at run time,
-    so that the error can name it, while type checkers report it."""
 
 
 class Pending(Protocol[T_co]):

@@ -102,7 +102,6 @@ async def mqtt(url: str) -> None:
             assert_type(producer, MqttProducer)
             assert_type(await producer.send(b"x", retain=True), ReasonCode)
             assert_type(await producer.send_many([b"x"], ["b"]), list[ReasonCode])
-            producer.send(b"x", "key")  # type: ignore[arg-type]
             producer.send(b"x", key="k")  # type: ignore[call-arg]
             producer.last_sequence_id  # type: ignore[attr-defined]
         async with client.subscribe("a/#") as consumer:

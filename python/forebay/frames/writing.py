@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay import _frames, protocols
 from forebay._frames import ACK_TIMEOUT
-from forebay._missing import refuse_all
+from forebay._missing import refuse
 from forebay.errors import Error, InvalidArgument, Timeout, Unsupported
 from forebay.progress import Progress
 
@@ -150,10 +150,9 @@ def write(
         "deliver_at": deliver_at,
         "message_type": message_type,
     }
-    lacking = protocols.PROTOCOLS[protocol].words()
-    refuse_all(protocol, {name: column for name, column in roles.items() if name in lacking})
-    if protocol != "pulsar" and schema != "producer":
-        refuse_all(protocol, {"schema": schema})
+    refuse(protocol, roles)
+    if schema != "producer":
+        refuse(protocol, {"schema": schema})
     if protocol != "mqtt" and row_topic is not None:
         raise Unsupported(
             f"{protocols.PROTOCOLS[protocol].title} has a producer for each topic, and a frame is sent by "

@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Never, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from forebay._missing import refuse_all
 from forebay._native import MqttMessage
-from forebay._typing import NoFields
 from forebay.blocking._base import Client, Consumer, Producer
 from forebay.blocking._handle import immediate
 from forebay.blocking._opening import opening
-from forebay.mqtt.fields import ReasonCode, fields_to_engine, filters_of, refuse_key
+from forebay.mqtt.fields import ReasonCode, fields_to_engine, filters_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -162,7 +160,7 @@ class MqttProducer(Producer):
             # Errors of messages whose results were not awaited.
             self._native.flush().wait()
 
-    def send(self, payload: Buffer, *key: Never, **fields: Unpack[Fields]) -> ReasonCode:
+    def send(self, payload: Buffer, **fields: Unpack[Fields]) -> ReasonCode:
         """Publishes a message. The payload is copied before this returns; the result is the reason code of
         the broker's PUBACK (QoS 1) or PUBCOMP (QoS 2). With QoS 0 it comes when the message has been written.
         An exception during the wait does not unsend.
@@ -175,15 +173,13 @@ class MqttProducer(Producer):
             QueueFull: the send window and its overflow queue are full: flush first.
             MemoryLimit: the client's ``memory_limit`` is reached.
             InvalidTopic, InvalidArgument: a bad topic, an unknown field or a bad value.
-            Unsupported: a field of another protocol; or the broker does not support this QoS or RETAIN.
+            Unsupported: the broker does not support this QoS or RETAIN.
             AuthorizationError, QuotaExceeded, ...: the broker refused the message.
             Closed: after :meth:`close`.
         """
-        if key:
-            refuse_key(key)
         return self._native.send(payload, fields_to_engine(fields) if fields else None).wait()
 
-    def send_nowait(self, payload: Buffer, *key: Never, **fields: Unpack[Fields]) -> None:
+    def send_nowait(self, payload: Buffer, **fields: Unpack[Fields]) -> None:
         """As :meth:`send`, without a result: the message is admitted, or this raises. :meth:`flush` waits for
         the answers and raises what went wrong.
 
@@ -191,15 +187,12 @@ class MqttProducer(Producer):
             QueueFull: the send window is full; nothing is queued behind it.
             MemoryLimit, InvalidTopic, InvalidArgument, Unsupported, Closed: as :meth:`send`.
         """
-        if key:
-            refuse_key(key)
         self._native.send_nowait(payload, fields_to_engine(fields) if fields else None)
 
     def send_many(
         self,
         payloads: Sequence[Buffer],
         topics: Sequence[str | None] | None = None,
-        **other: Unpack[NoFields],
     ) -> list[ReasonCode]:
         """Publishes many messages and wakes up once, when the broker has all of them: the fastest way to send
         payloads from Python. No more than the send window are in flight at a time.
@@ -215,8 +208,6 @@ class MqttProducer(Producer):
             ValueError: ``topics`` and ``payloads`` differ in length.
             Error: the first error of the messages, with the number of failed ones.
         """
-        if other:
-            refuse_all("mqtt", other)
         return self.submit_many(payloads, topics).wait()
 
     def submit_many(
@@ -235,7 +226,6 @@ class MqttProducer(Producer):
         encoding: str | None = None,
         properties: str | None = None,
         topic: str | None = None,
-        **other: Unpack[NoFields],
     ) -> list[ReasonCode]:
         """Publishes each row of a DataFrame as a message, without a Python object per row.
 
@@ -254,10 +244,7 @@ class MqttProducer(Producer):
         Raises:
             InvalidArgument: no such column, a type that does not fit, or no Arrow interface.
             InvalidTopic: the topic of a row is not valid; the error names the row.
-            Unsupported: a column of another protocol.
         """
-        if other:
-            refuse_all("mqtt", other)
         return self.submit_frame(
             frame, value=value, encoding=encoding, properties=properties, topic=topic
         ).wait()
@@ -270,11 +257,8 @@ class MqttProducer(Producer):
         encoding: str | None = None,
         properties: str | None = None,
         topic: str | None = None,
-        **other: Unpack[NoFields],
     ) -> Waiter[list[ReasonCode]]:
         """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the reason codes."""
-        if other:
-            refuse_all("mqtt", other)
         self._check()
         return self.submit_rows(
             self._encode_frame(frame, {"value": value, "topic": topic, "properties": properties}, encoding)

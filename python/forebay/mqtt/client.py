@@ -10,15 +10,13 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Never, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from forebay._base import Client, Consumer, Producer
 from forebay._handle import Opening, immediate
-from forebay._missing import refuse_all
 from forebay._native import MqttMessage
 from forebay._opening import opening
-from forebay._typing import NoFields
-from forebay.mqtt.fields import ReasonCode, fields_to_engine, filters_of, refuse_key
+from forebay.mqtt.fields import ReasonCode, fields_to_engine, filters_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -174,7 +172,7 @@ class MqttProducer(Producer):
             # Errors of messages whose results were not awaited.
             await self._native.flush()
 
-    def send(self, payload: Buffer, *key: Never, **fields: Unpack[Fields]) -> asyncio.Future[ReasonCode]:
+    def send(self, payload: Buffer, **fields: Unpack[Fields]) -> asyncio.Future[ReasonCode]:
         """Publishes a message. The payload is copied before this returns; the result is the reason code of
         the broker's PUBACK (QoS 1) or PUBCOMP (QoS 2). With QoS 0 it comes when the message has been written.
         Cancelling the wait does not unsend.
@@ -187,17 +185,15 @@ class MqttProducer(Producer):
             QueueFull: the send window and its overflow queue are full: await earlier sends first.
             MemoryLimit: the client's ``memory_limit`` is reached.
             InvalidTopic, InvalidArgument: a bad topic, an unknown field or a bad value, at once.
-            Unsupported: a field of another protocol; or the broker does not support this QoS or RETAIN.
+            Unsupported: the broker does not support this QoS or RETAIN.
             AuthorizationError, QuotaExceeded, ...: the broker refused the message (when awaited).
             Closed: after :meth:`close`.
         """
         if get_ident() != self._runner._thread_id:
             self._check()
-        if key:
-            refuse_key(key)
         return self._native.send(payload, fields_to_engine(fields) if fields else None)
 
-    def send_nowait(self, payload: Buffer, *key: Never, **fields: Unpack[Fields]) -> None:
+    def send_nowait(self, payload: Buffer, **fields: Unpack[Fields]) -> None:
         """As :meth:`send`, without a result: the message is admitted, or this raises. :meth:`flush` waits for
         the answers and raises what went wrong.
 
@@ -205,15 +201,12 @@ class MqttProducer(Producer):
             QueueFull: the send window is full; nothing is queued behind it.
             MemoryLimit, InvalidTopic, InvalidArgument, Unsupported, Closed: as :meth:`send`.
         """
-        if key:
-            refuse_key(key)
         self._native.send_nowait(payload, fields_to_engine(fields) if fields else None)
 
     def send_many(
         self,
         payloads: Sequence[Buffer],
         topics: Sequence[str | None] | None = None,
-        **other: Unpack[NoFields],
     ) -> Awaitable[list[ReasonCode]]:
         """Publishes many messages and wakes up once, when the broker has all of them: the fastest way to send
         payloads from Python. No more than the send window are in flight at a time.
@@ -229,8 +222,6 @@ class MqttProducer(Producer):
             ValueError: ``topics`` and ``payloads`` differ in length.
             Error: the first error of the messages, with the number of failed ones (when awaited).
         """
-        if other:
-            refuse_all("mqtt", other)
         return self._submit_many(payloads, topics)
 
     def _submit_many(
@@ -249,7 +240,6 @@ class MqttProducer(Producer):
         encoding: str | None = None,
         properties: str | None = None,
         topic: str | None = None,
-        **other: Unpack[NoFields],
     ) -> Awaitable[list[ReasonCode]]:
         """Publishes each row of a DataFrame as a message, without a Python object per row.
 
@@ -268,10 +258,7 @@ class MqttProducer(Producer):
         Raises:
             InvalidArgument: no such column, a type that does not fit, or no Arrow interface.
             InvalidTopic: the topic of a row is not valid; the error names the row.
-            Unsupported: a column of another protocol.
         """
-        if other:
-            refuse_all("mqtt", other)
         return self._submit_frame(frame, value=value, encoding=encoding, properties=properties, topic=topic)
 
     def _submit_frame(
@@ -282,11 +269,8 @@ class MqttProducer(Producer):
         encoding: str | None = None,
         properties: str | None = None,
         topic: str | None = None,
-        **other: Unpack[NoFields],
     ) -> Pending[list[ReasonCode]]:
         """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the reason codes."""
-        if other:
-            refuse_all("mqtt", other)
         self._check()
         return self._submit_rows(
             self._encode_frame(frame, {"value": value, "topic": topic, "properties": properties}, encoding)

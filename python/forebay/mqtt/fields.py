@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from forebay import _missing, _native, parse  # pyright: ignore[reportPrivateUsage]
+from forebay import _native, parse  # pyright: ignore[reportPrivateUsage]
 from forebay._native import MqttMessage
 from forebay.errors import InvalidArgument
 
@@ -30,7 +30,6 @@ __all__ = [
     "fields_to_engine",
     "filters_of",
     "matches",
-    "refuse_key",
     "will",
 ]
 
@@ -165,13 +164,9 @@ def fields_to_engine(fields: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         InvalidArgument: an unknown field or a bad value.
-        Unsupported: a field of another protocol.
     """
-    for name, value in fields.items():
+    for name in fields:
         if name not in _FIELDS:
-            if value is None:
-                return fields_to_engine({key: fields[key] for key in fields if key != name})
-            _missing.refuse("mqtt", [name])
             hint = parse.did_you_mean(name, sorted(_FIELDS))
             raise InvalidArgument(f"an MQTT message has no field {name!r}{hint}")
     expiry = fields.get("message_expiry")
@@ -215,18 +210,6 @@ def filters_of(topic: str | Sequence[str]) -> list[str]:
     if not filters:
         raise InvalidArgument("a consumer needs at least one topic filter")
     return filters
-
-
-def refuse_key(positional: Sequence[object]) -> None:
-    """Answers for positional arguments of a send behind the payload.
-
-    Raises:
-        Unsupported: a key.
-        TypeError: more than a key.
-    """
-    if len(positional) > 1:
-        raise TypeError(f"expected the payload and keywords, got {len(positional) + 1} positional arguments")
-    _missing.refuse_all("mqtt", {"key": positional[0]})
 
 
 def matches(filter: str, topic: str) -> bool:

@@ -11,7 +11,6 @@ NAMES_THERE = {
     "send_async": "send() or send_nowait()",
     "partition_key": "key",
     "event_timestamp": "event_time",
-    "replication_clusters": "replicate_to",
     "acknowledge": "ack()",
     "acknowledge_cumulative": "ack_cumulative()",
     "negative_acknowledge": "nack()",
@@ -21,7 +20,7 @@ NAMES_THERE = {
     "publish_timestamp": "publish_time",
     "topic_name": "topic",
 }
-"""Verbs, arguments and fields of pulsar-client that have another name here."""
+"""Verbs and fields of pulsar-client that have another name here."""
 
 LACKS = {
     "unsubscribe": "a Pulsar client ends no subscription by its filter: use unsubscribe() of the consumer",

@@ -8,12 +8,10 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from forebay import parse
-from forebay._missing import refuse_all
 from forebay._native import PulsarMessage
-from forebay._typing import NoFields
 from forebay.blocking._intercepting import InterceptedConsumerHandle, InterceptedProducerHandle, watched
 from forebay.errors import NotAllowed
 from forebay.pulsar.interceptors import Interceptors, OutgoingMessage
@@ -85,11 +83,8 @@ class InterceptedProducer(InterceptedProducerHandle):
         replicate_to: Sequence[str] | None = None,
         disable_replication: bool = False,
         schema: SchemaOption | None = None,
-        **other: Unpack[NoFields],
     ) -> MessageId:
         self._check()
-        if other:
-            refuse_all("pulsar", other)
         own = None if schema is None else message_schema(schema)
         message = self._outgoing(
             *(payload, key, ordering_key, properties, event_time),
@@ -118,10 +113,7 @@ class InterceptedProducer(InterceptedProducerHandle):
         replicate_to: Sequence[str] | None = None,
         disable_replication: bool = False,
         schema: SchemaOption | None = None,
-        **other: Unpack[NoFields],
     ) -> None:
-        if other:
-            refuse_all("pulsar", other)
         own = None if schema is None else message_schema(schema)
         message = self._outgoing(
             *(payload, key, ordering_key, properties, event_time),

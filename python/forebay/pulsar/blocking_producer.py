@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from forebay import _frames, parse
-from forebay._missing import refuse_all
-from forebay._typing import NoFields
 from forebay.blocking._base import Producer
 from forebay.pulsar._typing import T, T_contra
 from forebay.pulsar.routing import clusters, frame_schema, message_schema
@@ -87,7 +85,6 @@ class PulsarProducer(Producer[T_contra]):
         replicate_to: Sequence[str] | None = None,
         disable_replication: bool = False,
         schema: SchemaOption | None = None,
-        **other: Unpack[NoFields],
     ) -> MessageId:
         """Sends a message. The payload is copied before this returns; the result is the message id of the
         broker's receipt. An exception during the wait does not unsend.
@@ -118,11 +115,8 @@ class PulsarProducer(Producer[T_contra]):
             SchemaError: the value does not fit the schema; the error names the field, and nothing is sent.
             IncompatibleSchema: the broker refuses ``schema``; shows both, and the producer goes on (when
                 awaited).
-            Unsupported: a field of another protocol.
             Closed: after :meth:`close`.
         """
-        if other:
-            refuse_all("pulsar", other)
         if event_time is not None:
             event_time = parse.epoch_ms(event_time)
         if deliver_at is not None or deliver_after is not None:
@@ -181,17 +175,14 @@ class PulsarProducer(Producer[T_contra]):
         replicate_to: Sequence[str] | None = None,
         disable_replication: bool = False,
         schema: SchemaOption | None = None,
-        **other: Unpack[NoFields],
     ) -> None:
         """As :meth:`send`, without a result: the message is admitted, or this raises. :meth:`flush` waits for
         the receipts and raises what went wrong.
 
         Raises:
             QueueFull: the send window is full; nothing is queued behind it.
-            MemoryLimit, MessageTooLarge, Unsupported, Closed: as :meth:`send`.
+            MemoryLimit, MessageTooLarge, Closed: as :meth:`send`.
         """
-        if other:
-            refuse_all("pulsar", other)
         if event_time is not None:
             event_time = parse.epoch_ms(event_time)
         if deliver_at is not None or deliver_after is not None:
@@ -230,7 +221,6 @@ class PulsarProducer(Producer[T_contra]):
         keys: Sequence[str | None] | None = None,
         *,
         schema: SchemaOption | None = None,
-        **other: Unpack[NoFields],
     ) -> MessageIds:
         """Sends many messages and wakes up once, when the broker has all of them: the fastest way to send
         payloads from Python. No more than the send window are in flight at a time.
@@ -251,8 +241,6 @@ class PulsarProducer(Producer[T_contra]):
             IncompatibleSchema: the broker refuses ``schema``.
             Error: the first error of the messages, with the number of failed ones.
         """
-        if other:
-            refuse_all("pulsar", other)
         return self.submit_many(payloads, keys, schema=schema).wait()
 
     @overload
@@ -293,7 +281,6 @@ class PulsarProducer(Producer[T_contra]):
         ordering_key: str | None = None,
         deliver_at: str | None = None,
         schema: FrameSchema | None = "producer",
-        **other: Unpack[NoFields],
     ) -> MessageIds:
         """Sends each row of a DataFrame as a message, without a Python object per row.
 
@@ -325,10 +312,8 @@ class PulsarProducer(Producer[T_contra]):
             SchemaError: a row or a column does not fit the schema, which the error names, and nothing is
                 sent; or the topic has a schema and the rows have none.
             IncompatibleSchema: the broker refuses ``schema``; shows both.
-            Unsupported: a column of another protocol, or a schema that rows cannot be encoded by.
+            Unsupported: a schema that rows cannot be encoded by.
         """
-        if other:
-            refuse_all("pulsar", other)
         return self.submit_frame(
             frame,
             value=value,
@@ -353,11 +338,8 @@ class PulsarProducer(Producer[T_contra]):
         ordering_key: str | None = None,
         deliver_at: str | None = None,
         schema: FrameSchema | None = "producer",
-        **other: Unpack[NoFields],
     ) -> Waiter[MessageIds]:
         """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the message ids."""
-        if other:
-            refuse_all("pulsar", other)
         self._check()
         roles: FrameRoles = {
             "value": value,

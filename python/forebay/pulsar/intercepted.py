@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from forebay import parse
 from forebay._intercepting import InterceptedConsumerHandle, InterceptedProducerHandle, watched
-from forebay._missing import refuse_all
 from forebay._native import PulsarMessage
-from forebay._typing import NoFields
 from forebay.errors import NotAllowed
 from forebay.pulsar.interceptors import Interceptors, OutgoingMessage
 from forebay.pulsar.routing import Router, clusters, message_schema, partition_of
@@ -86,11 +84,8 @@ class InterceptedProducer(InterceptedProducerHandle):
         replicate_to: Sequence[str] | None = None,
         disable_replication: bool = False,
         schema: SchemaOption | None = None,
-        **other: Unpack[NoFields],
     ) -> asyncio.Future[MessageId]:
         self._check()
-        if other:
-            refuse_all("pulsar", other)
         own = None if schema is None else message_schema(schema)
         message = self._outgoing(
             *(payload, key, ordering_key, properties, event_time),
@@ -119,10 +114,7 @@ class InterceptedProducer(InterceptedProducerHandle):
         replicate_to: Sequence[str] | None = None,
         disable_replication: bool = False,
         schema: SchemaOption | None = None,
-        **other: Unpack[NoFields],
     ) -> None:
-        if other:
-            refuse_all("pulsar", other)
         own = None if schema is None else message_schema(schema)
         message = self._outgoing(
             *(payload, key, ordering_key, properties, event_time),

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from forebay import _frames, parse
 from forebay._base import Producer
-from forebay._missing import refuse_all
-from forebay._typing import NoFields
 from forebay.pulsar._typing import T, T_contra
 from forebay.pulsar.routing import clusters, frame_schema, message_schema
 
@@ -91,7 +89,6 @@ class PulsarProducer(Producer[T_contra]):
         replicate_to: Sequence[str] | None = None,
         disable_replication: bool = False,
         schema: SchemaOption | None = None,
-        **other: Unpack[NoFields],
     ) -> asyncio.Future[MessageId]:
         """Sends a message. The payload is copied before this returns; the result is the message id of the
         broker's receipt. Cancelling the wait does not unsend.
@@ -122,13 +119,10 @@ class PulsarProducer(Producer[T_contra]):
             SchemaError: the value does not fit the schema; the error names the field, and nothing is sent.
             IncompatibleSchema: the broker refuses ``schema``; shows both, and the producer goes on (when
                 awaited).
-            Unsupported: a field of another protocol.
             Closed: after :meth:`close`.
         """
         if get_ident() != self._runner._thread_id:
             self._check()
-        if other:
-            refuse_all("pulsar", other)
         if event_time is not None:
             event_time = parse.epoch_ms(event_time)
         if deliver_at is not None or deliver_after is not None:
@@ -187,17 +181,14 @@ class PulsarProducer(Producer[T_contra]):
         replicate_to: Sequence[str] | None = None,
         disable_replication: bool = False,
         schema: SchemaOption | None = None,
-        **other: Unpack[NoFields],
     ) -> None:
         """As :meth:`send`, without a result: the message is admitted, or this raises. :meth:`flush` waits for
         the receipts and raises what went wrong.
 
         Raises:
             QueueFull: the send window is full; nothing is queued behind it.
-            MemoryLimit, MessageTooLarge, Unsupported, Closed: as :meth:`send`.
+            MemoryLimit, MessageTooLarge, Closed: as :meth:`send`.
         """
-        if other:
-            refuse_all("pulsar", other)
         if event_time is not None:
             event_time = parse.epoch_ms(event_time)
         if deliver_at is not None or deliver_after is not None:
@@ -236,7 +227,6 @@ class PulsarProducer(Producer[T_contra]):
         keys: Sequence[str | None] | None = None,
         *,
         schema: SchemaOption | None = None,
-        **other: Unpack[NoFields],
     ) -> Awaitable[MessageIds]:
         """Sends many messages and wakes up once, when the broker has all of them: the fastest way to send
         payloads from Python. No more than the send window are in flight at a time.
@@ -257,8 +247,6 @@ class PulsarProducer(Producer[T_contra]):
             IncompatibleSchema: the broker refuses ``schema`` (when awaited).
             Error: the first error of the messages, with the number of failed ones (when awaited).
         """
-        if other:
-            refuse_all("pulsar", other)
         return self._submit_many(payloads, keys, schema=schema)
 
     @overload
@@ -299,7 +287,6 @@ class PulsarProducer(Producer[T_contra]):
         ordering_key: str | None = None,
         deliver_at: str | None = None,
         schema: FrameSchema | None = "producer",
-        **other: Unpack[NoFields],
     ) -> Awaitable[MessageIds]:
         """Sends each row of a DataFrame as a message, without a Python object per row.
 
@@ -331,10 +318,8 @@ class PulsarProducer(Producer[T_contra]):
             SchemaError: a row or a column does not fit the schema, which the error names, and nothing is
                 sent; or the topic has a schema and the rows have none (when awaited).
             IncompatibleSchema: the broker refuses ``schema``; shows both (when awaited).
-            Unsupported: a column of another protocol, or a schema that rows cannot be encoded by.
+            Unsupported: a schema that rows cannot be encoded by.
         """
-        if other:
-            refuse_all("pulsar", other)
         return self._submit_frame(
             frame,
             value=value,
@@ -359,11 +344,8 @@ class PulsarProducer(Producer[T_contra]):
         ordering_key: str | None = None,
         deliver_at: str | None = None,
         schema: FrameSchema | None = "producer",
-        **other: Unpack[NoFields],
     ) -> Pending[MessageIds]:
         """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the message ids."""
-        if other:
-            refuse_all("pulsar", other)
         self._check()
         roles: FrameRoles = {
             "value": value,

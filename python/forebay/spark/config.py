@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay import parse, protocols
 from forebay._frames import ACK_TIMEOUT, check_encoding, placeholder, topic_columns, topic_of_rows
-from forebay._missing import refuse_all
+from forebay._missing import refuse
 from forebay._typing import Duration
 from forebay.errors import InvalidArgument, Unsupported
 from forebay.pulsar.positions import full_name
@@ -291,8 +291,7 @@ def sink_config(
         "qos_column": qos_column,
         "retain_column": retain_column,
     }
-    lacking = protocols.PROTOCOLS[protocol].words()
-    refuse_all(protocol, {name: column for name, column in columns.items() if name in lacking})
+    refuse(protocol, columns)
     if protocol == "mqtt":
         _refuse({**inherited["client"], **clients})
     elif qos_column or retain_column:

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from forebay import parse
 from forebay._base import Client, Consumer, Producer
 from forebay._handle import Opening
-from forebay._missing import refuse_all
 from forebay._native import TubeMqMessage
 from forebay._opening import opening
-from forebay._typing import NoFields
 from forebay.errors import InvalidArgument
 from forebay.tubemq.positions import partitions_of, seek_target
 
@@ -118,7 +116,6 @@ class TubeMqProducer(Producer):
         properties: dict[str, str] | None = None,
         message_type: str | None = None,
         event_time: Timestamp | None = None,
-        **other: Unpack[NoFields],
     ) -> asyncio.Future[Position]:
         """Sends a message. The payload is copied before this returns; the result is the
         :class:`forebay.tubemq.Position` of the message, when a broker has it. Cancelling the wait does not
@@ -138,13 +135,10 @@ class TubeMqProducer(Producer):
             MessageTooLarge, InvalidArgument: at once.
             Timeout: no broker answered within ``send_timeout``; the message may have been stored (when
                 awaited).
-            Unsupported: a field of another protocol.
             Closed: after :meth:`close`.
         """
         if get_ident() != self._runner._thread_id:
             self._check()
-        if other:
-            refuse_all("tubemq", other)
         if event_time is not None:
             event_time = parse.epoch_ms(event_time)
         return self._native.send(payload, key, properties, message_type, event_time)
@@ -157,17 +151,14 @@ class TubeMqProducer(Producer):
         properties: dict[str, str] | None = None,
         message_type: str | None = None,
         event_time: Timestamp | None = None,
-        **other: Unpack[NoFields],
     ) -> None:
         """As :meth:`send`, without a result: the message is admitted, or this raises. :meth:`flush` waits for
         the answers and raises what went wrong.
 
         Raises:
             QueueFull: the send window is full; nothing is queued behind it.
-            MemoryLimit, MessageTooLarge, InvalidArgument, Unsupported, Closed: as :meth:`send`.
+            MemoryLimit, MessageTooLarge, InvalidArgument, Closed: as :meth:`send`.
         """
-        if other:
-            refuse_all("tubemq", other)
         if event_time is not None:
             event_time = parse.epoch_ms(event_time)
         self._native.send_nowait(payload, key, properties, message_type, event_time)
@@ -176,7 +167,6 @@ class TubeMqProducer(Producer):
         self,
         payloads: Sequence[Buffer],
         keys: Sequence[str | None] | None = None,
-        **other: Unpack[NoFields],
     ) -> Awaitable[list[Position]]:
         """Sends many messages and wakes up once, when the brokers have all of them: the fastest way to send
         payloads from Python. No more than the send window are in flight at a time.
@@ -192,8 +182,6 @@ class TubeMqProducer(Producer):
             ValueError: ``keys`` and ``payloads`` differ in length.
             Error: the first error of the messages, with the number of failed ones (when awaited).
         """
-        if other:
-            refuse_all("tubemq", other)
         return self._submit_many(payloads, keys)
 
     def _submit_many(
@@ -214,7 +202,6 @@ class TubeMqProducer(Producer):
         properties: str | None = None,
         event_time: str | None = None,
         message_type: str | None = None,
-        **other: Unpack[NoFields],
     ) -> Awaitable[list[Position]]:
         """Sends each row of a DataFrame as a message, without a Python object per row.
 
@@ -233,10 +220,7 @@ class TubeMqProducer(Producer):
 
         Raises:
             InvalidArgument: no such column, a type that does not fit, or no Arrow interface.
-            Unsupported: a column of another protocol.
         """
-        if other:
-            refuse_all("tubemq", other)
         return self._submit_frame(
             frame,
             value=value,
@@ -257,11 +241,8 @@ class TubeMqProducer(Producer):
         properties: str | None = None,
         event_time: str | None = None,
         message_type: str | None = None,
-        **other: Unpack[NoFields],
     ) -> Pending[list[Position]]:
         """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the positions."""
-        if other:
-            refuse_all("tubemq", other)
         self._check()
         roles: FrameRoles = {
             "value": value,
@@ -320,7 +301,7 @@ class TubeMqConsumer(Consumer[TubeMqMessage]):
     def _hand_back(self, messages: Sequence[TubeMqMessage]) -> None:
         self._native.nack_many(messages, 0.0)
 
-    def seek(self, position: Position | str, **other: Unpack[NoFields]) -> Awaitable[None]:
+    def seek(self, position: Position | str) -> Awaitable[None]:
         """Moves the group.
 
         Args:
@@ -331,8 +312,6 @@ class TubeMqConsumer(Consumer[TubeMqMessage]):
             InvalidArgument: not a position, or of a partition that this consumer does not hold.
             Unsupported: a time.
         """
-        if other:
-            refuse_all("tubemq", other)
         self._check()
         return self._native.seek(seek_target(position))
 

@@ -260,11 +260,8 @@ async def test_a_topic_longer_than_mqtt_has_is_refused(client: Any, topic: str) 
             producer.send_frame(pa.table({"v": ["x"], "where": [""]}), value="v", topic="where")
 
 
-async def test_what_mqtt_has_not_is_refused_by_name(client: Any, topic: str) -> None:
+async def test_what_is_no_table_is_refused(client: Any, topic: str) -> None:
     async with client.producer(topic) as producer:
-        for arguments in ({"key": "till"}, {"event_time": "when"}):
-            with pytest.raises(errors.Unsupported, match=r"MQTT has no (message keys|event times)"):
-                producer.send_frame(TABLE, value="payload", **arguments)
         with pytest.raises(errors.InvalidArgument, match="no Arrow interface"):
             producer.send_frame([1, 2], value="x")
 
