@@ -334,3 +334,9 @@ def test_consumers_go_on_where_a_subscription_was_moved_to(service: PulsarServic
             assert len(figures["subscriptions"]["s"]["consumers"]) == 1
             assert figures["msgInCounter"] == 10
         assert service.ask("DELETE", f"{path}?force=true").status == 204
+
+
+def test_the_version_is_told(embedded: EmbeddedPulsar) -> None:
+    answer = embedded.ask("GET", "admin/v2/brokers/version")
+    assert answer.status == 200
+    assert answer.body.decode() == f"Forebay {forebay.__version__}"

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import signal
-import warnings
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -209,22 +206,6 @@ async def test_a_group_shares_the_messages(url):
             assert min(shares) > 0
 
 
-async def test_acknowledgements_may_come_in_any_order(url):
-    async with (
-        forebay.connect(url, receive_maximum=5) as client,
-        client.consumer("order", qos=1) as consumer,
-    ):
-        async with client.producer("order", qos=1) as producer:
-            await producer.send_many([str(i).encode() for i in range(50)])
-        got = []
-        while len(got) < 50:
-            batch = [await consumer.receive(timeout=PATIENCE) for _ in range(5)]
-            for message in reversed(batch):
-                await consumer.ack(message)
-            got += [int(message.data) for message in batch]
-        assert got == list(range(50))
-
-
 async def test_what_is_not_acknowledged_holds_the_broker_back(url):
     async with forebay.connect(url, receive_maximum=3) as client, client.consumer("held", qos=1) as consumer:
         async with client.producer("held", qos=1) as producer:
@@ -234,37 +215,6 @@ async def test_what_is_not_acknowledged_holds_the_broker_back(url):
             await consumer.receive(timeout=0.2)
         await consumer.ack(batch[0])
         await consumer.receive(timeout=PATIENCE)
-
-
-async def test_a_retained_message_comes_to_those_who_come_later(url):
-    async with forebay.connect(url) as client:
-        await client.publish("kept/1", b"state", qos=1, retain=True)
-        async with client.subscribe("kept/+") as consumer:
-            message = await consumer.receive(timeout=PATIENCE)
-            assert message.retain
-            assert message.data == b"state"
-        await client.publish("kept/1", b"", qos=1, retain=True)
-        async with client.subscribe("kept/+", retain_handling="always") as consumer:
-            with pytest.raises(errors.Timeout):
-                await consumer.receive(timeout=0.2)
-
-
-async def test_a_will_is_published_when_the_client_is_cut(url):
-    async with forebay.connect(url) as watcher, watcher.subscribe("wills/+") as consumer:
-        client = await forebay.connect(url, will={"topic": "wills/1", "payload": "gone", "qos": 1})
-        # Dropped without close: no DISCONNECT is sent.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            client._forget()  # pyright: ignore[reportPrivateUsage]
-            client._open = False  # pyright: ignore[reportPrivateUsage]
-            del client
-            gc.collect()
-        async with forebay.connect(url, will={"topic": "wills/2", "payload": "not this"}):
-            pass
-        with pytest.raises(errors.Timeout):
-            message = await consumer.receive(timeout=0.5)
-            assert message.topic == "wills/1"
-            await consumer.receive(timeout=0.3)
 
 
 async def test_a_session_is_taken_up_by_the_next_process(url):
@@ -386,61 +336,6 @@ async def test_cancelling_a_receive_loses_nothing(url):
                 got += [int(message.data) for message in batch]
             assert await consumer.receive_many(100, timeout=0.3) == [], "more came"
             assert got == list(range(200))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("version", ["3.1.1", "5"])
-@pytest.mark.parametrize("qos", [1, 2])
-async def test_a_broker_that_is_killed_loses_nothing_and_qos_2_comes_once(
-    tmp_path: Path, version: str, qos: int
-):
-    port = free_port()
-    broker = BrokerProcess(tmp_path / "data", "--mqtt-port", str(port))
-    broker.start()
-    url = f"mqtt://127.0.0.1:{port}"
-    options: dict[str, Any] = {"version": version, "clean_start": False, "max_backoff": 0.2}
-    try:
-        async with (
-            forebay.connect(url, client_id="out", **options) as out,
-            forebay.connect(url, client_id="in", **options) as into,
-            into.consumer("kill/#", qos=qos) as consumer,
-            out.producer("kill/1", qos=qos, max_pending=200) as producer,
-        ):
-            got: Counter[int] = Counter()
-            order: list[int] = []
-            done = asyncio.Event()
-            total = 6 * 500
-
-            async def read() -> None:
-                async for message in consumer:
-                    number = int(message.data)
-                    if not got[number]:
-                        order.append(number)
-                    got[number] += 1
-                    await consumer.ack(message)
-                    if len(got) == total:
-                        done.set()
-
-            reading = asyncio.ensure_future(read())
-            number = 0
-            for _ in range(6):
-                sends = [producer.send(str(number + i).encode()) for i in range(200)]
-                broker.end(signal.SIGKILL)
-                broker.start()
-                await within(asyncio.gather(*sends), 90)
-                number += 200
-                await within(producer.send_many([str(number + i).encode() for i in range(300)]), 90)
-                number += 300
-            await within(done.wait(), 90)
-            # A late copy would arrive now.
-            await within(into.publish("other", b"", qos=1))
-            reading.cancel()
-            assert sorted(got) == list(range(total))
-            if qos == 2:
-                assert set(got.values()) == {1}
-                assert order == list(range(total))
-    finally:
-        broker.end(signal.SIGTERM)
 
 
 @pytest.mark.slow
