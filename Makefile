@@ -16,7 +16,6 @@
 # make sdist    the source distribution, in dist/; tools/release VERSION checks and builds all of a release, and publishes nothing
 # make fuzz     SECONDS=60 per target
 # make crashes  SCRIPTS=10 of each protocol, each with thousands of crashes, full and failing disks, and flipped bits
-# make golden-stores  the kept stores and outbox files of the present format, in tests/golden
 # make soak     MINUTES=30: kills, bad networks before the embedded and the real brokers, faults of Spark; SOAK="kills pulsar" for parts
 # make mutants  the tests against defects that once were possible; FILE=src/broker/auth.rs, FILE=all: against all of a file
 # make simulate SEEDS=10000    clients and broker on a simulated network, disk and clock
@@ -58,7 +57,7 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
 # Only files whose hashes are in tools/locks/, which tools/lock-requirements writes.
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help demo test compiled check test-one bench bench-compare bench-mqtt bench-tubemq bench-operating bench-curves bench-footprint bench-quick bench-all wheel wheel-test sdist fuzz crashes golden-stores simulate build clean prerequisites test-prerequisites \
+.PHONY: help demo test compiled check test-one bench bench-compare bench-mqtt bench-tubemq bench-operating bench-curves bench-footprint bench-quick bench-all wheel wheel-test sdist fuzz crashes simulate build clean prerequisites test-prerequisites \
 	fmt clippy rust-test fuzz-test lint types python-test contract-test campaign-test interop-test spark-test docs docs-serve docs-test deny audit rustdoc \
 	soak mutants
 
@@ -292,10 +291,6 @@ mutants:
 
 crashes:
 	@SIMDISK_SCRIPTS=$(SCRIPTS) cargo test --features broker --test simdisk -- --nocapture
-
-# For a new format only. The files of earlier formats stay as they are.
-golden-stores:
-	@WRITE_GOLDEN_STORES=1 cargo test --quiet --features simulation --test broker --test client -- _formats --test-threads 1
 
 soak: $(VENV)/.dev $(VENV)/.engine
 	@PYTHONPATH=tests $(PY) tests/campaign/soak.py $(MINUTES) $(SOAK)

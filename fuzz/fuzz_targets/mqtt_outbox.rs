@@ -54,7 +54,7 @@ fn template() -> &'static (PathBuf, Vec<u8>) {
 
 fuzz_target!(|data: &[u8]| {
     let (path, bytes) = template();
-    damage(path, bytes, &COLUMNS, &mut Script(data));
+    damage(path, bytes, &COLUMNS, |_| (), &mut Script(data));
     let options = OutboxOptions { sync: Sync::Os, ..OutboxOptions::new(path) };
     let mut meter = Meter::default();
     meter.came(bytes.len());

@@ -1,5 +1,5 @@
-//! The broker's database, of any format, damaged: it is opened as a sound store or refused with an error. What is opened is
-//! read by all protocols, and by the check of the store.
+//! The broker's database, damaged: it is opened as a sound store or refused with an error. What is opened is read by all
+//! protocols, and by the check of the store. Half of the inputs give the damaged rows checksums that match.
 #![no_main]
 
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use forebay_fuzz::rule::AFTER;
 use forebay_fuzz::script::Script;
 use forebay_fuzz::settings;
 
-/// Columns of format 1 and their values.
+/// Columns that are damaged.
 const COLUMNS: [(&str, &str); 44] = [
     ("meta", "value"),
     ("topic", "id"),
@@ -66,68 +66,43 @@ const COLUMNS: [(&str, &str); 44] = [
     ("inflight", "packet_id"),
 ];
 
-/// Topics of each protocol with entries and what refers to them.
+/// Topics of each protocol with entries and what refers to them. `sum` columns are written afterwards.
 const ROWS: &str = "
-INSERT INTO topic VALUES (1, 'pulsar', 'persistent://public/default/a', 0, 1, 1, 5, 4),
+INSERT INTO topic (id, domain, name, partitions, epoch, first, next, next_index)
+    VALUES (1, 'pulsar', 'persistent://public/default/a', 0, 1, 1, 5, 4),
     (2, 'pulsar', 'persistent://public/default/p', 2, 0, 1, 1, 0), (3, 'mqtt', 'mqtt', 0, 0, 1, 1, 0),
     (4, 'tubemq', 'demo', 1, 0, 1, 1, 0), (5, 'tubemq', 'demo:0', 0, 0, 0, 3, 0);
-INSERT INTO entry (id, last_index, stored_ms, publish_ms, deliver_ms, count, batch, hash, crc, body)
-    SELECT (t.column1 << 40) + n.column1, n.column1, 1000, 1000, 0, 1, 0, 7, NULL, x'300700036b2f3100787978'
+INSERT INTO entry (id, last_index, stored_ms, publish_ms, deliver_ms, count, batch, hash, crc, body, run_ms)
+    SELECT (t.column1 << 40) + n.column1, n.column1, 1000, 1000, 0, 1, 0, 7, NULL, x'300700036b2f3100787978', 0
     FROM (VALUES (1), (3), (5)) t, (VALUES (1), (2), (3)) n;
-INSERT INTO producer VALUES (1, 'p', 3, 0);
-INSERT INTO cursor (topic, subscription, kind, below, state) VALUES (1, 's', 1, 1, x'01010100'), (1, 't', 1, 2, x'0000'),
-    (5, 'g', 0, 1, x'0000');
-INSERT INTO schema VALUES ('persistent://public/default/a', 0, x'0a016e12027b7d1802');
-INSERT INTO retained VALUES ('k/1', 1);
+INSERT INTO producer (topic, name, last_sequence, touched_ms) VALUES (1, 'p', 3, 0);
+INSERT INTO cursor (topic, subscription, kind, below, state, touched_ms)
+    VALUES (1, 's', 1, 1, x'01010100', 0), (1, 't', 1, 2, x'0000', 0), (5, 'g', 0, 1, x'0000', 0);
+INSERT INTO schema (name, version, data) VALUES ('persistent://public/default/a', 0, x'0a016e12027b7d1802');
+INSERT INTO retained (topic, sequence) VALUES ('k/1', 1);
 INSERT INTO session (id, client_id, expiry, ends_ms, will, will_delay) VALUES (1, 'c', 100, NULL, NULL, 0),
     (2, 'd', 4294967295, 5000, x'300700036b2f3100787978', 5);
-INSERT INTO subscription VALUES (1, 'k/#', 1, NULL), (2, '$share/g/k/+', 2, 7);
-INSERT INTO queue VALUES (1, 1, 2, 1, NULL, 0, 0), (1, 2, 3, 2, NULL, 5, 1), (2, 1, 2, 1, x'00000007', 0, 0);
-INSERT INTO inflight VALUES (1, 9);
+INSERT INTO subscription (session, filter, options, identifier) VALUES (1, 'k/#', 1, NULL), (2, '$share/g/k/+', 2, 7);
+INSERT INTO queue (session, position, sequence, flags, ids, packet_id, released)
+    VALUES (1, 1, 2, 1, NULL, 0, 0), (1, 2, 3, 2, NULL, 5, 1), (2, 1, 2, 1, x'00000007', 0, 0);
+INSERT INTO inflight (session, packet_id) VALUES (1, 9);
 UPDATE meta SET value = 9 WHERE key = 'next_topic';
 ";
 
-/// Undoes what a format added to the one before.
-const BEFORE: [&str; 4] = [
-    "ALTER TABLE session DROP COLUMN user; DROP TABLE garbage;",
-    "ALTER TABLE entry DROP COLUMN sum; ALTER TABLE entry DROP COLUMN run_ms; DELETE FROM meta WHERE key = 'run_ms';",
-    "ALTER TABLE cursor DROP COLUMN touched_ms;",
-    "DROP TABLE retained; DROP TABLE session; DROP TABLE subscription; DROP TABLE queue; DROP TABLE inflight;",
-];
-
-/// The folder, and the database in each format, the newest first.
-fn templates() -> &'static (PathBuf, Vec<Vec<u8>>) {
-    static TEMPLATES: OnceLock<(PathBuf, Vec<Vec<u8>>)> = OnceLock::new();
-    TEMPLATES.get_or_init(|| {
+/// The folder, and the database.
+fn template() -> &'static (PathBuf, Vec<u8>) {
+    static TEMPLATE: OnceLock<(PathBuf, Vec<u8>)> = OnceLock::new();
+    TEMPLATE.get_or_init(|| {
         let folder = folder("store");
         let path = folder.join("template.db");
         let _ = std::fs::remove_file(&path);
         let db = Connection::open(&path).unwrap();
         store::prepare(&db).unwrap();
-        // Format 5, in which what follows is written; the newest one is made of it.
-        let sums = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c
-            WHERE m.type = 'table' AND m.name <> 'entry' AND c.name LIKE '%sum%'";
-        let mut statement = db.prepare(sums).unwrap();
-        let added = statement.query_map([], |row| {
-            Ok(format!("ALTER TABLE {} DROP COLUMN {};", row.get::<_, String>(0)?, row.get::<_, String>(1)?))
-        });
-        let added: String = added.unwrap().map(Result::unwrap).collect();
-        drop(statement);
-        // The column is of format 7.
-        let added = format!("{added} ALTER TABLE cursor DROP COLUMN owner;");
-        db.execute_batch(&format!("{added} UPDATE meta SET value = 5 WHERE key = 'format'; {ROWS}")).unwrap();
-        let older = std::fs::read(&path).unwrap();
-        store::prepare(&db).unwrap();
+        db.execute_batch(ROWS).unwrap();
+        store::renew_sums(&db).unwrap();
         drop(db);
-        let mut templates = vec![std::fs::read(&path).unwrap(), older.clone()];
-        std::fs::write(&path, older).unwrap();
-        let db = Connection::open(&path).unwrap();
-        for (back, change) in BEFORE.iter().enumerate() {
-            db.execute_batch(&format!("{change} UPDATE meta SET value = {} WHERE key = 'format'", 4 - back))
-                .unwrap();
-            templates.push(std::fs::read(&path).unwrap());
-        }
-        (folder, templates)
+        let bytes = std::fs::read(&path).unwrap();
+        (folder, bytes)
     })
 }
 
@@ -181,10 +156,16 @@ fn open(folder: &Path) -> forebay::error::Result<()> {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let (folder, templates) = templates();
+    let (folder, template) = template();
     let mut script = Script(data);
-    let template = &templates[usize::from(script.byte()) % templates.len()];
-    damage(&folder.join("broker.db"), template, &COLUMNS, &mut script);
+    let renews = script.byte() % 2 == 1;
+    let renew = |db: &Connection| {
+        if renews {
+            // A row whose key cannot be read keeps its checksum.
+            let _ = store::renew_sums(db);
+        }
+    };
+    damage(&folder.join("broker.db"), template, &COLUMNS, renew, &mut script);
     let mut meter = Meter::default();
     meter.came(template.len());
     let opened = meter.run(|| open(folder));

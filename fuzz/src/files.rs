@@ -15,8 +15,14 @@ pub fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Puts `template` to `path`, damaged as the input says: rows first, then bytes.
-pub fn damage(path: &Path, template: &[u8], columns: &[(&str, &str)], script: &mut Script<'_>) {
+/// Puts `template` to `path`, damaged as the input says: rows first, then bytes. `renew` follows the damage to rows.
+pub fn damage(
+    path: &Path,
+    template: &[u8],
+    columns: &[(&str, &str)],
+    renew: impl FnOnce(&Connection),
+    script: &mut Script<'_>,
+) {
     for end in ["-wal", "-shm", "-journal"] {
         let mut beside = path.as_os_str().to_owned();
         beside.push(end);
@@ -51,6 +57,7 @@ pub fn damage(path: &Path, template: &[u8], columns: &[(&str, &str)], script: &m
             // A constraint may refuse it.
             let _ = db.execute(&format!("UPDATE {table} SET \"{column}\" = {value}"), []);
         }
+        renew(&db);
     }
     let flips = script.byte() % 8;
     if flips > 0 {

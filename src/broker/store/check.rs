@@ -29,8 +29,7 @@ pub struct Checked {
     pub damage: Vec<String>,
 }
 
-/// Reads the whole store in `path` and tells what is damaged in it. An older store is brought up to date first, as at a
-/// start. No broker may use the store meanwhile.
+/// Reads the whole store in `path` and reports what is damaged in it. No broker may use the store meanwhile.
 pub fn check(path: &Path) -> Result<Checked> {
     require_store(path)?;
     let directory = Directory::open(path)?;

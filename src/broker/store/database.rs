@@ -4,25 +4,15 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::entries::{self, GARBAGE, SCHEMA, SUM_AND_RUN, Stored, meta};
+use super::entries::{self, Stored, meta};
 use super::mqtt;
 use super::queue::{Reports, StoreQueue};
 use super::rows;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sqlite::{self, Sync, structure};
+use crate::sqlite::{self, Sync};
 
-/// Version of the tables. A newer store is refused, an older one is migrated.
-///
-/// * 1: Pulsar
-/// * 2: adds MQTT
-/// * 3: adds the time at which a cursor was written
-/// * 4: adds a checksum to each entry, and counts ages by the time that brokers have run
-/// * 5: adds the user to an MQTT session, and what is deleted little by little
-/// * 6: adds checksums to the rows of all other tables
-/// * 7: adds the user to a cursor
-const FORMAT: i64 = 7;
-/// The migration to format 3. The time at which older cursors were written is unknown.
-const TOUCHED: &str = "ALTER TABLE cursor ADD COLUMN touched_ms INTEGER NOT NULL DEFAULT 0";
+/// Version of the tables. A store of another version is refused. A change of the tables needs the next number.
+const FORMAT: i64 = 1;
 
 /// The database in the directory of a store.
 pub(in crate::broker) const DATABASE: &str = "broker.db";
@@ -77,8 +67,8 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens the directory and creates or migrates its tables. A damaged row of a table that is not that of the entries is
-    /// an error, and so is an entry of no topic.
+    /// Opens the directory and creates its tables if it is new. A store of another format is an error. So are a damaged row
+    /// outside the table of entries, and an entry of no topic.
     pub fn open(path: &Path, sync: Sync) -> Result<Self> {
         let directory = Directory::open(path)?;
         let connection = directory.connect(sync)?;
@@ -120,64 +110,34 @@ impl Database {
     }
 }
 
-/// Creates or migrates the tables.
+/// Creates the tables of a new store. Refuses a store of another format.
 pub fn prepare(db: &Connection) -> Result<()> {
     let exists =
         db.query_row("SELECT 1 FROM sqlite_master WHERE name = 'meta'", [], |_| Ok(())).optional()?.is_some();
+    if exists {
+        return require_format(db);
+    }
     let transaction = db.unchecked_transaction()?;
-    if !exists {
-        transaction.execute_batch(SCHEMA)?;
-        transaction.execute("INSERT INTO meta VALUES ('format', 1), ('next_topic', 1)", [])?;
-    }
-    let format = meta(&transaction, "format")?;
-    if !(1..=FORMAT).contains(&format) {
-        return Err(Error::new(
-            ErrorKind::UnsupportedVersion,
-            format!(
-                "the store has format {format}, and this version supports up to {FORMAT}: use the version \
-                 that wrote the store"
-            ),
-        ));
-    }
-    let refused = |place| {
-        let text = format!(
-            "the store is damaged: {place}. It has format {format} and stays as it is: only a sound store is brought up to \
-             date to format {FORMAT}. Restore the folder from a backup"
-        );
-        Err(Error::new(ErrorKind::Persistence, text))
-    };
-    if exists && format < FORMAT {
-        // The migration writes where a damaged structure says that there is room, and sums up rows as it finds them.
-        if let Some(place) = structure::damage(&transaction, None)? {
-            return refused(place);
-        }
-    }
-    if format < 2 {
-        transaction.execute_batch(mqtt::SCHEMA)?;
-    }
-    if format < 3 {
-        transaction.execute_batch(TOUCHED)?;
-    }
-    if format < 4 {
-        transaction.execute_batch(SUM_AND_RUN)?;
-    }
-    if format < 5 {
-        transaction.execute_batch(mqtt::OWNER)?;
-        transaction.execute_batch(GARBAGE)?;
-    }
-    if format < 6 {
-        rows::add_sums(&transaction)?;
-    }
-    if format < 7
-        && let Some(place) = rows::add_owner(&transaction)?
-    {
-        return refused(place);
-    }
-    if format < FORMAT {
-        entries::set_meta(&transaction, "format", FORMAT)?;
+    transaction.execute_batch(entries::SCHEMA)?;
+    transaction.execute_batch(mqtt::SCHEMA)?;
+    for (key, value) in [("format", FORMAT), ("next_topic", 1), ("run_ms", 0)] {
+        entries::set_meta(&transaction, key, value)?;
     }
     transaction.commit()?;
     Ok(())
+}
+
+fn require_format(db: &Connection) -> Result<()> {
+    let format = meta(db, "format")?;
+    if format == FORMAT {
+        return Ok(());
+    }
+    let path = db.path().unwrap_or(DATABASE);
+    let text = format!(
+        "{path} has store format {format}, and this version supports only format {FORMAT}: open the store with the \
+         version that wrote it, or choose another folder"
+    );
+    Err(Error::new(ErrorKind::UnsupportedVersion, text))
 }
 
 #[cfg(test)]
@@ -356,24 +316,6 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_without_a_checksum_is_one_from_before_there_were_any() {
-        let directory = tempfile::tempdir().unwrap();
-        let database = Database::open(directory.path(), Sync::Os).unwrap();
-        let db = &database.connection;
-        let entry = Entry { run_ms: 5, ..entry(1, 1) };
-        Op::Append { topic: 1, entry: entry.clone(), producer: None }.apply(db).unwrap();
-        let mut stored = database.reader().unwrap();
-        let mut read = |change: &str| {
-            db.execute_batch(&format!("UPDATE entry SET {change}")).unwrap();
-            stored.read(1, entry.sequence, 1, 1).map(|found| found.len())
-        };
-        assert_eq!(read("count = count").unwrap(), 1);
-        assert!(read("sum = NULL").is_err(), "it has a time");
-        assert_eq!(read("run_ms = 0").unwrap(), 1);
-        assert!(read("sum = 1").is_err());
-    }
-
-    #[test]
     fn a_read_stops_once_it_has_enough() {
         let directory = tempfile::tempdir().unwrap();
         let database = Database::open(directory.path(), Sync::Os).unwrap();
@@ -519,6 +461,7 @@ mod tests {
             ("sum", "sum + 1"),
             ("run_ms", "run_ms + 1"),
             ("sum", "'x'"),
+            ("sum", "NULL"),
         ];
         for (topic, (column, value)) in (1..).zip(columns) {
             for sequence in 0..5 {

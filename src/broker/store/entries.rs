@@ -22,19 +22,21 @@ pub(super) const SEQUENCE_BITS: u32 = 40;
 const PRODUCER_KEPT_MS: i64 = 6 * 3_600_000;
 
 pub(super) const SCHEMA: &str = "
-CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL, sum INTEGER) WITHOUT ROWID;
 CREATE TABLE topic (id INTEGER PRIMARY KEY, domain TEXT NOT NULL, name TEXT NOT NULL, partitions INTEGER NOT NULL,
     epoch INTEGER NOT NULL, first INTEGER NOT NULL, next INTEGER NOT NULL, next_index INTEGER NOT NULL,
-    UNIQUE (domain, name));
+    sum INTEGER, epoch_sum INTEGER, trim_sum INTEGER, UNIQUE (domain, name));
 CREATE TABLE entry (id INTEGER PRIMARY KEY, last_index INTEGER NOT NULL, stored_ms INTEGER NOT NULL,
     publish_ms INTEGER NOT NULL, deliver_ms INTEGER NOT NULL, count INTEGER NOT NULL, batch INTEGER NOT NULL,
-    hash INTEGER NOT NULL, crc INTEGER, body BLOB NOT NULL);
+    hash INTEGER NOT NULL, crc INTEGER, body BLOB NOT NULL, sum INTEGER, run_ms INTEGER NOT NULL);
 CREATE TABLE producer (topic INTEGER NOT NULL, name TEXT NOT NULL, last_sequence INTEGER NOT NULL,
-    touched_ms INTEGER NOT NULL, PRIMARY KEY (topic, name)) WITHOUT ROWID;
+    touched_ms INTEGER NOT NULL, sum INTEGER, PRIMARY KEY (topic, name)) WITHOUT ROWID;
 CREATE TABLE cursor (topic INTEGER NOT NULL, subscription TEXT NOT NULL, kind INTEGER NOT NULL,
-    below INTEGER NOT NULL, state BLOB NOT NULL, PRIMARY KEY (topic, subscription)) WITHOUT ROWID;
-CREATE TABLE schema (name TEXT NOT NULL, version INTEGER NOT NULL, data BLOB NOT NULL,
+    below INTEGER NOT NULL, state BLOB NOT NULL, touched_ms INTEGER NOT NULL, sum INTEGER, owner TEXT,
+    PRIMARY KEY (topic, subscription)) WITHOUT ROWID;
+CREATE TABLE schema (name TEXT NOT NULL, version INTEGER NOT NULL, data BLOB NOT NULL, sum INTEGER,
     PRIMARY KEY (name, version)) WITHOUT ROWID;
+CREATE TABLE garbage (start INTEGER PRIMARY KEY, \"end\" INTEGER NOT NULL, sum INTEGER);
 ";
 
 /// Key of an entry.
@@ -52,18 +54,6 @@ pub(crate) const fn sequence_of(key: i64) -> u64 {
     key as u64 & ((1 << SEQUENCE_BITS) - 1)
 }
 
-/// The migration to format 4: a checksum over the whole row, which older rows do not have, and the time that brokers had
-/// run on the store, which replaces the calendar wherever something ages. It begins at 0.
-pub(super) const SUM_AND_RUN: &str = "
-ALTER TABLE entry ADD COLUMN sum INTEGER;
-ALTER TABLE entry ADD COLUMN run_ms INTEGER NOT NULL DEFAULT 0;
-UPDATE cursor SET touched_ms = 0;
-UPDATE producer SET touched_ms = 0;
-INSERT INTO meta VALUES ('run_ms', 0);
-";
-
-/// Part of the migration to format 5: ranges of entries that are deleted little by little.
-pub(super) const GARBAGE: &str = "CREATE TABLE garbage (start INTEGER PRIMARY KEY, \"end\" INTEGER NOT NULL)";
 /// Bytes that are deleted in one transaction, give or take one entry. All other commits wait for it.
 const REMOVED_AT_ONCE: usize = 4 << 20;
 /// Ranges of garbage that are deleted in one transaction.
@@ -442,7 +432,7 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
     } else {
         topic.first = topic.next;
     }
-    // Stores of older formats have no checksum for these numbers.
+    // The log counts with these numbers, whatever the checksum of the row says.
     if topic.first > topic.next
         || topic.next >> SEQUENCE_BITS != 0
         || i64::try_from(topic.next_index).is_err()
@@ -572,13 +562,7 @@ fn read_from(
     bytes: usize,
 ) -> Result<Vec<Entry>, Unread> {
     let lost = |error: rusqlite::Error| Unread::of(from, error);
-    let mut statement = db
-        .prepare_cached(
-            "SELECT id, last_index, stored_ms, publish_ms, deliver_ms, count, batch, hash, crc, body, sum, run_ms
-             FROM entry
-             WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3",
-        )
-        .map_err(lost)?;
+    let mut statement = db.prepare_cached(READ).map_err(lost)?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut rows = statement.query([entry_key(topic, from), keys_of(topic)[1], limit]).map_err(lost)?;
     let (mut entries, mut total) = (Vec::new(), 0);
@@ -598,30 +582,54 @@ fn read_from(
     Ok(entries)
 }
 
+/// See [`super::renew_sums`]. An entry that cannot be read at all keeps its checksum.
+#[cfg(fuzzing)]
+pub(super) fn renew_sums(db: &Connection) -> Result<()> {
+    let mut statement = db.prepare(READ)?;
+    let rows = statement.query_map([i64::MIN, i64::MAX, -1], |row| {
+        let id: i64 = row.get(0)?;
+        let sum = read_fields(row).ok().map(|(entry, _)| sum_of((id >> SEQUENCE_BITS) as u64, &entry));
+        Ok((id, sum))
+    })?;
+    for (id, sum) in rows.collect::<rusqlite::Result<Vec<_>>>()? {
+        if let Some(sum) = sum {
+            db.execute("UPDATE entry SET sum = ?2 WHERE id = ?1", params![id, sum])?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads entries by their keys, with the columns of [`read_fields`].
+const READ: &str =
+    "SELECT id, last_index, stored_ms, publish_ms, deliver_ms, count, batch, hash, crc, body, sum, run_ms
+     FROM entry
+     WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
+
+/// An entry as its row says, and its checksum.
+fn read_fields(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Entry, Option<u32>)> {
+    let number = |i| row.get::<_, i64>(i).map(|n| n as u64);
+    let entry = Entry {
+        sequence: sequence_of(row.get(0)?),
+        last_index: number(1)?,
+        stored_ms: number(2)?,
+        publish_ms: number(3)?,
+        deliver_ms: number(4)?,
+        count: row.get(5)?,
+        flags: row.get(6)?,
+        hash: row.get(7)?,
+        checksum: row.get(8)?,
+        body: row.get::<_, Vec<u8>>(9)?.into(),
+        run_ms: number(11)?,
+    };
+    Ok((entry, row.get(10)?))
+}
+
 /// Reads and verifies a row. `from` stands for its number if not even that can be read.
 fn read_row(topic: u64, from: u64, row: &rusqlite::Row<'_>) -> Result<Entry, Unread> {
     let sequence = row.get(0).map_or(from, sequence_of);
-    let read = || -> rusqlite::Result<(Entry, Option<u32>)> {
-        let number = |i| row.get::<_, i64>(i).map(|n| n as u64);
-        let entry = Entry {
-            sequence,
-            last_index: number(1)?,
-            stored_ms: number(2)?,
-            publish_ms: number(3)?,
-            deliver_ms: number(4)?,
-            count: row.get(5)?,
-            flags: row.get(6)?,
-            hash: row.get(7)?,
-            checksum: row.get(8)?,
-            body: row.get::<_, Vec<u8>>(9)?.into(),
-            run_ms: number(11)?,
-        };
-        Ok((entry, row.get(10)?))
-    };
-    let (entry, sum) = read().map_err(|error| Unread::of(sequence, error))?;
-    // Entries of a store from before there were checksums have no time either. A flipped bit can make a NULL of a checksum,
-    // and then the time is read from the wrong place.
-    if sum.map_or(entry.run_ms != 0, |sum| sum != sum_of(topic, &entry)) {
+    let (entry, sum) = read_fields(row).map_err(|error| Unread::of(sequence, error))?;
+    // A flipped bit can make a NULL of a checksum.
+    if sum != Some(sum_of(topic, &entry)) {
         return Err(Unread::new(sequence, "its checksum does not match"));
     }
     Ok(entry)

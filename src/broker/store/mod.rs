@@ -25,4 +25,6 @@ pub(in crate::broker) use database::DATABASE;
 pub use database::{Database, Directory, prepare};
 pub use entries::{Found, MAX_PARTITIONS, Stored, StoredCursor, StoredTopic, load};
 pub use op::Op;
+#[cfg(fuzzing)]
+pub use rows::renew_sums;
 pub use usage::StoreUsage;

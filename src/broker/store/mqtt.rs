@@ -18,19 +18,16 @@ use crate::error::Result;
 /// Domain of the log in the topic table.
 pub(super) const DOMAIN: &str = "mqtt";
 
-/// The migration to format 5. Older sessions belong to the first user that continues them.
-pub(crate) const OWNER: &str = "ALTER TABLE session ADD COLUMN user TEXT";
-
-pub(crate) const SCHEMA: &str = "
-CREATE TABLE retained (topic TEXT PRIMARY KEY, sequence INTEGER NOT NULL) WITHOUT ROWID;
+pub(super) const SCHEMA: &str = "
+CREATE TABLE retained (topic TEXT PRIMARY KEY, sequence INTEGER NOT NULL, sum INTEGER) WITHOUT ROWID;
 CREATE TABLE session (id INTEGER PRIMARY KEY, client_id TEXT NOT NULL UNIQUE, expiry INTEGER NOT NULL, ends_ms INTEGER,
-    will BLOB, will_delay INTEGER NOT NULL);
+    will BLOB, will_delay INTEGER NOT NULL, user TEXT, sum INTEGER);
 CREATE TABLE subscription (session INTEGER NOT NULL, filter TEXT NOT NULL, options INTEGER NOT NULL,
-    identifier INTEGER, PRIMARY KEY (session, filter)) WITHOUT ROWID;
+    identifier INTEGER, sum INTEGER, PRIMARY KEY (session, filter)) WITHOUT ROWID;
 CREATE TABLE queue (session INTEGER NOT NULL, position INTEGER NOT NULL, sequence INTEGER NOT NULL,
-    flags INTEGER NOT NULL, ids BLOB, packet_id INTEGER NOT NULL, released INTEGER NOT NULL,
-    PRIMARY KEY (session, position)) WITHOUT ROWID;
-CREATE TABLE inflight (session INTEGER NOT NULL, packet_id INTEGER NOT NULL,
+    flags INTEGER NOT NULL, ids BLOB, packet_id INTEGER NOT NULL, released INTEGER NOT NULL, sum INTEGER,
+    state_sum INTEGER, PRIMARY KEY (session, position)) WITHOUT ROWID;
+CREATE TABLE inflight (session INTEGER NOT NULL, packet_id INTEGER NOT NULL, sum INTEGER,
     PRIMARY KEY (session, packet_id)) WITHOUT ROWID;
 ";
 

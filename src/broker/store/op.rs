@@ -51,8 +51,7 @@ pub enum Op {
         /// The epoch.
         epoch: u64,
     },
-    /// Notes that a topic is terminated: no entry follows. It is kept as a producer without a name, which no other has, so that
-    /// stores of this format can hold it.
+    /// Notes that a topic is terminated: no entry follows. It is kept as a producer without a name, which no other has.
     Terminate {
         /// Id of the topic.
         topic: u64,

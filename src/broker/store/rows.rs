@@ -8,7 +8,7 @@
 //! each page, so the upgrade rewrites the whole file, and no other program may write the file without it.
 
 use rusqlite::Connection;
-use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::types::{ToSqlOutput, ValueRef};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::sqlite::structure;
@@ -22,15 +22,6 @@ struct Table {
     /// Columns of checksums, each with its name in [`sum_of`] and the columns that it covers besides the key.
     sums: &'static [(&'static str, &'static str, &'static [&'static str])],
 }
-
-const CURSOR: Table = Table {
-    name: "cursor",
-    key: &["topic", "subscription"],
-    sums: &[("sum", "cursor", &["kind", "below", "state", "touched_ms", "owner"])],
-};
-/// The same in format 6.
-const CURSOR_6: Table =
-    Table { sums: &[("sum", "cursor", &["kind", "below", "state", "touched_ms"])], ..CURSOR };
 
 const TABLES: [Table; 11] = [
     Table { name: "meta", key: &["key"], sums: &[("sum", "meta", &["value"])] },
@@ -48,7 +39,11 @@ const TABLES: [Table; 11] = [
         key: &["topic", "name"],
         sums: &[("sum", "producer", &["last_sequence", "touched_ms"])],
     },
-    CURSOR,
+    Table {
+        name: "cursor",
+        key: &["topic", "subscription"],
+        sums: &[("sum", "cursor", &["kind", "below", "state", "touched_ms", "owner"])],
+    },
     Table { name: "schema", key: &["name", "version"], sums: &[("sum", "schema", &["data"])] },
     Table { name: "garbage", key: &["start"], sums: &[("sum", "garbage", &["\"end\""])] },
     Table { name: "retained", key: &["topic"], sums: &[("sum", "retained", &["sequence"])] },
@@ -138,67 +133,25 @@ impl Table {
     }
 }
 
-/// Rows that the migration has in memory.
-const ROWS_AT_ONCE: usize = 10_000;
+/// Writes the checksums of all rows as they are, for fuzzing: damage behind them is found when the rows are loaded.
+#[cfg(fuzzing)]
+pub fn renew_sums(db: &Connection) -> Result<()> {
+    use rusqlite::types::Value;
 
-/// The migration to format 6: adds the checksums of all rows.
-pub(super) fn add_sums(db: &Connection) -> Result<()> {
     for table in &TABLES {
-        for (column, ..) in table.sums {
-            db.execute_batch(&format!("ALTER TABLE {} ADD COLUMN {column} INTEGER", table.name))?;
-        }
-        sum_up(db, if table.name == CURSOR.name { &CURSOR_6 } else { table })?;
-    }
-    Ok(())
-}
-
-/// The migration to format 7: adds the user to a cursor, whose checksum covers it. Gives a damaged row if there is one, which the
-/// new checksum would confirm.
-pub(super) fn add_owner(db: &Connection) -> Result<Option<String>> {
-    let mut lines = Vec::new();
-    verify(db, &CURSOR_6, 1, &mut lines)?;
-    if lines.is_empty() {
-        db.execute_batch("ALTER TABLE cursor ADD COLUMN owner TEXT")?;
-        sum_up(db, &CURSOR)?;
-    }
-    Ok(lines.pop())
-}
-
-/// Writes the checksums of all rows of a table.
-fn sum_up(db: &Connection, table: &Table) -> Result<()> {
-    let set: Vec<_> =
-        table.sums.iter().zip(1..).map(|((column, ..), i)| format!("{column} = ?{i}")).collect();
-    let first = set.len() + 1;
-    let key: Vec<_> = table.key.iter().zip(first..).map(|(column, i)| format!("{column} = ?{i}")).collect();
-    let mut update =
-        db.prepare(&format!("UPDATE {} SET {} WHERE {}", table.name, set.join(", "), key.join(" AND ")))?;
-    let (columns, marks) = (table.key.join(", "), vec!["?"; table.key.len()].join(", "));
-    let mut behind: Vec<Value> = Vec::new();
-    loop {
-        let place = if behind.is_empty() { String::new() } else { format!("WHERE ({columns}) > ({marks})") };
-        let sql = format!("{} {place} ORDER BY {columns} LIMIT {ROWS_AT_ONCE}", table.select());
-        let mut statement = db.prepare_cached(&sql)?;
-        let mut rows = statement.query(rusqlite::params_from_iter(&behind))?;
-        let mut sums: Vec<Vec<Value>> = Vec::new();
-        while let Some(row) = rows.next()? {
-            let mut values: Vec<Value> =
-                table.sums(row)?.into_iter().map(|(_, sum)| i64::from(sum).into()).collect();
-            for i in 0..table.key.len() {
-                values.push(row.get(i)?);
-            }
-            sums.push(values);
-        }
-        let Some(last) = sums.last() else { break };
-        behind = last[table.sums.len()..].to_vec();
-        for values in sums {
-            if update.execute(rusqlite::params_from_iter(values))? != 1 {
-                let text =
-                    format!("the store is damaged: a row of table {} is not found by its key", table.name);
-                return Err(Error::new(ErrorKind::Persistence, text));
-            }
+        let set: Vec<_> = table.sums.iter().map(|(column, ..)| format!("{column} = ?")).collect();
+        let key: Vec<_> = table.key.iter().map(|column| format!("{column} IS ?")).collect();
+        let update = format!("UPDATE {} SET {} WHERE {}", table.name, set.join(", "), key.join(" AND "));
+        let mut statement = db.prepare(&table.select())?;
+        let rows = statement.query_map([], |row| {
+            let sums = table.sums(row)?.into_iter().map(|(_, sum)| Ok(i64::from(sum).into()));
+            sums.chain((0..table.key.len()).map(|i| row.get(i))).collect::<rusqlite::Result<Vec<Value>>>()
+        })?;
+        for values in rows.collect::<rusqlite::Result<Vec<_>>>()? {
+            db.execute(&update, rusqlite::params_from_iter(values))?;
         }
     }
-    Ok(())
+    super::entries::renew_sums(db)
 }
 
 /// Verifies all rows: a line for each that is damaged, at most `limit`. Of a table that cannot be read, the rest is not

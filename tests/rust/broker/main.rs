@@ -7,7 +7,7 @@ mod listeners;
 mod mqtt;
 mod process;
 mod pulsar;
-mod store_formats;
+mod store_format;
 mod tubemq;
 
 #[path = "../support/mod.rs"]

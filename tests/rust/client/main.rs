@@ -4,7 +4,7 @@ mod direct;
 mod mqtt_late_connect;
 #[cfg(feature = "broker")]
 mod mqtt_outbox;
-mod mqtt_outbox_formats;
+mod mqtt_outbox_format;
 mod mqtt_outbox_store;
 mod pulsar_handshake;
 mod pulsar_moved;

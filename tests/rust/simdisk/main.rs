@@ -4,7 +4,6 @@
 //! * `node`: the store with all brokers on it; `pulsar`, `mqtt`, `tubemq`: their clients; `world`: both together, and the
 //!   ledger
 //! * `outbox`: the MQTT client's outbox under the same crashes
-//! * `upgrade`: files of earlier formats under crashes and full disks while they are upgraded
 //! * `crash`: crashes of the machine at every boundary of a script; `faults`: full and failing disks, and flipped bits
 #![allow(
     missing_docs,
@@ -22,7 +21,6 @@ mod node;
 mod outbox;
 mod pulsar;
 mod tubemq;
-mod upgrade;
 mod vfs;
 mod world;
 

@@ -1,4 +1,4 @@
-//! The file of an outbox: its tables and their formats, its checksums, and what is read of it.
+//! The file of an outbox: its tables and their format, its checksums, and what is read of it.
 
 use std::fs::File;
 use std::io::Read;
@@ -21,25 +21,15 @@ use crate::transmit::Transmit;
 
 /// Application id of an outbox: "PsOb".
 const APPLICATION: i32 = 0x5073_4F62;
-/// Version of the tables. A newer file is refused, an older one is brought up to date.
-///
-/// * 1: the first one
-/// * 2: adds checksums
-const FORMAT: i32 = 2;
+/// Version of the tables. A file of another version is refused. A change of the tables needs the next number.
+const FORMAT: i32 = 1;
 /// Time to wait for another program that locks the file.
 const BUSY: Duration = Duration::from_secs(5);
 const SCHEMA: &str = "
 CREATE TABLE message (key INTEGER PRIMARY KEY, packet_id INTEGER NOT NULL, released INTEGER NOT NULL,
-    expires_ms INTEGER, packet BLOB NOT NULL);
+    expires_ms INTEGER, packet BLOB NOT NULL, sum INTEGER, packet_id_sum INTEGER, released_sum INTEGER);
 CREATE INDEX in_flight ON message (packet_id) WHERE packet_id > 0;
-CREATE TABLE session (only INTEGER PRIMARY KEY CHECK (only = 1), client_id TEXT NOT NULL);
-";
-/// The migration to format 2, before the checksums of the rows that exist.
-const SUMS: &str = "
-ALTER TABLE message ADD COLUMN sum INTEGER;
-ALTER TABLE message ADD COLUMN packet_id_sum INTEGER;
-ALTER TABLE message ADD COLUMN released_sum INTEGER;
-ALTER TABLE session ADD COLUMN sum INTEGER;
+CREATE TABLE session (only INTEGER PRIMARY KEY CHECK (only = 1), client_id TEXT NOT NULL, sum INTEGER);
 ";
 /// A message's columns, in the order of [`verify`].
 const COLUMNS: &str = "key, expires_ms, packet, packet_id, released, sum, packet_id_sum, released_sum";
@@ -180,31 +170,25 @@ pub(super) fn connect(options: &OutboxOptions) -> Result<Connection> {
     require_own(&options.path)?;
     let db = sqlite::open(&options.path, options.sync)?;
     let number = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
-    let format = match (number("application_id")?, number("user_version")?) {
-        (APPLICATION, format @ 1..=FORMAT) => format,
-        (0, 0) => 0,
+    let is_new = match (number("application_id")?, number("user_version")?) {
+        (APPLICATION, FORMAT) => false,
+        (0, 0) => true,
         (APPLICATION, format) => {
             return Err(Error::new(
                 ErrorKind::UnsupportedVersion,
                 format!(
-                    "it has format {format}, and this version supports up to {FORMAT}: use the version that wrote the \
-                     file"
+                    "the file has outbox format {format}, and this version supports only format {FORMAT}: open the file \
+                     with the version that wrote it, or choose another path"
                 ),
             ));
         }
         _ => return Err(foreign()),
     };
     require_structure(&db)?;
-    if format < FORMAT {
+    if is_new {
         let transaction = db.unchecked_transaction()?;
-        if format < 1 {
-            transaction.pragma_update(None, "application_id", APPLICATION)?;
-            transaction.execute_batch(SCHEMA)?;
-        }
-        if format < 2 {
-            transaction.execute_batch(SUMS)?;
-            sum_up(&transaction)?;
-        }
+        transaction.pragma_update(None, "application_id", APPLICATION)?;
+        transaction.execute_batch(SCHEMA)?;
         transaction.pragma_update(None, "user_version", FORMAT)?;
         transaction.commit()?;
     }
@@ -217,33 +201,6 @@ fn require_structure(db: &Connection) -> Result<()> {
     let text =
         format!("the file is damaged: {line}: keep it under another name, and the client begins a new one");
     Err(Error::new(ErrorKind::Persistence, text))
-}
-
-/// Writes the checksums of all rows as they are.
-pub(super) fn sum_up(db: &Connection) -> Result<()> {
-    let mut next = db.prepare(
-        "SELECT key, expires_ms, packet, packet_id, released FROM message WHERE key > ?1 ORDER BY key LIMIT 1",
-    )?;
-    let mut update =
-        db.prepare("UPDATE message SET sum = ?2, packet_id_sum = ?3, released_sum = ?4 WHERE key = ?1")?;
-    let mut behind = i64::MIN;
-    loop {
-        let row = next.query_row([behind], |row| {
-            let key: i64 = row.get(0)?;
-            let packet = row.get_ref(2)?.as_blob()?;
-            let sum = message_sum(key, row.get_ref(1)?, packet);
-            Ok((key, sum, packet_id_sum(key, row.get(3)?), released_sum(key, row.get(4)?)))
-        });
-        let Some(sums) = row.optional()? else { break };
-        behind = sums.0;
-        update.execute(sums)?;
-    }
-    if let Some(name) =
-        db.query_row("SELECT client_id FROM session", [], |row| row.get::<_, String>(0)).optional()?
-    {
-        db.execute("UPDATE session SET sum = ?1", [session_sum(&name)])?;
-    }
-    Ok(())
 }
 
 pub(super) fn message_sum(key: i64, expires_ms: ValueRef<'_>, packet: &[u8]) -> u32 {

@@ -1,8 +1,8 @@
-//! Stores of this version and of earlier ones, kept as files in `tests/golden/store`: each is opened, brought up to date
-//! and has exactly its content. A store of a newer version is refused and left as it is.
+//! A kept store, `tests/golden/store/format-1.db`: it is opened with exactly its content, and it is what this version writes.
+//! A store of another format is refused and left as it is.
 //!
-//! `format-N.db` was written by the version that had format N; `make golden-stores` writes the present one. Formats 1 to 4
-//! are kept as SQL: the tables as the versions of that time made them, and the rows that they wrote.
+//! A change of the tables needs the next format number and a new kept store:
+//! `WRITE_GOLDEN=1 cargo test --features simulation --test broker store_format -- --test-threads 1`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use forebay::error::ErrorKind;
 use forebay::sqlite::{Connection, Job as _, Sync};
 
 /// The format that this version writes.
-const PRESENT: u32 = 7;
+const FORMAT: u32 = 1;
 /// Topics by their ids. The domain of MQTT has one log for all messages.
 const LOG: u64 = 1;
 const ORDERS: u64 = 2;
@@ -30,8 +30,8 @@ const GONE: u64 = 9;
 /// How long brokers had run on the store when it was written.
 const RUN_MS: u64 = 7_200_000;
 
-fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/store").join(name)
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/store/format-{FORMAT}.db"))
 }
 
 /// An entry that uses what an entry of its number can have.
@@ -252,120 +252,71 @@ fn write(path: &Path) {
     transaction.commit().unwrap();
 }
 
-/// What was added by later formats is not in older stores.
-fn aged(format: u32, mut topics: Vec<StoredTopic>) -> Vec<StoredTopic> {
-    for cursor in topics.iter_mut().flat_map(|topic| &mut topic.cursors) {
-        cursor.touched_ms = if format < 4 { 0 } else { cursor.touched_ms };
-        cursor.owner = cursor.owner.take().filter(|_| format >= 7);
-    }
-    topics
-}
-
-fn aged_entry(format: u32, entry: Entry) -> Entry {
-    Entry { run_ms: if format < 4 { 0 } else { entry.run_ms }, ..entry }
-}
-
-/// Copies a kept store into a directory.
-fn unpack(format: u32, to: &Path) {
-    let database = to.join("broker.db");
-    let binary = golden(&format!("format-{format}.db"));
-    if binary.exists() {
-        std::fs::copy(binary, database).unwrap();
-        return;
-    }
-    let sql = std::fs::read_to_string(golden(&format!("format-{format}.sql"))).unwrap();
-    let db = Connection::open(database).unwrap();
-    db.pragma_update(None, "journal_mode", "WAL").unwrap();
-    db.execute_batch(&sql).unwrap();
+/// Copies the kept store into a directory.
+fn unpack(to: &Path) {
+    std::fs::copy(golden(), to.join("broker.db")).unwrap();
 }
 
 /// Compares what is in the store with what was written, field by field.
-fn compare(format: u32, path: &Path) {
+fn compare(path: &Path) {
     let database = Database::open(path, Sync::Full).unwrap();
-    let run_ms = if format < 4 { 0 } else { RUN_MS };
-    assert_eq!(database.run_ms().unwrap(), run_ms, "format {format}");
+    assert_eq!(database.run_ms().unwrap(), RUN_MS);
     let db = database.connection();
     for domain in ["pulsar", "tubemq"] {
-        let mut found = store::load(db, domain, run_ms).unwrap();
+        let mut found = store::load(db, domain, RUN_MS).unwrap();
         found.topics.sort_by_key(|topic| topic.id);
-        let mut topics = aged(format, topics(domain));
-        if format == 1 && domain == "tubemq" {
-            topics.clear();
-        }
+        let topics = topics(domain);
         let expected = Found { topics, schemas: schemas(), next_topic: GONE + 1, bytes: found.bytes };
-        assert_eq!(format!("{found:#?}"), format!("{expected:#?}"), "format {format}");
+        assert_eq!(format!("{found:#?}"), format!("{expected:#?}"));
         let mut reader = database.reader().unwrap();
         for topic in expected.topics.iter().filter(|topic| topic.partitions == 0) {
-            let entries: Vec<_> = (topic.first..topic.next)
-                .map(|sequence| aged_entry(format, entry(topic.id, sequence)))
-                .collect();
-            assert_eq!(reader.read(topic.id, 0, 100, 1 << 20).unwrap(), entries, "format {format}");
+            let entries: Vec<_> =
+                (topic.first..topic.next).map(|sequence| entry(topic.id, sequence)).collect();
+            assert_eq!(reader.read(topic.id, 0, 100, 1 << 20).unwrap(), entries);
         }
     }
     let found = store::mqtt::load(db, &TopicIds::new(database.next_topic().unwrap())).unwrap();
-    let mut expected = Sessions {
+    let expected = Sessions {
         log: LOG,
         sessions: sessions(),
-        retained: RETAINED.map(|(_, sequence)| aged_entry(format, message(sequence))).into(),
+        retained: RETAINED.map(|(_, sequence)| message(sequence)).into(),
         damage: None,
         next_sequence: 16,
         next_session: 5,
         bytes: found.bytes,
     };
-    match format {
-        1 => {
-            // It had no MQTT: the log is new.
-            expected = Sessions { log: GONE + 1, next_sequence: 1, next_session: 1, ..Sessions::default() };
-            expected.bytes = found.bytes;
-        }
-        // Sessions without an owner belong to the first user that continues them.
-        2..5 => expected.sessions.iter_mut().for_each(|session| session.row.owner = None),
-        _ => {}
-    }
-    assert_eq!(format!("{found:#?}"), format!("{expected:#?}"), "format {format}");
-    let mut reader = database.reader().unwrap();
-    if format > 1 {
-        let messages: Vec<_> = (10..16).map(|sequence| aged_entry(format, message(sequence))).collect();
-        assert_eq!(reader.read(LOG, 0, 100, 1 << 20).unwrap(), messages, "format {format}");
-    }
+    assert_eq!(format!("{found:#?}"), format!("{expected:#?}"));
+    let messages: Vec<_> = (10..16).map(message).collect();
+    assert_eq!(database.reader().unwrap().read(LOG, 0, 100, 1 << 20).unwrap(), messages);
     let names = |sql: &str| -> Vec<(String, i64)> {
         let mut statement = db.prepare(sql).unwrap();
         let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
         rows.collect::<rusqlite::Result<_>>().unwrap()
     };
     let retained = names("SELECT topic, sequence FROM retained ORDER BY sequence");
-    let expected = RETAINED.map(|(topic, sequence)| (topic.to_owned(), sequence as i64));
-    assert_eq!(retained, if format == 1 { vec![] } else { expected.to_vec() });
+    assert_eq!(retained, RETAINED.map(|(topic, sequence)| (topic.to_owned(), sequence as i64)));
     // What was being deleted goes on.
-    let left = || reader_count(db);
+    let left = || -> i64 { db.query_row("SELECT count(*) FROM entry", [], |row| row.get(0)).unwrap() };
     let before = left();
     while Op::clean_up(db).unwrap() {}
-    assert_eq!(before - left(), if format < 5 { 0 } else { 2 }, "format {format}");
-}
-
-fn reader_count(db: &Connection) -> i64 {
-    db.query_row("SELECT count(*) FROM entry", [], |row| row.get(0)).unwrap()
+    assert_eq!(before - left(), 2);
 }
 
 #[test]
-fn stores_of_every_format_are_opened_with_their_content() {
-    if std::env::var_os("WRITE_GOLDEN_STORES").is_some() {
+fn the_kept_store_is_opened_with_its_content() {
+    if std::env::var_os("WRITE_GOLDEN").is_some() {
         let directory = tempfile::tempdir().unwrap();
         write(directory.path());
-        std::fs::copy(directory.path().join("broker.db"), golden(&format!("format-{PRESENT}.db"))).unwrap();
+        std::fs::copy(directory.path().join("broker.db"), golden()).unwrap();
     }
-    for format in 1..=PRESENT {
-        let directory = tempfile::tempdir().unwrap();
-        unpack(format, directory.path());
-        compare(format, directory.path());
-        // And as a store of the present format.
-        let damage = check::check(directory.path()).unwrap().damage;
-        assert_eq!(damage, [] as [&str; 0], "format {format}");
-    }
+    let directory = tempfile::tempdir().unwrap();
+    unpack(directory.path());
+    compare(directory.path());
+    assert_eq!(check::check(directory.path()).unwrap().damage, [] as [&str; 0]);
 }
 
 #[test]
-fn the_kept_store_of_the_present_format_is_what_this_version_writes() {
+fn the_kept_store_is_what_this_version_writes() {
     let dump = |path: &Path| {
         let db = Connection::open(path).unwrap();
         let list = |sql: &str| -> Vec<String> {
@@ -387,27 +338,22 @@ fn the_kept_store_of_the_present_format_is_what_this_version_writes() {
     };
     let (written, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     write(written.path());
-    unpack(PRESENT, kept.path());
+    unpack(kept.path());
     let [written, kept] = [&written, &kept].map(|directory| dump(&directory.path().join("broker.db")));
-    assert_eq!(written, kept, "a change of the tables needs a new format, and its store: make golden-stores");
+    assert_eq!(written, kept, "a change of the tables needs a new format and a new kept store");
 }
 
 #[test]
-fn a_damaged_store_of_an_older_format_is_refused_and_stays_as_it_is() {
-    for format in 1..PRESENT {
+fn a_store_of_another_format_is_refused_and_stays_as_it_is() {
+    for format in [FORMAT - 1, FORMAT + 1] {
         let directory = tempfile::tempdir().unwrap();
-        unpack(format, directory.path());
+        unpack(directory.path());
         let path = directory.path().join("broker.db");
-        // SQLite's check compares the rows with the table.
-        let db = Connection::open(&path).unwrap();
-        db.execute_batch(
-            "PRAGMA writable_schema = ON;
-             UPDATE sqlite_schema SET sql = replace(sql, 'domain TEXT NOT NULL', 'domain TEXT NOT NULL CHECK (id < 0)')
-             WHERE name = 'topic';
-             PRAGMA writable_schema = OFF;",
-        )
-        .unwrap();
-        drop(db);
+        let other = Connection::open(&path).unwrap();
+        // What another version may have added.
+        other.execute("UPDATE meta SET value = ?1 WHERE key = 'format'", [format]).unwrap();
+        other.execute_batch("ALTER TABLE cursor ADD COLUMN other TEXT; CREATE TABLE other (x)").unwrap();
+        drop(other);
         let before = std::fs::read(&path).unwrap();
         let refusals = [
             Database::open(directory.path(), Sync::Full).map(drop),
@@ -415,62 +361,27 @@ fn a_damaged_store_of_an_older_format_is_refused_and_stays_as_it_is() {
         ];
         for refusal in refusals {
             let error = refusal.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Persistence, "format {format}: {error}");
-            assert!(error.message().contains(&format!("has format {format} and stays as it is")), "{error}");
-            assert!(std::fs::read(&path).unwrap() == before, "format {format}: the file was changed");
+            assert_eq!(error.kind(), ErrorKind::UnsupportedVersion);
+            let parts = [
+                path.display().to_string(),
+                format!("format {format}"),
+                format!("only format {FORMAT}"),
+                "version that wrote it".to_owned(),
+            ];
+            for part in parts {
+                assert!(error.message().contains(&part), "{error}");
+            }
+            assert!(std::fs::read(&path).unwrap() == before, "the file was changed");
         }
+        let mut left: Vec<_> = std::fs::read_dir(directory.path())
+            .unwrap()
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .filter(|name| !name.starts_with("lock"))
+            .collect();
+        left.sort();
+        assert_eq!(left, ["broker.db"]);
+        // A backup is a copy, which needs no knowledge of the tables.
+        store::backup(directory.path(), &directory.path().join("copy.db")).unwrap();
+        assert!(std::fs::read(&path).unwrap() == before);
     }
-}
-
-#[test]
-fn a_damaged_row_whose_checksum_is_renewed_is_refused_and_stays_as_it_is() {
-    let directory = tempfile::tempdir().unwrap();
-    unpack(6, directory.path());
-    let path = directory.path().join("broker.db");
-    let db = Connection::open(&path).unwrap();
-    db.execute_batch("UPDATE cursor SET below = below + 1 WHERE subscription = 'billing'").unwrap();
-    drop(db);
-    let before = std::fs::read(&path).unwrap();
-    let error = Database::open(directory.path(), Sync::Full).map(drop).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Persistence);
-    for part in
-        ["table cursor, topic 2, subscription \"billing\": its checksum", "format 6 and stays as it is"]
-    {
-        assert!(error.message().contains(part), "{error}");
-    }
-    assert!(std::fs::read(&path).unwrap() == before, "the file was changed");
-}
-
-#[test]
-fn a_store_of_a_newer_format_is_refused_and_stays_as_it_is() {
-    let directory = tempfile::tempdir().unwrap();
-    unpack(PRESENT, directory.path());
-    let path = directory.path().join("broker.db");
-    let newer = Connection::open(&path).unwrap();
-    // What a newer version may have added.
-    newer.execute("UPDATE meta SET value = ?1 WHERE key = 'format'", [PRESENT + 1]).unwrap();
-    newer.execute_batch("ALTER TABLE cursor ADD COLUMN newer TEXT; CREATE TABLE newer (x)").unwrap();
-    drop(newer);
-    let before = std::fs::read(&path).unwrap();
-    let refusals =
-        [Database::open(directory.path(), Sync::Full).map(drop), check::check(directory.path()).map(drop)];
-    for refusal in refusals {
-        let error = refusal.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::UnsupportedVersion);
-        for part in [format!("format {}", PRESENT + 1), format!("up to {PRESENT}"), "use the version".into()]
-        {
-            assert!(error.message().contains(&part), "{error}");
-        }
-        assert!(std::fs::read(&path).unwrap() == before, "the file was changed");
-    }
-    let mut left: Vec<_> = std::fs::read_dir(directory.path())
-        .unwrap()
-        .map(|file| file.unwrap().file_name().into_string().unwrap())
-        .filter(|name| !name.starts_with("lock"))
-        .collect();
-    left.sort();
-    assert_eq!(left, ["broker.db"]);
-    // A backup is a copy, which needs no knowledge of the tables.
-    store::backup(directory.path(), &directory.path().join("copy.db")).unwrap();
-    assert!(std::fs::read(&path).unwrap() == before);
 }
