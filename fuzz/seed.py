@@ -290,10 +290,6 @@ def scripts() -> None:
             b"\x0c\x51\x02\x21\x22\0\3\3a:1\x07"
             b"\x04\x50\x01\x20" + bytes([query]) + b"\x04\0\x01\x23\x08"
             for query in range(9, 13)
-        ]
-        + [
-            b"\x01" + b"".join(bytes([3, method, what, 2, 0]) for method in (*range(10, 16), *range(16)))
-            for what in (0, 1, 4, 5)
         ],
         "websocket": [
             b"\x01\xff" + b"\x82\x82\0\0\0\0\xc0\x00" + b"\x89\x80\0\0\0\0" + b"\x88\x80\0\0\0\0",

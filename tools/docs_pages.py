@@ -282,10 +282,6 @@ FIXED = (
         "first call of a TubeMQ client", "tubemq/mod.rs", "{HANDSHAKE}; {FIRST_CALL}",
         "The connection is closed.",
     ),
-    Fixed(
-        "values in a list, items in a batch, of TubeMQ's web service", "tubemq/web/parameters.rs",
-        "{MAX_VALUES}; {MAX_ITEMS}", "The request is refused.",
-    ),
     Fixed("path and query of an HTTP request", "http/message.rs", "{URI}", "Answered with 414."),
     Fixed(
         "head of an HTTP request", "http/server.rs",

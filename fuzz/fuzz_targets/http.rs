@@ -92,26 +92,6 @@ const QUERIES: [&str; 13] = [
     "?topic=demo&group=g",
 ];
 
-/// Methods of the web service of TubeMQ's master, without `admin_`.
-const ADMIN: [&str; 16] = [
-    "add_new_topic_record",
-    "bath_add_new_topic_record",
-    "modify_topic_info",
-    "delete_topic_info",
-    "redo_deleted_topic_info",
-    "remove_topic_info",
-    "set_topic_authorize_control",
-    "delete_topic_authorize_control",
-    "add_authorized_consumergroup_info",
-    "delete_allowed_consumer_group_info",
-    "query_topic_info",
-    "query_topic_authorize_control",
-    "query_allowed_consumer_group_info",
-    "query_sub_info",
-    "query_consume_group_detail",
-    "query_broker_configure",
-];
-
 struct World {
     pulsar: Hub<pulsar::Broker>,
     mqtt: Hub<mqtt_broker::Broker>,
@@ -204,20 +184,6 @@ fn head(script: &mut Script<'_>) -> (Method, String) {
     (method, address)
 }
 
-/// A call of TubeMQ's web service, of which the input chooses method, topic, group and a parameter more.
-fn call(script: &mut Script<'_>) -> String {
-    let (method, what, number) = (usize::from(script.byte()), script.byte(), script.number());
-    let topic = ["demo", "late", "demo,late", "no/topic"][usize::from(what & 3)];
-    let more: String = script.text().bytes().map(|byte| format!("%{byte:02X}")).collect();
-    format!(
-        "/webapi.htm?method=admin_{}&brokerId=1&topicName={topic}&groupName=g{}&consumerGroup=g&numPartitions={number}\
-         &isEnable={}&createUser=a&modifyUser=a&confModAuthToken=abc&topicJsonSet={more}",
-        ADMIN[method % ADMIN.len()],
-        what >> 4,
-        what & 4 == 0,
-    )
-}
-
 /// A body that makes sense for some path, or any bytes.
 fn body(script: &mut Script<'_>) -> Bytes {
     let number = script.number();
@@ -248,7 +214,6 @@ fuzz_target!(|data: &[u8]| {
                 let method = METHODS[usize::from(op >> 3) % METHODS.len()].clone();
                 let (method, address) = match kind {
                     2 => (method, script.text()),
-                    3 => (Method::POST, call(&mut script)),
                     _ => head(&mut script),
                 };
                 let Ok(uri) = Uri::try_from(&*address) else { continue };

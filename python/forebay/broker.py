@@ -224,15 +224,15 @@ class Broker:
         self._running().create_topic(name, partitions)
 
     def grow_topic(self, name: str, partitions: int) -> None:
-        """Adds partitions to a partitioned Pulsar topic until it has ``partitions``. They get the
-        subscriptions of the others. Producers and consumers that are open notice them after their
-        ``partitions_update_interval``.
+        """Adds partitions to a partitioned topic of Pulsar, or to a TubeMQ topic, until it has
+        ``partitions``. With Pulsar, the new partitions get the subscriptions of the others, and open
+        producers and consumers notice them after their ``partitions_update_interval``; with TubeMQ, at their
+        next heartbeat.
 
         Raises:
             TopicNotFound: the topic does not exist.
             NotAllowed: the topic has no partitions.
             InvalidArgument: it has as many already, or more: partitions can only be added.
-            Unsupported: a TubeMQ topic.
         """
         self._running().grow_topic(name, partitions)
 

@@ -174,11 +174,7 @@ pub trait Topics {
     fn create_topic(&mut self, name: &str, partitions: u32) -> Result<()>;
 
     /// Adds partitions to a topic until it has `partitions`.
-    fn grow_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
-        let text =
-            format!("{partitions} partitions: topics of this protocol do not grow, delete and create it");
-        Err(Error::new(ErrorKind::Unsupported, text).with_topic(name))
-    }
+    fn grow_topic(&mut self, name: &str, partitions: u32) -> Result<()>;
 
     /// Deletes a topic with its messages.
     fn delete_topic(&mut self, name: &str) -> Result<()>;

@@ -30,9 +30,7 @@ ADMIN_EPILOG = (
 TOPIC_RULE = (
     "The URL says what can be done: that of a protocol lists and inspects; http:// of a Pulsar, or of the"
     " embedded broker with --http-port, does all of this, and `forebay admin` does more over HTTP; --data"
-    " does it in the store of an embedded broker that is not running. With http:// of the embedded broker or"
-    " of a TubeMQ master, tubemq:NAME is a TubeMQ topic, which can be listed, created, deleted, grown and"
-    " inspected."
+    " does it in the store of an embedded broker that is not running, where tubemq:NAME is a TubeMQ topic."
 )
 SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = {
@@ -100,13 +98,11 @@ EXAMPLES = {
 TOPIC_EXAMPLES = {
     "ls": (
         "forebay topic ls public/default",
-        "forebay topic ls tubemq: -u http://127.0.0.1:8080 --json",
-        "forebay topic ls --data ./data",
+        "forebay topic ls tubemq: --data ./data --json",
     ),
     "create": (
         "forebay topic create orders -p 4 -u http://127.0.0.1:8080",
-        "forebay topic create tubemq:sales -p 2 -u http://127.0.0.1:8080",
-        "forebay topic create tubemq:sales -u http://master.example:8080 --change-token file:change.token",
+        "forebay topic create tubemq:sales -p 2 --data ./data",
     ),
     "rm": (
         "forebay topic rm orders -u http://127.0.0.1:8080",
@@ -116,7 +112,7 @@ TOPIC_EXAMPLES = {
     "terminate": ("forebay topic terminate orders -u http://127.0.0.1:8080",),
     "stats": (
         "forebay topic stats orders",
-        "forebay topic stats tubemq:sales -u http://127.0.0.1:8080 --json",
+        "forebay topic stats tubemq:sales --data ./data --json",
         "forebay topic stats sales -u tubemq://127.0.0.1:8715",
     ),
 }
@@ -396,8 +392,7 @@ def topic(command: argparse.ArgumentParser) -> None:
                 "--partitions",
                 type=int,
                 default=0,
-                help="partitions, with TubeMQ on each of its brokers; by default, a plain topic, or as many"
-                " as TubeMQ is set to",
+                help="partitions; by default, a plain topic, or as many as TubeMQ is set to",
             )
         if name == "grow":
             add(
@@ -405,14 +400,7 @@ def topic(command: argparse.ArgumentParser) -> None:
                 "--partitions",
                 type=int,
                 required=True,
-                help="partitions that it has then, with TubeMQ on each of its brokers",
-            )
-        if name in ("create", "rm", "grow"):
-            add(
-                "--change-token",
-                metavar="TOKEN",
-                help="for tubemq: over HTTP, confModAuthToken of the master: file:PATH or env:NAME (default:"
-                " abc, as TubeMQ is delivered; the embedded broker does not check it)",
+                help="partitions that it has then",
             )
 
 

@@ -61,8 +61,8 @@ impl Request {
     }
 }
 
-/// Decodes the names and values of a query or of a form.
-pub fn pairs(text: &str) -> Option<Vec<(String, String)>> {
+/// Decodes the names and values of a query.
+fn pairs(text: &str) -> Option<Vec<(String, String)>> {
     let decode = |pair: &str| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         Some((decoded(&name.replace('+', " "))?, decoded(&value.replace('+', " "))?))

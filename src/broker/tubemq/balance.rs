@@ -115,16 +115,6 @@ impl Group {
         &self.spec.topics
     }
 
-    /// The configuration of all members.
-    pub fn spec(&self) -> &GroupSpec {
-        &self.spec
-    }
-
-    /// Ids of the members.
-    pub fn clients(&self) -> impl Iterator<Item = &str> {
-        self.members.keys().map(String::as_str)
-    }
-
     /// Number of members.
     pub fn members(&self) -> usize {
         self.members.len()

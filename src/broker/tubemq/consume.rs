@@ -82,12 +82,6 @@ impl Broker {
             return Err((Code::BadRequest, text));
         }
         self.check_topic(&user, Access::Read, &request.topic_name)?;
-        self.check_grants(&request.group_name, [&request.topic_name])?;
-        if self.topics.get(request.topic_name.as_str()).is_some_and(|topic| !topic.record.accept_subscribe) {
-            let text =
-                format!("topic {} does not take consumers: acceptSubscribe is false", request.topic_name);
-            return Err((Code::Forbidden, text));
-        }
         let claims = self.check_owner(&user, &request.group_name)?;
         let id = self.known_partition(&request.topic_name, request.partition_id)?;
         let group: Arc<str> = request.group_name.as_str().into();

@@ -210,14 +210,13 @@ impl Broker {
         let Some(group) = self.groups.get_mut(name) else { return };
         let mut places = Vec::new();
         for topic in group.topics() {
-            let known = self.topics.get(topic.as_str()).filter(|topic| topic.record.accept_subscribe);
-            let count = known.map_or(0, |topic| topic.partitions.len());
+            let count = self.topics.get(topic.as_str()).map_or(0, |topic| topic.partitions.len());
             places.extend((0..count as u32).map(|id| (topic.clone(), id)));
         }
         group.rebalance(&places, &mut self.next_event);
     }
 
-    /// Rebalances the groups of a topic that was created or deleted.
+    /// Rebalances the groups of a topic that was created, has grown or was deleted.
     pub(super) fn balance_topic(&mut self, topic: &str) {
         let with = |group: &Group| group.topics().contains(topic);
         let groups: Vec<_> =
@@ -254,7 +253,7 @@ impl Broker {
         let spec = GroupSpec::new(Mode::Server, request.topic_list.clone(), &request.topic_condition, -1);
         let joined = self
             .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
-            .and_then(|user| self.check_topics(user, &request.group_name, &request.topic_list))
+            .and_then(|user| self.check_topics(user, &request.topic_list))
             .and_then(|user| match request.require_bound {
                 Some(true) => {
                     let text =
@@ -371,7 +370,7 @@ impl Broker {
         );
         let joined = self
             .check_client(&request.client_id, &request.topic_list, request.auth_info.as_ref())
-            .and_then(|user| self.check_topics(user, &request.group_name, &request.topic_list))
+            .and_then(|user| self.check_topics(user, &request.topic_list))
             .and_then(|user| {
                 let (sources, node) = (request.source_count, request.node_id);
                 let client = (&*request.client_id, &user);

@@ -4,9 +4,8 @@
 //! * [`balance`]: groups, their members, and the assignment of partitions by the master
 //! * `produce`: messages from producers
 //! * `consume`: registered partitions, and messages to consumers
-//! * `topics`, `partition`: topics and their partitions; `records`: what administrators decide about them; `grants`: changes of that
-//! * `web`: HTTP, with the requests of the page for operators and the part of the master's web service that adds, changes and lists
-//!   topics and groups
+//! * `topics`, `partition`: topics and their partitions
+//! * `web`: HTTP, with the requests of the page for operators
 //! * `users`: passwords; `permitted`: what users may do; `owners`: which user each group belongs to; `visits`: what stands for them at the broker; `status`: figures; [`options`]; `service`: for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
@@ -41,14 +40,12 @@ use crate::tubemq::{Code, PROTOCOL_VERSION, pb};
 
 pub mod balance;
 mod consume;
-mod grants;
 mod master;
 pub mod options;
 mod owners;
 mod partition;
 mod permitted;
 mod produce;
-mod records;
 pub(super) mod service;
 mod status;
 mod topics;
@@ -756,6 +753,10 @@ impl Protocol for Broker {
 impl Topics for Broker {
     fn create_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
         self.create_topic(name, partitions)
+    }
+
+    fn grow_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
+        self.grow_topic(name, partitions)
     }
 
     fn delete_topic(&mut self, name: &str) -> Result<()> {

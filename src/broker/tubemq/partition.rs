@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::records::Record;
 use crate::broker::log::{Entry, Log, Source};
 use crate::random::HashSet;
 use crate::tubemq::Code;
@@ -28,8 +27,6 @@ pub(super) struct Topic {
     pub(super) id: u64,
     /// Numbers of the partitions, in order.
     pub(super) partitions: Vec<u64>,
-    /// Decisions of administrators about it.
-    pub(super) record: Record,
 }
 
 impl Topic {

@@ -42,15 +42,9 @@ impl Broker {
         Err(refusal(access, topic))
     }
 
-    /// [`Self::check_topic`] and [`Self::check_grants`] for all topics of a consumer.
-    pub(super) fn check_topics(
-        &mut self,
-        user: Arc<str>,
-        group: &str,
-        topics: &[String],
-    ) -> Result<Arc<str>, Refusal> {
+    /// [`Self::check_topic`] for all topics of a consumer.
+    pub(super) fn check_topics(&mut self, user: Arc<str>, topics: &[String]) -> Result<Arc<str>, Refusal> {
         topics.iter().try_for_each(|topic| self.check_topic(&user, Access::Read, topic))?;
-        self.check_grants(group, topics)?;
         Ok(user)
     }
 
@@ -66,12 +60,11 @@ impl Broker {
         topics
     }
 
-    /// [`Self::check_topic`] and [`Self::check_grants`] for the topics of a group, and whether the user may still have the group. A
-    /// member that may not leaves it.
+    /// [`Self::check_topic`] for the topics of a group, and whether the user may still have the group. A member that may not
+    /// leaves it.
     pub(super) fn check_group(&mut self, user: &str, client: &str, group: &str) -> Result<(), Refusal> {
         let topics = self.groups.get(group).map(|group| group.topics().clone()).unwrap_or_default();
         let checked = topics.iter().try_for_each(|topic| self.check_topic(user, Access::Read, topic));
-        let checked = checked.and_then(|()| self.check_grants(group, &topics));
         let checked = checked.and_then(|()| self.check_owner(user, group).map(drop));
         if checked.is_err() {
             self.leave(client, group);

@@ -13,8 +13,6 @@ use crate::tubemq::{Code, pb};
 
 /// Bytes by which a message may exceed the limit, because clients compute its size differently.
 const SIZE_ROOM: usize = 10 << 10;
-/// Follows the name of a topic that takes no messages.
-const CLOSED: &str = "does not take messages: acceptPublish is false";
 /// Stands for "no checksum".
 const UNCHECKED: i32 = -1;
 
@@ -64,9 +62,6 @@ impl Broker {
             );
             return refuse(Code::BadRequest, &text);
         }
-        if self.is_closed_to_producers(&request.topic_name) {
-            return refuse(Code::Forbidden, &format!("topic {} {CLOSED}", request.topic_name));
-        }
         let Some(id) = self.find_partition(&request.topic_name, request.partition_id) else {
             let text = format!(
                 "topic {} has no partition {} on this broker",
@@ -85,10 +80,6 @@ impl Broker {
             return refuse(Code::Forbidden, "the partition was deleted");
         };
         Ok((id, sequence, stored_ms))
-    }
-
-    fn is_closed_to_producers(&self, topic: &str) -> bool {
-        self.topics.get(topic).is_some_and(|topic| !topic.record.accept_publish)
     }
 
     /// Puts a message at the end of a partition. Gives its number and its time.
@@ -135,9 +126,6 @@ impl Broker {
         if self.commits.is_full(self.settings.max_store) {
             let text = self.commits.reason(self.settings.max_store);
             return Err(Error::new(ErrorKind::QuotaExceeded, text));
-        }
-        if self.is_closed_to_producers(topic) {
-            return Err(Error::new(ErrorKind::NotAllowed, format!("topic {topic} {CLOSED}")));
         }
         self.ensure_topic(topic);
         let missing = || Error::new(ErrorKind::TopicNotFound, format!("topic {topic} does not exist"));

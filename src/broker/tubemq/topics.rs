@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::partition::{BROKER, Partition, Position, Topic, row_name};
-use super::records::Record;
 use super::{Broker, DOMAIN, PREFIX, too_many};
 use crate::broker::log::cursor::Cursor;
 use crate::broker::log::{Log, TopicIds};
@@ -13,9 +12,8 @@ use crate::broker::store::{Found, Op, StoredCursor};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tubemq::topic::{Broker as Address, ConsumerTopic, ProducerTopic, STORE_BASE, check_topic};
 
-/// Status of a topic that can be consumed, and of one that cannot.
+/// Status of a topic that can be consumed.
 const READABLE: i32 = 1;
-const CLOSED: i32 = 0;
 
 /// Offsets of a held partition are rewritten after this fraction of the offset retention.
 const HELD_SHARE: u64 = 20;
@@ -43,8 +41,7 @@ impl Broker {
             let partitions = (0..parent.partitions as usize)
                 .map_while(|index| numbers.get(&row_name(&parent.name, index)).copied())
                 .collect();
-            let record = Record::restore(parent.cursors);
-            self.topics.insert(parent.name, Topic { id: parent.id, partitions, record });
+            self.topics.insert(parent.name, Topic { id: parent.id, partitions });
         }
     }
 
@@ -58,11 +55,11 @@ impl Broker {
     pub(super) fn ensure_topic(&mut self, name: &str) {
         if self.settings.auto_create && !self.topics.contains_key(name) {
             // An invalid name, or a topic beyond the limit, stays unknown: that is what its client is told.
-            let _ = self.make_topic(name, self.settings.partitions, Record::default());
+            let _ = self.make_topic(name, self.settings.partitions);
         }
     }
 
-    pub(super) fn make_topic(&mut self, name: &str, partitions: u32, record: Record) -> Result<()> {
+    fn make_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
         check_topic(name)?;
         if self.topics.contains_key(name) {
             return Err(Error::new(ErrorKind::NotAllowed, format!("topic {PREFIX}{name} already exists")));
@@ -71,7 +68,7 @@ impl Broker {
         let id = self.settings.topic_ids.next();
         self.commits.write(Op::CreateTopic { id, domain: DOMAIN, name: name.into(), partitions });
         let partitions = (0..partitions as usize).map(|index| self.add_partition(name, index)).collect();
-        self.topics.insert(name.into(), Topic { id, partitions, record });
+        self.topics.insert(name.into(), Topic { id, partitions });
         self.balance_topic(name);
         Ok(())
     }
@@ -109,13 +106,19 @@ impl Broker {
         id
     }
 
-    /// Adds partitions to a topic, which then has this number of them.
-    pub(super) fn grow_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
+    /// Adds partitions to a topic until it has `partitions`. `name` has no prefix.
+    pub fn grow_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
         let Some((name, topic)) = self.topics.get_key_value(name) else {
             return Err(Error::new(ErrorKind::TopicNotFound, format!("topic {PREFIX}{name} does not exist")));
         };
         let (name, id, before) = (name.clone(), topic.id, topic.partitions.len() as u32);
-        self.check_room(partitions, partitions.saturating_sub(before))?;
+        if partitions <= before {
+            let text = format!(
+                "topic {PREFIX}{name} has {before} partitions, and {partitions} were asked for: partitions can only be added"
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, text));
+        }
+        self.check_room(partitions, partitions - before)?;
         // Before the rows: after a kill in between, the rows that are there count, and the next growth makes the others.
         self.commits.write(Op::Partitions { id, domain: DOMAIN, name: name.clone(), partitions });
         for index in before..partitions {
@@ -131,7 +134,7 @@ impl Broker {
     /// Creates a topic. `name` has no prefix.
     pub fn create_topic(&mut self, name: &str, partitions: u32) -> Result<()> {
         let partitions = if partitions == 0 { self.settings.partitions } else { partitions };
-        self.make_topic(name, partitions, Record::default())
+        self.make_topic(name, partitions)
     }
 
     /// Deletes a topic with its messages.
@@ -176,15 +179,14 @@ impl Broker {
 
     /// A topic as producers are told, if they may send to it.
     pub(super) fn producer_text(&self, name: &str) -> Option<String> {
-        let topic = self.topics.get(name).filter(|topic| topic.record.accept_publish)?;
+        let topic = self.topics.get(name)?;
         Some(ProducerTopic::to_text(name, &[topic.share()], Some(self.settings.max_message_size)))
     }
 
     /// A topic as consumers with client balancing are told.
     pub(super) fn consumer_text(&self, name: &str) -> Option<String> {
         let topic = self.topics.get(name)?;
-        let status = if topic.record.accept_subscribe { READABLE } else { CLOSED };
-        Some(ConsumerTopic::to_text(name, &[(topic.share(), status)]))
+        Some(ConsumerTopic::to_text(name, &[(topic.share(), READABLE)]))
     }
 
     /// Marks a moved offset, which is written soon.

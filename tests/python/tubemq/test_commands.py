@@ -430,6 +430,14 @@ def test_credentials(guarded: str) -> None:
     assert "authentication" in run(*ask, *ann, env={**os.environ, "WORD": "wrong"}, status=1).decode()
 
 
+@pytest.mark.parametrize("position", ["middle", "1:2"])
+def test_a_position_is_checked_before_connecting(position: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["sub", "tubemq://127.0.0.1:1", "t", "-s", "g", "-o", position])
+    assert ended.value.code == 2
+    assert "-o, the position" in capsys.readouterr().err
+
+
 # ------------------------------------------------------------------------------------ topic, doctor and bench
 
 
@@ -444,9 +452,12 @@ def test_partitions_over_the_wire(url: str, broker: forebay.Broker) -> None:
     ("words", "said"),
     [
         (["ls"], ["list topics", "topic ls tubemq: --data DIR"]),
-        (["create", "x", "-p", "4"], ["create topics", "topic create tubemq:x -p 4 --data DIR"]),
+        (
+            ["create", "x", "-p", "4"],
+            ["create topics", "topic create tubemq:x -p 4 --data DIR", "forebay broker --topic tubemq:x=4"],
+        ),
         (["rm", "tubemq:x"], ["delete topics", "topic rm tubemq:x --data DIR"]),
-        (["grow", "x", "-p", "4"], ["add partitions", "topic grow tubemq:x -p 4 -u http://HOST:8080"]),
+        (["grow", "x", "-p", "4"], ["add partitions", "topic grow tubemq:x -p 4 --data DIR"]),
     ],
 )
 def test_what_the_protocol_cannot_is_refused_with_what_can(
@@ -454,7 +465,7 @@ def test_what_the_protocol_cannot_is_refused_with_what_can(
 ) -> None:
     answer = refused("topic", *words, "-u", url, status=1)
     assert answer.startswith("forebay: unsupported")
-    for text in (*said, "-u http://HOST:8080"):
+    for text in said:
         assert text in answer
 
 
@@ -465,11 +476,12 @@ def test_topics_of_a_store(tmp_path: Path) -> None:
     assert run("topic", "ls", "tubemq:", *data) == b"tubemq:t\n"
     assert run("topic", "ls", *data) == b"persistent://public/default/t\n"
     assert json.loads(run("topic", "stats", "tubemq:t", "--json", *data))["partitions"] == 2
+    run("topic", "grow", "tubemq:t", "-p", "3", *data)
     with (
         forebay.Broker(data=tmp_path / "store", tubemq_port=0) as broker,
         blocking.connect(broker.tubemq_url or "") as client,
     ):
-        assert client.partitions("t") == 2
+        assert client.partitions("t") == 3
     run("topic", "rm", "tubemq:t", *data)
     assert run("topic", "ls", "tubemq:", *data).strip() == b""
     assert run("topic", "ls", *data) == b"persistent://public/default/t\n"

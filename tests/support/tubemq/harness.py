@@ -42,19 +42,6 @@ class TubeMqService(Service):
         return {store * 10_000 + number for store in range(stores) for number in range(partitions)}
 
     @property
-    def web(self) -> str:
-        """URL of the master's web service."""
-        raise NotImplementedError
-
-    def administer(self, method: str, **words: Any) -> dict[str, Any]:
-        """The answer of the master's web service to a form, as scripts send it; an error, too."""
-        kind = "op_query" if method.startswith("admin_query") else "op_modify"
-        form = {"type": kind, "method": method, "confModAuthToken": "abc"} | words
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(self.web, urllib.parse.urlencode(form).encode(), timeout=PATIENCE) as response:
-            return json.loads(response.read())
-
-    @property
     def ports(self) -> list[int]:
         """The ports of the masters."""
         return [int(one.rsplit(":", 1)[1]) for one in self.address.split(",")]
@@ -119,10 +106,6 @@ class RealTubeMq(ScriptedServer, TubeMqService):
         if "tls_masters" in facts:
             self.tls_url = f"tubemq+ssl://{facts['tls_masters']}"
         self._webs, self._broker_web = facts["webs"].split(","), facts["broker_web"]
-
-    @property
-    def web(self) -> str:
-        return f"http://{self._webs[0]}/webapi.htm"
 
     def pid(self, part: str) -> int:
         return int((self.data / f"{part}.pid").read_text())
@@ -225,15 +208,11 @@ class RealTubeMq(ScriptedServer, TubeMqService):
 class EmbeddedTubeMq(EmbeddedListener, TubeMqService):
     """``forebay.Broker`` with a TubeMQ listener, in a process of its own."""
 
-    port_options = ("tubemq_port", "http_port")
+    port_options = ("tubemq_port",)
 
     def started(self) -> None:
         self.url = self.call("tubemq_url")
         self.address = self.broker = self.url.removeprefix("tubemq://")
-
-    @property
-    def web(self) -> str:
-        return f"{self.call('http_url')}/webapi.htm"
 
     def topic(self, partitions: int = 1, stores: int = 1) -> str:
         name = _name()

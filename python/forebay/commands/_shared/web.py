@@ -46,7 +46,6 @@ MAX_REDIRECTS = 20
 _PORTS = {"http": 8080, "https": 8443}
 _PART = 64 << 10
 _REDIRECTS = (301, 302, 307, 308)
-_FORM = "application/x-www-form-urlencoded"
 _WORDS = 512
 """Characters of an answer that an error shows."""
 _ERRORS: dict[int, type[Error]] = {
@@ -87,13 +86,6 @@ class Answer(NamedTuple):
             ) from None
 
 
-class _Content(NamedTuple):
-    """The body of a request."""
-
-    type: str
-    data: bytes
-
-
 class Web:
     """A web service. Each request has a connection of its own, and has to be answered within
     ``operation_timeout``.
@@ -131,7 +123,6 @@ class Web:
         body: Any = None,
         query: Mapping[str, Any] | None = None,
         *,
-        form: Mapping[str, Any] | None = None,
         errors: Mapping[int, type[Error]] | None = None,
         topic: str | None = None,
     ) -> Answer:
@@ -142,7 +133,6 @@ class Web:
             path: the parts of the path, not encoded.
             body: sent as JSON, if it is not ``None``.
             query: names and values behind the path; those that are ``None`` are left out.
-            form: sent as a form, in place of a body.
             errors: the classes of errors by status, where they are not the usual ones.
             topic: that the request is about, for errors.
 
@@ -153,9 +143,7 @@ class Web:
         pairs = {name: _plain(value) for name, value in (query or {}).items() if value is not None}
         if pairs:
             target += "?" + urllib.parse.urlencode(pairs)
-        content = None if body is None else _Content("application/json", json.dumps(body).encode())
-        if form is not None:
-            content = _Content(_FORM, urllib.parse.urlencode(form).encode())
+        content = None if body is None else json.dumps(body).encode()
         failure: Error | None = None
         for host in self._hosts:
             try:
@@ -173,7 +161,7 @@ class Web:
             raise kind(f"{method} {answer.url}: HTTP {status}", topic=topic, broker_text=words)
         raise failure or InvalidArgument("the URL names no host")
 
-    def _followed(self, method: str, url: str, content: _Content | None) -> tuple[int, Answer]:
+    def _followed(self, method: str, url: str, content: bytes | None) -> tuple[int, Answer]:
         for _ in range(MAX_REDIRECTS + 1):
             status, headers, body = self._once(method, url, content)
             if status not in _REDIRECTS:
@@ -182,12 +170,12 @@ class Web:
         raise ProtocolError(f"{method} {url}: the request was redirected {MAX_REDIRECTS} times")
 
     def _once(
-        self, method: str, url: str, content: _Content | None
+        self, method: str, url: str, content: bytes | None
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
         """Status, headers and body of one answer, whatever the status."""
         headers = {"Accept": "application/json, */*;q=0.1", **self._credentials()}
         if content is not None:
-            headers["Content-Type"] = content.type
+            headers["Content-Type"] = "application/json"
         limit = float(self._options["operation_timeout"])
         late = Timeout(f"{method} {url}: no complete answer within {limit:g} seconds (operation_timeout)")
         started = time.monotonic()
@@ -195,7 +183,7 @@ class Web:
             with self._connected(url, limit) as connection:
                 split = urllib.parse.urlsplit(url)
                 target = split.path + (f"?{split.query}" if split.query else "")
-                connection.request(method, target, content.data if content else None, headers)
+                connection.request(method, target, content, headers)
                 answer = connection.getresponse()
                 body = _read(answer)
         except http.client.HTTPException as error:

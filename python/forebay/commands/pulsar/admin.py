@@ -49,8 +49,8 @@ def _refuse_others(given: argparse.Namespace) -> None:
         if name and protocol_of_topic(name):
             raise Unsupported(
                 f"{name!r} names a topic of TubeMQ, and this is the administration of Pulsar: use `forebay"
-                f" topic`, which lists, creates, deletes, grows and inspects it; `forebay subscriptions"
-                f" {name}` lists its groups"
+                f" topic` with --data DIR (embedded broker that is not running) or a tubemq:// URL;"
+                f" `forebay subscriptions {name}` lists its groups"
             )
 
 

@@ -1,5 +1,5 @@
 """``forebay topic`` with a Pulsar URL: by the protocol, which lists and inspects, or, with the URL of a web
-service, by the administration over HTTP, which that of TubeMQ is as well."""
+service, by the administration over HTTP."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ def run(given: argparse.Namespace) -> int:
 def _broker(given: argparse.Namespace) -> Generator[shared.Place, None, None]:
     options = scopes(given.options, "pulsar")["client"]
     if is_web(given.url):
-        web = Web(given.url, options)
         name = given.namespace if given.action == "ls" else given.topic
         if protocol := protocol_of_topic(name):
-            yield protocols.PROTOCOLS[protocol].module("administration").Administration(web, given)
-        else:
-            yield Administration(web)
+            # Pulsar would make topics of such names.
+            protocols.PROTOCOLS[protocol].module("topic").refuse(given)
+        yield Administration(Web(given.url, options))
     else:
         with blocking.connect(given.url, **options) as client:
             yield _Wire(client)

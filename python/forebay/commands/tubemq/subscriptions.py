@@ -16,7 +16,6 @@ def run(given: argparse.Namespace) -> int:
 
 def _refuse(given: argparse.Namespace) -> NoReturn:
     raise Unsupported(
-        "TubeMQ's protocol does not list groups. Embedded broker: use its web service, -u http://HOST:8080,"
-        " or --data DIR while it is stopped. Real server: the master's web API (port 8080, /webapi.htm)"
-        " lists them"
+        "TubeMQ's protocol does not list groups. Embedded broker: use -u http://HOST:8080, or --data DIR"
+        " while it is stopped. Real server: use the web API of its master"
     )

@@ -14,8 +14,7 @@ from forebay.tubemq import blocking
 
 PREFIX = "tubemq:"
 """The beginning of TubeMQ topic names at the embedded broker and on the command line."""
-NO_END = "{!r} is a TubeMQ topic: only topics of Pulsar can be terminated"
-"""The refusal of ``terminate``."""
+_VERBS = {"ls": "list topics", "create": "create topics", "rm": "delete topics", "grow": "add partitions"}
 
 
 def run(given: argparse.Namespace) -> int:
@@ -27,27 +26,37 @@ def run(given: argparse.Namespace) -> int:
 def _broker(given: argparse.Namespace) -> Generator[shared.Place, None, None]:
     if given.action != "stats":
         # Before connecting, which could fail for another reason.
-        _refuse(given)
+        refuse(given)
     options = scopes(given.options, "tubemq")["client"]
     with blocking.connect(given.url, **options) as client:
         yield _Wire(client, given)
 
 
-def _refuse(given: argparse.Namespace) -> NoReturn:
+def refuse(given: argparse.Namespace) -> NoReturn:
+    """Refuses an action that a running server offers neither over the protocol nor over HTTP.
+
+    Raises:
+        Unsupported: always; it says what to use.
+    """
     if given.action == "terminate":
-        raise Unsupported(NO_END.format(given.topic))
-    verb = {"ls": "list topics", "create": "create topics", "rm": "delete topics", "grow": "add partitions"}
+        raise Unsupported(f"{given.topic!r} is a TubeMQ topic: only topics of Pulsar can be terminated")
     name = PREFIX if given.action == "ls" else f"{PREFIX}{given.topic.removeprefix(PREFIX)}"
     command = f"forebay topic {given.action} {name}"
-    if given.action in ("create", "grow") and given.partitions:
-        command += f" -p {given.partitions}"
-    # The topics of a store do not grow.
-    store = (
-        "" if given.action == "grow" else f", or `{command} --data DIR` (embedded broker that is not running)"
-    )
+    count = getattr(given, "partitions", 0)
+    if count:
+        command += f" -p {count}"
+    store = f"`{command} --data DIR` (embedded broker that is not running)"
+    if given.action == "stats":
+        raise Unsupported(
+            f"{name!r} is a TubeMQ topic, and HTTP is for topics of Pulsar: use `{command} -u"
+            f" tubemq://HOST:8715` or {store}"
+        )
+    more = ""
+    if given.action == "create":
+        more = f", `forebay broker --topic {name}{f'={count}' if count else ''}`"
     raise Unsupported(
-        f"TubeMQ's protocol cannot {verb[given.action]}: use the web service of the master, or of the"
-        f" embedded broker with --http-port, `{command} -u http://HOST:8080`{store}"
+        f"TubeMQ's protocol cannot {_VERBS[given.action]}: use {store}{more}, or the web API of a real"
+        " server's master"
     )
 
 
@@ -57,19 +66,19 @@ class _Wire:
         self._given = given
 
     def ls(self, namespace: str) -> list[str]:
-        _refuse(self._given)
+        refuse(self._given)
 
     def create(self, topic: str, partitions: int) -> None:
-        _refuse(self._given)
+        refuse(self._given)
 
     def rm(self, topic: str) -> None:
-        _refuse(self._given)
+        refuse(self._given)
 
     def grow(self, topic: str, partitions: int) -> None:
-        _refuse(self._given)
+        refuse(self._given)
 
     def terminate(self, topic: str) -> None:
-        _refuse(self._given)
+        refuse(self._given)
 
     def stats(self, topic: str) -> dict[str, Any]:
         name = topic.removeprefix(PREFIX)

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::stalled;
 use crate::broker::http::fields::Fields;
 use crate::broker::http::message::{Answer, Request};
 use crate::broker::http::publication::Publication;
@@ -89,7 +88,9 @@ impl Broker {
         let answer = match (method.as_str(), path) {
             ("GET", ["peek"]) => self.peek_request(request),
             // Changes would pile up that no connection is charged for.
-            ("POST", ["publish"] | ["groups", "reset"]) if self.commits.is_stalled() => Ok(stalled()),
+            ("POST", ["publish"] | ["groups", "reset"]) if self.commits.is_stalled() => {
+                Ok(Answer::unavailable("the store cannot be written to at the moment"))
+            }
             ("POST", ["publish"]) => self.publish_request(request),
             ("POST", ["groups", "reset"]) => self.reset_request(request),
             (_, ["peek"] | ["publish"] | ["groups", "reset"]) => Ok(Answer::wrong_method()),
@@ -111,7 +112,6 @@ impl Broker {
             let status = match error.kind() {
                 ErrorKind::TopicNotFound => StatusCode::NOT_FOUND,
                 ErrorKind::InvalidArgument | ErrorKind::MessageTooLarge => StatusCode::BAD_REQUEST,
-                ErrorKind::NotAllowed => StatusCode::CONFLICT,
                 ErrorKind::QuotaExceeded => StatusCode::TOO_MANY_REQUESTS,
                 _ => StatusCode::SERVICE_UNAVAILABLE,
             };

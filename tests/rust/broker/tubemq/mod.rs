@@ -19,11 +19,11 @@ use crate::support::tubemq::*;
 mod admission;
 mod consumers;
 mod groups;
+mod growth;
 mod operate;
 mod permissions;
 mod producers;
 mod strangers;
-mod web;
 
 const NO_FILTERS: &[&str] = &[];
 
