@@ -61,7 +61,6 @@ __all__ = [
     "encode_frame",
     "encode_pulsar_frame",
     "hash_password",
-    "check_users",
     "is_secret",
     "is_signed_with",
     "restore_store",
@@ -156,16 +155,6 @@ def check_store(path: str | PathLike[str]) -> tuple[int, list[str]]:
         IoError: a broker uses it.
     """
 
-def check_users(protocol: str, text: str) -> None:
-    """Refuses a file of users that the broker would not accept.
-
-    Args:
-        protocol: ``"mqtt"`` or ``"tubemq"``.
-        text: what is in the file.
-
-    Raises:
-        InvalidArgument: a line is malformed, or a hash costs too much; the text names the line.
-    """
 
 def hash_password(password: bytes) -> str:
     """Hashes a password by Argon2id with a new salt, which takes 19 MiB and some ten milliseconds.

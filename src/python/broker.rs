@@ -64,12 +64,6 @@ pub(super) fn hash_password(py: Python<'_>, password: &[u8]) -> PyResult<String>
     py_result(py, hash)
 }
 
-/// Refuses the text of a file of users that the broker would not accept. `protocol` is `"mqtt"` or `"tubemq"`.
-#[pyfunction]
-pub(super) fn check_users(py: Python<'_>, protocol: &str, text: &str) -> PyResult<()> {
-    py_result(py, native::Broker::check_users(protocol, text))
-}
-
 /// A broker in this process, which runs on a thread of its own.
 #[pyclass(frozen, module = "forebay._engine")]
 pub(super) struct Broker {

@@ -68,7 +68,6 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(broker::is_secret, module)?)?;
     module.add_function(wrap_pyfunction!(broker::is_signed_with, module)?)?;
     module.add_function(wrap_pyfunction!(broker::hash_password, module)?)?;
-    module.add_function(wrap_pyfunction!(broker::check_users, module)?)?;
     module.add_function(wrap_pyfunction!(frame::encode_frame, module)?)?;
     module.add_function(wrap_pyfunction!(frame::avro_definition, module)?)?;
     module.add_function(wrap_pyfunction!(frame::template_columns, module)?)?;
