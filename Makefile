@@ -1,7 +1,10 @@
 # make          what there is to make
 # make demo     the main job: Spark -> engine -> embedded broker -> Arrow, and a stream, from a fresh clone
-# make test     everything: formatting, lints, types, Rust, fuzzing, Python, real brokers, Spark, wheel
-# make check    the fast half of it, for daily work
+# make check    formatting, lints, Rust unit tests and the fast Python tests, for daily work
+# make test     all that needs no broker on a JVM: Rust, lints, types, Python on the embedded broker and Mosquitto, Spark, docs, wheel
+# make test-brokers  contract and interop with Pulsar, TubeMQ, HiveMQ and official clients; kills and bad networks
+# make test-spark    the rest of Spark, with all versions of PySpark
+# make test-deep     2,000 seeds of the simulators, fuzzing, crates that are licensed and known to be safe
 # make test-one T=FILE::NAME  one test, file or folder, in Python or Rust: T=tests/contract/pulsar, T=src/mqtt/session.rs
 # make bench    measures Pulsar and Spark against pulsar-client; BENCH="--rounds 3 --scale 1.0 --broker NAME --only REGEX"
 # make bench-mqtt    measures MQTT against other clients, with the same options
@@ -50,6 +53,8 @@ LINUX := $(filter Linux,$(shell uname -s))
 ENGINE_SOURCES := Cargo.toml Cargo.lock build.rs pyproject.toml $(shell find src proto -type f)
 FEATURE_SETS := none client simulation python
 PYTEST := tools/in-memory $(PY) -m pytest -q
+# Marks of tests that need a broker, or a client, on a JVM.
+JVM := real_pulsar or real_hivemq or real_tubemq
 # Most tests mainly wait for a broker, those with real ones even more so.
 TWO := --numprocesses 2
 THREE := --numprocesses 3
@@ -57,8 +62,8 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
 # Only files whose hashes are in tools/locks/, which tools/lock-requirements writes.
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: help demo test compiled check test-one bench bench-compare bench-mqtt bench-tubemq bench-operating bench-curves bench-footprint bench-quick bench-all wheel wheel-test sdist fuzz crashes simulate build clean prerequisites test-prerequisites \
-	fmt clippy rust-test fuzz-test lint types python-test contract-test campaign-test interop-test spark-test docs docs-serve docs-test deny audit rustdoc \
+.PHONY: help demo test test-steps test-brokers test-brokers-steps test-spark test-spark-steps test-deep test-deep-steps compiled check test-one bench bench-compare bench-mqtt bench-tubemq bench-operating bench-curves bench-footprint bench-quick bench-all wheel wheel-test sdist fuzz crashes simulate build clean prerequisites test-prerequisites \
+	fmt clippy rust-test fuzz-test lint types python-test contract-test fast-test brokers-test campaign-test spark-core-test spark-rest-test simulate-test fuzz-built docs docs-serve docs-test deny audit rustdoc \
 	soak mutants
 
 help:
@@ -108,33 +113,40 @@ demo:
 
 # ---------------------------------------------------------------------------- tests
 
+# Each prints how many CPU minutes its steps took. A step that fails does not keep the others from running: one run shows all
+# that is wrong.
+test test-brokers test-spark test-deep: test-prerequisites
+	@tools/timed "make $@" $(MAKE) --no-print-directory --keep-going $@-steps
+
 # What only compiles is compiled behind all that waits: for pip, for the last crate of the engine, for brokers. It takes the
-# time that they leave, and begins first, so that little of it is left when the real brokers are at work.
-# A step that fails does not keep the others from running: one run shows all that is wrong.
-test: test-prerequisites
-	@start=$$(date +%s); failed=; \
+# time that they leave, and begins first, so that little of it is left when Spark is at work.
+test-steps:
+	@failed=; \
 	tools/behind $(MAKE) --no-print-directory compiled -- $(MAKE) --no-print-directory --keep-going \
-		fmt lint deny types python-test contract-test campaign-and-interop || failed=yes; \
-	$(MAKE) --no-print-directory --keep-going rust-test fuzz-test spark-and-docs || failed=yes; \
-	if [ "$$failed" ]; then printf '\nmake test: FAILED, as the steps above say\n'; exit 1; fi; \
-	printf '\nmake test: all passed in %d s\n' $$(( $$(date +%s) - start ))
+		fmt lint types python-test contract-test || failed=yes; \
+	$(MAKE) --no-print-directory --keep-going rust-test spark-and-docs || failed=yes; \
+	[ -z "$$failed" ]
 
-# The campaigns mainly wait, and each of the docs' steps keeps one core busy at most: others run beside them.
-campaign-and-interop:
-	@$(SIDE_BY_SIDE) campaign-test interop-test
-
+# Each of the docs' steps keeps one core busy at most: others run beside them.
 spark-and-docs:
-	@$(SIDE_BY_SIDE) spark-test docs docs-test wheel-test
+	@$(SIDE_BY_SIDE) --keep-going spark-core-test docs docs-test wheel-test
+
+# The campaigns mainly wait.
+test-brokers-steps:
+	@$(SIDE_BY_SIDE) --keep-going campaign-test brokers-test
+
+test-spark-steps: spark-rest-test
+
+test-deep-steps: deny simulate-test fuzz-test
 
 compiled: clippy rustdoc
 	@$(STEP) "Rust tests, built" cargo test --quiet --features simulation,arrow --no-run
-	@$(STEP) "fuzz targets, built" env FUZZ_SEED=1 tools/fuzz build
 
 check: test-prerequisites
-	@start=$$(date +%s); \
-	for target in fmt clippy-python rust-check lint types; do $(MAKE) --no-print-directory $$target; done; \
-	$(STEP) "pytest, fast half" $(PYTEST) tests/python tests/contract -m "not slow and not real_pulsar and not real_mqtt and not real_tubemq and not spark"; \
-	printf '\nmake check: all passed in %d s\n' $$(( $$(date +%s) - start ))
+	@tools/timed "make check" $(MAKE) --no-print-directory --keep-going fmt clippy-python rust-check lint types fast-test
+
+fast-test: $(VENV)/.dev $(VENV)/.engine
+	@$(STEP) "pytest, fast half" $(PYTEST) tests/python tests/contract -m "not slow and not real_mqtt and not ($(JVM)) and not spark"
 
 # A Rust test needs no Python environment.
 test-one: $(if $(filter src% tests/rust%,$(T)),,$(VENV)/.dev $(VENV)/.engine)
@@ -157,7 +169,11 @@ rustdoc:
 	@$(STEP) "cargo doc, warnings denied" env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --features python
 
 rust-test:
-	@$(STEP) "Rust tests" tools/in-memory cargo test --quiet --features simulation,arrow
+	@$(STEP) "Rust tests, 200 seeds" env SIMULATOR_SHARE=10 tools/in-memory cargo test --quiet --features simulation,arrow
+
+# The seeds that `make test` plays are the first of these.
+simulate-test:
+	@$(STEP) "simulators, 2,000 seeds" tools/in-memory cargo test --quiet --features simulation --test simulator
 
 rust-check:
 	@$(STEP) "Rust tests of the library" cargo test --quiet --features simulation,arrow --lib
@@ -165,6 +181,9 @@ rust-check:
 # The clients and the broker on a simulated network, disk and clock: more seeds than `make test` plays.
 simulate:
 	@SIMULATOR_SEEDS=$(SEEDS) cargo test --features simulation --test simulator engine:: -- --show-output
+
+fuzz-built:
+	@$(STEP) "fuzz targets, built" env FUZZ_SEED=1 tools/fuzz build
 
 # The same inputs each time: what mutation finds by chance is for `make fuzz`.
 fuzz-test:
@@ -193,22 +212,28 @@ types: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "mypy: the types that users see" $(PY) -m mypy --warn-unused-ignores tests/typing
 	@$(STEP) "stubs against the module" $(PY) -m mypy.stubtest forebay._engine
 
+# With the embedded broker and Mosquitto: brokers on a JVM are for `make test-brokers`.
 python-test: $(VENV)/.dev $(VENV)/.engine
-	@$(STEP) "pytest: the Python face" $(PYTEST) $(THREE) tests/python
+	@$(STEP) "pytest: the Python face" $(PYTEST) $(THREE) tests/python -m "not ($(JVM))"
 
 contract-test: $(VENV)/.dev $(VENV)/.engine
-	@$(STEP) "pytest: contract, embedded and real brokers" $(PYTEST) $(THREE) tests/contract
+	@$(STEP) "pytest: contract, embedded broker and Mosquitto" $(PYTEST) $(THREE) tests/contract -m "not ($(JVM))"
+
+brokers-test: $(VENV)/.dev $(VENV)/.engine
+	@$(STEP) "pytest: contract on brokers on a JVM" $(PYTEST) $(THREE) tests/python tests/contract -m "$(JVM)"
+	@$(STEP) "pytest: interop with real brokers and other clients" $(PYTEST) $(THREE) tests/interop
 
 # The kills in one process, bad networks in the other: worksteal halves the list.
 campaign-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: kills and bad networks" $(PYTEST) $(TWO) --dist worksteal tests/campaign
 
-interop-test: $(VENV)/.dev $(VENV)/.engine
-	@$(STEP) "pytest: interop with real brokers and other clients" $(PYTEST) $(THREE) tests/interop
-
 # A session of Spark for each file. tests/spark/conftest.py orders them.
-spark-test: $(VENV)/.dev $(VENV)/.engine
-	@$(STEP) "pytest: Spark" $(PYTEST) $(TWO) --dist loadfile --no-loadscope-reorder tests/spark
+SPARK_TEST := $(PYTEST) $(TWO) --dist loadfile --no-loadscope-reorder tests/spark
+spark-core-test: $(VENV)/.dev $(VENV)/.engine
+	@$(STEP) "pytest: Spark, core" $(SPARK_TEST) -m "core and not ($(JVM))"
+
+spark-rest-test: $(VENV)/.dev $(VENV)/.engine
+	@$(STEP) "pytest: Spark, the rest" $(SPARK_TEST) -m "not core or $(JVM)"
 
 wheel-test: $(VENV)/.dev
 	@$(STEP) "wheel, release profile" \

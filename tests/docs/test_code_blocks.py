@@ -23,7 +23,7 @@ PAGES = [
     *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.name not in GENERATED),
 ]
 RUNNER = Path(__file__).with_name("run_page.py")
-TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+TARGETS = set(" ".join(re.findall(r"^([\w -]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)).split())
 
 
 def of(page: Path, *languages: str) -> list[Block]:

@@ -24,10 +24,26 @@ LONGEST = (
 )
 """The files that take longest begin first, or one worker would be busy with the last of them alone."""
 
+CORE = (
+    "test_batches",
+    "test_builders",
+    "test_idempotent",
+    "test_mqtt",
+    "test_pulsar",
+    "test_pulsar_source",
+    "test_pulsar_stream",
+    "test_rows",
+    "test_tubemq",
+)
+"""The files that `make test` runs: each way to write and to read, with one version of PySpark."""
+
 patient = patient_clients(*LIMITS)
 
 
 def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.stem in CORE:
+            item.add_marker(pytest.mark.core)
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
 

@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     params=[
         pytest.param("embedded_mqtt", id="embedded"),
         pytest.param("mosquitto", marks=pytest.mark.real_mqtt),
-        pytest.param("hivemq", marks=pytest.mark.real_mqtt),
+        pytest.param("hivemq", marks=pytest.mark.real_hivemq),
     ]
 )
 def broker(request: pytest.FixtureRequest) -> MqttService:

@@ -27,11 +27,11 @@ pytestmark = pytest.mark.timeout(400)
 
 WORDS = {V31: "3.1", V311: "3.1.1", V5: "5"}
 NAMES = {"embedded": EmbeddedMqtt, "mosquitto": Mosquitto, "hivemq": HiveMq}
-REAL = pytest.mark.real_mqtt
+
 BROKERS = [
     pytest.param("embedded"),
-    pytest.param("mosquitto", marks=REAL),
-    pytest.param("hivemq", marks=REAL),
+    pytest.param("mosquitto", marks=pytest.mark.real_mqtt),
+    pytest.param("hivemq", marks=pytest.mark.real_hivemq),
 ]
 VERSIONS = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"])
 
@@ -243,8 +243,13 @@ async def test_a_certificate_of_somebody_else_is_refused(guarded: Any) -> None:
             pass
 
 
-@REAL
-@pytest.mark.parametrize("kind", [Mosquitto, HiveMq], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(Mosquitto, marks=pytest.mark.real_mqtt, id="mosquitto"),
+        pytest.param(HiveMq, marks=pytest.mark.real_hivemq, id="hivemq"),
+    ],
+)
 async def test_mutual_tls(kind: Any) -> None:
     options = (
         {"extra": "require_certificate true\n"} if kind is Mosquitto else {"CLIENT_CERTIFICATE": "REQUIRED"}
@@ -291,7 +296,7 @@ async def test_keep_alive(broker: MqttService, topic: str, version: int) -> None
     assert got == [b"still here"]
 
 
-@REAL
+@pytest.mark.real_hivemq
 async def test_what_hivemq_forbids() -> None:
     """The others with the same rules: tests/contract/mqtt/test_permissions.py."""
     broker = start(lambda: HiveMq(users=True))
@@ -321,7 +326,7 @@ def answering(password: str) -> Callable[[bytes | None], bytes | None]:
     return step
 
 
-@REAL
+@pytest.mark.real_hivemq
 async def test_extended_authentication_and_once_more() -> None:
     broker = start(lambda: HiveMq(users=True))
     try:
@@ -365,7 +370,7 @@ async def test_extended_authentication_and_once_more() -> None:
         for version in peer.versions
     ],
 )
-@REAL
+@pytest.mark.real_mqtt
 async def test_beside_other_clients_on_mosquitto(
     mosquitto: Mosquitto, peer: type[Peer], version: int
 ) -> None:

@@ -198,7 +198,7 @@ async def test_what_is_unsubscribed_from_is_not_kept_for_another_consumer() -> N
             assert await again.receive_many(timeout=0) == []
 
 
-@pytest.mark.real_mqtt
+@pytest.mark.real_hivemq
 async def test_jobs_of_a_worker_that_goes_home_are_done_by_another(hivemq: MqttService) -> None:
     url, topic = hivemq.url, hivemq.topic()
     async with mqtt.connect(url) as boss, mqtt.connect(url) as two:

@@ -1,5 +1,5 @@
-//! The seeds of a simulation. `SIMULATOR_SEED=n` replays one run and traces it, `SIMULATOR_SEEDS=n` sets how many runs
-//! there are.
+//! The seeds of a simulation. `SIMULATOR_SEED=n` replays one run and traces it, `SIMULATOR_SEEDS=n` sets the number of runs
+//! of each test, and `SIMULATOR_SHARE=n` plays one n-th of them, the first.
 
 use std::fmt::Arguments;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +19,8 @@ pub(crate) fn replayed() -> Option<u64> {
 
 /// The number of runs, unless one is replayed.
 pub(crate) fn count(default: u64) -> u64 {
-    number("SIMULATOR_SEEDS").unwrap_or(default)
+    let share = number("SIMULATOR_SHARE").unwrap_or(1).max(1);
+    number("SIMULATOR_SEEDS").unwrap_or(default.div_ceil(share))
 }
 
 /// Part `part` of `parts` of the seeds: tests that run in parallel share them.

@@ -76,7 +76,7 @@ impl Table {
 
 /// The seeds of a test.
 struct Seeds {
-    /// Number of those that `make test` plays.
+    /// Number of those that `make test-deep` plays; `make test` plays a tenth.
     count: u64,
     /// Those that once failed. They are played in every run.
     once_failed: &'static [u64],
@@ -101,7 +101,7 @@ impl Seeds {
     }
 }
 
-/// Plays seeds and checks what they have reached. Fewer seeds than those of `make test` may reach less.
+/// Plays seeds and checks what they have reached. Fewer seeds than those of `make test-deep` may reach less.
 #[allow(clippy::print_stdout, reason = "what was not tried")]
 fn cover(seeds: &Seeds, table: &Table, run: fn(u64) -> Result<Run, String>) {
     let cells = play(seeds, run);
