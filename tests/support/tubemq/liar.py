@@ -358,6 +358,10 @@ def silent(_liar: Liar, _peer: Peer, _asked: Request) -> None:
     pass
 
 
+def close(_liar: Liar, peer: Peer, _asked: Request) -> None:
+    peer.close()
+
+
 def instead(make: Callable[[Request], bytes]) -> Answer:
     """Sends these bytes instead of an answer."""
     return lambda _liar, peer, asked: peer.send(make(asked))
