@@ -155,7 +155,6 @@ def check_store(path: str | PathLike[str]) -> tuple[int, list[str]]:
         IoError: a broker uses it.
     """
 
-
 def hash_password(password: bytes) -> str:
     """Hashes a password by Argon2id with a new salt, which takes 19 MiB and some ten milliseconds.
 
