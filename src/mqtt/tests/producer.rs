@@ -247,7 +247,7 @@ fn without_a_receive_maximum_20_publications_of_qos_2_are_in_flight() {
     }
 }
 
-/// What is sent again counts, and so does what has its PUBREC.
+/// Publications that are sent again count, and so do those with a PUBREC.
 #[test]
 fn a_resumed_window_keeps_to_20_publications_of_qos_2() {
     let mut client = Client::with_windows(1000, 10);
