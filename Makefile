@@ -50,8 +50,7 @@ WORDS_CHECKED := src python docs examples benches README.md CHANGELOG.md CONTRIB
 FUZZ_SECONDS_IN_TEST := 5
 WHEEL_PROFILE ?= dist
 LINUX := $(filter Linux,$(shell uname -s))
-ENGINE_SOURCES := Cargo.toml Cargo.lock build.rs pyproject.toml $(shell find src proto -type f)
-FEATURE_SETS := none client simulation python
+ENGINE_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find src proto -type f)
 PYTEST := tools/in-memory $(PY) -m pytest -q
 # Marks of tests that need a broker, or a client, on a JVM.
 JVM := real_pulsar or real_hivemq or real_tubemq
@@ -140,10 +139,10 @@ test-spark-steps: spark-rest-test
 test-deep-steps: deny simulate-test fuzz-test
 
 compiled: clippy rustdoc
-	@$(STEP) "Rust tests, built" cargo test --quiet --features simulation,arrow --no-run
+	@$(STEP) "Rust tests, built" cargo test --quiet --workspace --no-run
 
 check: test-prerequisites
-	@tools/timed "make check" $(MAKE) --no-print-directory --keep-going fmt clippy-python rust-check lint types fast-test
+	@tools/timed "make check" $(MAKE) --no-print-directory --keep-going fmt clippy rust-check lint types fast-test
 
 fast-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest, fast half" $(PYTEST) tests/python tests/contract -m "not slow and not real_mqtt and not ($(JVM)) and not spark"
@@ -155,32 +154,26 @@ test-one: $(if $(filter src% tests/rust%,$(T)),,$(VENV)/.dev $(VENV)/.engine)
 fmt:
 	@$(STEP) "cargo fmt" cargo fmt --check
 
-# Each feature set alone: a layer that leans on a higher one does not compile.
-clippy: $(FEATURE_SETS:%=clippy-%)
-
-clippy-none:
-	@$(STEP) "clippy, the cores alone" cargo clippy --quiet --all-targets --no-default-features -- -D warnings
-
-clippy-%:
-	@$(STEP) "clippy, feature $*" cargo clippy --quiet --all-targets --no-default-features --features $* -- -D warnings
+clippy:
+	@$(STEP) "clippy" cargo clippy --quiet --workspace --all-targets -- -D warnings
 
 # After clippy, which has checked the dependencies.
 rustdoc:
-	@$(STEP) "cargo doc, warnings denied" env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --features python
+	@$(STEP) "cargo doc, warnings denied" env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --workspace
 
 rust-test:
-	@$(STEP) "Rust tests, 200 seeds" env SIMULATOR_SHARE=10 tools/in-memory cargo test --quiet --features simulation,arrow
+	@$(STEP) "Rust tests, 200 seeds" env SIMULATOR_SHARE=10 tools/in-memory cargo test --quiet --workspace
 
 # The seeds that `make test` plays are the first of these.
 simulate-test:
-	@$(STEP) "simulators, 2,000 seeds" tools/in-memory cargo test --quiet --features simulation --test simulator
+	@$(STEP) "simulators, 2,000 seeds" tools/in-memory cargo test --quiet -p forebay-tests --test simulator
 
 rust-check:
-	@$(STEP) "Rust tests of the library" cargo test --quiet --features simulation,arrow --lib
+	@$(STEP) "Rust tests of the library" cargo test --quiet --workspace --lib
 
 # The clients and the broker on a simulated network, disk and clock: more seeds than `make test` plays.
 simulate:
-	@SIMULATOR_SEEDS=$(SEEDS) cargo test --features simulation --test simulator engine:: -- --show-output
+	@SIMULATOR_SEEDS=$(SEEDS) cargo test -p forebay-tests --test simulator engine:: -- --show-output
 
 fuzz-built:
 	@$(STEP) "fuzz targets, built" env FUZZ_SEED=1 tools/fuzz build
@@ -263,7 +256,7 @@ docs-test: $(VENV)/.dev $(VENV)/.engine
 # ---------------------------------------------------------------------------- the rest
 
 bench: $(VENV)/.dev $(VENV)/.engine
-	@cargo bench --quiet --bench codec
+	@cargo bench --quiet -p forebay-tests --bench codec
 	@$(PY) -m benches.run pulsar $(BENCH)
 
 bench-mqtt: $(VENV)/.dev $(VENV)/.engine
@@ -315,7 +308,7 @@ mutants:
 	@$(PYTHON) $(if $(FILE),tools/schemata.py $(if $(AGAIN),--again) $(filter-out all,$(FILE)),tools/mutants.py)
 
 crashes:
-	@SIMDISK_SCRIPTS=$(SCRIPTS) cargo test --features broker --test simdisk -- --nocapture
+	@SIMDISK_SCRIPTS=$(SCRIPTS) cargo test -p forebay-tests --test simdisk -- --nocapture
 
 soak: $(VENV)/.dev $(VENV)/.engine
 	@PYTHONPATH=tests $(PY) tests/campaign/soak.py $(MINUTES) $(SOAK)

@@ -36,7 +36,7 @@ def copy(tree: Path) -> None:
 
 
 def cargo(*words: str) -> subprocess.CompletedProcess[str]:
-    command = ["cargo", "test", "--quiet", "--features", "broker", *words]
+    command = ["cargo", "test", "--quiet", *words]
     environment = os.environ | {"CARGO_TARGET_DIR": str(FOLDER / "build")}
     # A defect may make a test wait for ever.
     try:

@@ -35,10 +35,14 @@ FOLDER = ROOT / "target" / "schemata"
 TREE = FOLDER / "tree"
 RESULTS = FOLDER / "results.json"
 CARGO_MUTANTS = ROOT / "tools" / "cargo-mutants"
-FEATURES = ["--features", "simulation"]
+FEATURES = [
+    "--workspace",
+    "--exclude=forebay-python",
+    "--features=forebay-broker/simulation,forebay-client/simulation",
+]
 TARGETS = ["--lib", *(f"--test={name}" for name in ("golden", "client", "broker", "simulator", "simdisk"))]
-# Tests of the sources themselves, which differ here, and of what a build costs.
-NOT_RUN = re.compile(r"^(layers::|hostile::cost)")
+# Tests of what a build costs.
+NOT_RUN = re.compile(r"^hostile::cost")
 # Seconds. Tests that take longer by themselves are not run; several that take less share a process.
 LONGEST, SHORT = 60.0, 1.0
 MEMORY = 6 << 30
@@ -175,7 +179,7 @@ def weave(name: str, mutants: list[Mutant]) -> dict[int, Mutant]:
         last = max(member.id for member in members)
         # The mutant is known at run time only.
         head = source.text[at : outer[0]] + source.text[outer[0] : start].replace("const fn", "fn")
-        out += head + f"{{ match crate::mutant::at({first}, {last}) {{ 0 => {original}\n"
+        out += head + f"{{ match forebay_base::mutant::at({first}, {last}) {{ 0 => {original}\n"
         for member in members:
             changed = source.text[start : member.start] + member.replacement + source.text[member.end : end]
             line = out.count("\n") + 1
@@ -217,13 +221,16 @@ def build(mutants: list[Mutant]) -> tuple[list[Mutant], dict[str, Path]]:
         members = [mutant for mutant in mutants if mutant.file == name]
         for mutant in members:
             mutant.first = min(member.id for member in members if member.outer == mutant.outer)
-    library = TREE / "src" / "lib.rs"
     inner = "#![allow(warnings, arithmetic_overflow, unconditional_panic, overflowing_literals)]\n"
-    text = (ROOT / "src" / "lib.rs").read_text()
-    switch = SWITCH.replace("COUNT", str(max(mutant.id for mutant in mutants) + 1))
-    library.write_text(text.replace("#![cfg_attr", inner + "#![cfg_attr", 1) + switch)
     names = {mutant.file for mutant in mutants}
     owners = {name: weave(name, [mutant for mutant in mutants if mutant.file == name]) for name in names}
+    # All crates depend on the one with the switch.
+    switch = SWITCH.replace("COUNT", str(max(mutant.id for mutant in mutants) + 1))
+    for library in sorted((TREE / "src").glob("*/lib.rs")):
+        text = library.read_text().replace("#![cfg_attr", inner + "#![cfg_attr", 1)
+        if library.parent.name == "base":
+            text += f"\nextern crate self as forebay_base;\n{switch}"
+        library.write_text(text)
     while found := errors(cargo("build", "--lib")):
         bad = set()
         for message in found:
@@ -324,8 +331,9 @@ def reached(binaries: dict[str, Path]) -> dict[int, list[tuple[float, str, str]]
 
 def distance(mutant: Mutant, name: str, test: str) -> int:
     """0 for a unit test of the mutant's module, 1 for one of its neighbours, 2 for others."""
-    module = mutant.file.removeprefix("src/").removesuffix(".rs").removesuffix("/mod").replace("/", "::")
-    if name != "forebay" or not test.startswith(module.rpartition("::")[0]):
+    crate, _, inside = mutant.file.removeprefix("src/").partition("/")
+    module = inside.removesuffix(".rs").removesuffix("/mod").removesuffix("lib").replace("/", "::")
+    if name != f"forebay_{crate}" or not test.startswith(module.rpartition("::")[0]):
         return 2
     return 0 if test.startswith(f"{module}::") else 1
 

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use forebay::pulsar::consumer::{Consumer, Options as ConsumerOptions};
-use forebay::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder, Frame, Payload};
-use forebay::pulsar::message::Message;
-use forebay::pulsar::producer::{Options as ProducerOptions, Producer};
-use forebay::pulsar::{Outgoing, hot, pb};
-use forebay::transmit::Transmit;
+use forebay_base::transmit::Transmit;
+use forebay_pulsar::consumer::{Consumer, Options as ConsumerOptions};
+use forebay_pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder, Frame, Payload};
+use forebay_pulsar::message::Message;
+use forebay_pulsar::producer::{Options as ProducerOptions, Producer};
+use forebay_pulsar::{Outgoing, hot, pb};
 
 const BATCH: u64 = 1000;
 
@@ -40,7 +40,7 @@ fn hot_path(criterion: &mut Criterion) {
             frame.expect("a frame").expect("whole").payload.expect("an entry")
         };
         let message = Frame {
-            command: forebay::pulsar::command::Command::Message(hot::Delivery {
+            command: forebay_pulsar::command::Command::Message(hot::Delivery {
                 consumer_id: 1,
                 message_id: pb::MessageIdData { ledger_id: 1, entry_id: 1, ..Default::default() },
                 ..hot::Delivery::default()
@@ -56,7 +56,7 @@ fn hot_path(criterion: &mut Criterion) {
                 let mut input = BytesMut::from(&bytes[..]);
                 let frame = Decoder::new(DEFAULT_MAX_MESSAGE_SIZE).next(&mut input);
                 let frame = frame.expect("a frame").expect("whole");
-                let forebay::pulsar::command::Command::Message(delivery) = frame.command else {
+                let forebay_pulsar::command::Command::Message(delivery) = frame.command else {
                     unreachable!()
                 };
                 let payload = frame.payload.expect("an entry");

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use forebay::avro::{Builder, Logical, NodeId, Plan, Schema, compatibility::can_read, decode};
-use forebay::error::{Error, Result};
+use forebay_avro::{Builder, Logical, NodeId, Plan, Schema, compatibility::can_read, decode};
+use forebay_base::error::{Error, Result};
 
 /// Counts the values that are made.
 #[derive(Default)]

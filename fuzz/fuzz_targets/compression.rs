@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use forebay::compression::{Compression, compress, decompress};
+use forebay_base::compression::{Compression, compress, decompress};
 
 const LIMIT: usize = 5 << 20;
 

@@ -4,10 +4,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use libfuzzer_sys::fuzz_target;
-use forebay::broker::auth::TokenKeys;
-use forebay::broker::mqtt::Passwords;
-use forebay::broker::tubemq::Users;
-use forebay::tubemq::pb::AuthenticateInfo;
+use forebay_broker::auth::TokenKeys;
+use forebay_broker::mqtt::Passwords;
+use forebay_broker::tubemq::Users;
+use forebay_tubemq::pb::AuthenticateInfo;
 use forebay_fuzz::meter::Meter;
 use forebay_fuzz::rule::BEFORE;
 use forebay_fuzz::script::Script;

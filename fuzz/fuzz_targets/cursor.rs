@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use libfuzzer_sys::fuzz_target;
-use forebay::broker::log::cursor::{Cursor, MAX_BATCH};
+use forebay_broker::log::cursor::{Cursor, MAX_BATCH};
 use forebay_fuzz::meter::Meter;
 use forebay_fuzz::rule::AFTER;
 use forebay_fuzz::script::Script;

@@ -10,8 +10,8 @@ use arrow_buffer::Buffer;
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field, Fields, IntervalUnit, Schema, TimeUnit};
 use libfuzzer_sys::fuzz_target;
-use forebay::error::ErrorKind;
-use forebay::frame::{Columns, Cursor, Imported, Naming, Rows, Topics, encode};
+use forebay_base::error::ErrorKind;
+use forebay_rows::{Columns, Cursor, Imported, Naming, Rows, Topics, encode};
 use forebay_fuzz::script::Script;
 
 const NAMES: [&str; 5] = ["value", "key", "topic", "properties", "time"];

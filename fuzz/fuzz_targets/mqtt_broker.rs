@@ -9,12 +9,12 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use forebay::broker::auth::TokenKeys;
-use forebay::broker::mqtt::{Broker, Limits, Settings};
-use forebay::broker::store::mqtt::Found;
-use forebay::mqtt::packet::{Ack, Connect, Publish, Subscribe, SubscribeOptions, Unsubscribe};
-use forebay::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
-use forebay::transmit::Transmit;
+use forebay_broker::auth::TokenKeys;
+use forebay_broker::mqtt::{Broker, Limits, Settings};
+use forebay_broker::store::mqtt::Found;
+use forebay_mqtt::packet::{Ack, Connect, Publish, Subscribe, SubscribeOptions, Unsubscribe};
+use forebay_mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
+use forebay_base::transmit::Transmit;
 use forebay_fuzz::hub::{self, Hub, World as _};
 use forebay_fuzz::rule::{AFTER, BEFORE};
 use forebay_fuzz::script::{Script, repeat};

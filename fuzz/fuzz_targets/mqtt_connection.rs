@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use forebay::error::{Error, ErrorKind};
-use forebay::machine::Machine;
-use forebay::mqtt::connection::{Connection, Event};
-use forebay::mqtt::packet::{Connect, PacketId, Publish, SubscribeOptions};
-use forebay::mqtt::session::{self, Session};
-use forebay::mqtt::topic::Filter;
-use forebay::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
+use forebay_base::error::{Error, ErrorKind};
+use forebay_base::machine::Machine;
+use forebay_mqtt::connection::{Connection, Event};
+use forebay_mqtt::packet::{Connect, PacketId, Publish, SubscribeOptions};
+use forebay_mqtt::session::{self, Session};
+use forebay_mqtt::topic::Filter;
+use forebay_mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
 use forebay_fuzz::meter::Meter;
 use forebay_fuzz::rule::AFTER;
 

@@ -6,10 +6,10 @@ use std::sync::{OnceLock, mpsc};
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use forebay::client::mqtt::outbox::{Outbox, OutboxOptions};
-use forebay::mqtt::packet::Publish;
-use forebay::mqtt::{Properties, Property, QoS};
-use forebay::sqlite::Sync;
+use forebay_client::mqtt::outbox::{Outbox, OutboxOptions};
+use forebay_mqtt::packet::Publish;
+use forebay_mqtt::{Properties, Property, QoS};
+use forebay_sqlite::Sync;
 use forebay_fuzz::files::{damage, folder};
 use forebay_fuzz::meter::Meter;
 use forebay_fuzz::rule::AFTER;

@@ -4,10 +4,10 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use forebay::mqtt::frame::Decoder;
-use forebay::mqtt::topic::{Filter, check_name};
-use forebay::mqtt::{Packet, Reason, Sender, Version};
-use forebay::transmit::Transmit;
+use forebay_mqtt::frame::Decoder;
+use forebay_mqtt::topic::{Filter, check_name};
+use forebay_mqtt::{Packet, Reason, Sender, Version};
+use forebay_base::transmit::Transmit;
 
 const MAX: usize = 1 << 16;
 

@@ -3,11 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use forebay::broker::tree::{MAX_LEVELS, Tree, fits};
-use forebay::mqtt::topic::{self, Filter};
-use forebay::net::url::ServiceUrl;
-use forebay::pulsar::topic::TopicName;
-use forebay::tubemq::topic::{Condition, check_group, check_topic};
+use forebay_broker::tree::{MAX_LEVELS, Tree, fits};
+use forebay_mqtt::topic::{self, Filter};
+use forebay_net::url::ServiceUrl;
+use forebay_pulsar::topic::TopicName;
+use forebay_tubemq::topic::{Condition, check_group, check_topic};
 use forebay_fuzz::script::Script;
 
 fn url(text: &str) {

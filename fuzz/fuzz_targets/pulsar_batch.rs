@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use forebay::pulsar::Message;
-use forebay::pulsar::consumer::{Consumer, Options};
-use forebay::pulsar::frame::Payload;
-use forebay::pulsar::{hot, pb};
-use forebay::transmit::Transmit;
+use forebay_pulsar::Message;
+use forebay_pulsar::consumer::{Consumer, Options};
+use forebay_pulsar::frame::Payload;
+use forebay_pulsar::{hot, pb};
+use forebay_base::transmit::Transmit;
 
 const LIMIT: usize = 1 << 20;
 

@@ -5,7 +5,7 @@
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use forebay::pulsar::command::Command;
+use forebay_pulsar::command::Command;
 
 fn encode(command: &Command) -> Bytes {
     let mut out = BytesMut::new();

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use forebay::machine::Machine;
-use forebay::pulsar::command::Command;
-use forebay::pulsar::connection::{Config, Connection};
-use forebay::pulsar::pb;
+use forebay_base::machine::Machine;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::connection::{Config, Connection};
+use forebay_pulsar::pb;
 
 fuzz_target!(|data: &[u8]| {
     let mut now = Instant::now();
@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
         input.extend_from_slice(piece);
         let ended = connection.handle_input(now, &mut input).is_err();
         while let Some(event) = connection.poll_event() {
-            answered += usize::from(matches!(event, forebay::pulsar::connection::Event::Response { .. }));
+            answered += usize::from(matches!(event, forebay_pulsar::connection::Event::Response { .. }));
         }
         if ended {
             break;

@@ -6,7 +6,7 @@
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use forebay::pulsar::frame::{Decoder, Frame};
+use forebay_pulsar::frame::{Decoder, Frame};
 
 const MAX: usize = 1 << 16;
 /// Largest factor by which a command grows when it is encoded again: a required field that the peer left out is

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use forebay::pulsar::MessageId;
+use forebay_pulsar::MessageId;
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(id) = MessageId::from_bytes(data) {

@@ -3,7 +3,7 @@
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use forebay::pulsar::hot;
+use forebay_pulsar::hot;
 
 fuzz_target!(|data: &[u8]| {
     let data = Bytes::copy_from_slice(data);

@@ -7,11 +7,11 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
-use forebay::broker::log::{Source, TopicIds};
-use forebay::broker::protocol::{Clock, Protocol};
-use forebay::broker::store::{self, Database, check};
-use forebay::broker::{mqtt, pulsar, tubemq};
-use forebay::sqlite::{Connection, Sync};
+use forebay_broker::log::{Source, TopicIds};
+use forebay_broker::protocol::{Clock, Protocol};
+use forebay_broker::store::{self, Database, check};
+use forebay_broker::{mqtt, pulsar, tubemq};
+use forebay_sqlite::{Connection, Sync};
 use forebay_fuzz::files::{damage, folder};
 use forebay_fuzz::meter::Meter;
 use forebay_fuzz::rule::AFTER;
@@ -124,13 +124,13 @@ fn turn(mut broker: impl Protocol, mut now: Instant) {
     broker.shut_down(now);
 }
 
-fn open(folder: &Path) -> forebay::error::Result<()> {
+fn open(folder: &Path) -> forebay_base::error::Result<()> {
     let database = Database::open(folder, Sync::Os)?;
     let (now, run_ms) = (Instant::now(), database.run_ms()?);
     let topic_ids = TopicIds::new(database.next_topic()?);
     let clock = Clock::new(now, settings::WALL_MS).after_run(run_ms);
     let source =
-        || -> forebay::error::Result<Option<Box<dyn Source>>> { Ok(Some(Box::new(database.reader()?))) };
+        || -> forebay_base::error::Result<Option<Box<dyn Source>>> { Ok(Some(Box::new(database.reader()?))) };
     let found = store::load(database.connection(), "pulsar", run_ms)?;
     let settings = pulsar::options::Settings {
         clock,

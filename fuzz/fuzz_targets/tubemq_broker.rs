@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use forebay::broker::store::Found;
-use forebay::broker::tubemq::{Broker, Settings, Users};
-use forebay::transmit::Transmit;
-use forebay::tubemq::command::{Call, Reply, Request, Response};
-use forebay::tubemq::frame::Decoder;
-use forebay::tubemq::pb;
+use forebay_broker::store::Found;
+use forebay_broker::tubemq::{Broker, Settings, Users};
+use forebay_base::transmit::Transmit;
+use forebay_tubemq::command::{Call, Reply, Request, Response};
+use forebay_tubemq::frame::Decoder;
+use forebay_tubemq::pb;
 use forebay_fuzz::hub::{self, Hub, World as _};
 use forebay_fuzz::rule::{AFTER, BEFORE};
 use forebay_fuzz::script::{Script, repeat};

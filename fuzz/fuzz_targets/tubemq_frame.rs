@@ -4,11 +4,11 @@
 
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
-use forebay::error::{ErrorKind, Result};
-use forebay::transmit::Transmit;
-use forebay::tubemq::frame::{Decoder, Frame};
-use forebay::tubemq::message::unpack;
-use forebay::tubemq::{Call, Reply, Response};
+use forebay_base::error::{ErrorKind, Result};
+use forebay_base::transmit::Transmit;
+use forebay_tubemq::frame::{Decoder, Frame};
+use forebay_tubemq::message::unpack;
+use forebay_tubemq::{Call, Reply, Response};
 
 const MAX: usize = 1 << 16;
 

@@ -5,9 +5,9 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use forebay::tubemq::message::{Outgoing, checksum, pack, type_hash, unpack};
-use forebay::tubemq::pb::TransferedMessage;
-use forebay::tubemq::topic::{
+use forebay_tubemq::message::{Outgoing, checksum, pack, type_hash, unpack};
+use forebay_tubemq::pb::TransferedMessage;
+use forebay_tubemq::topic::{
     Broker, Condition, ConsumerTopic, HeldInfo, ProducerTopic, SubscribeInfo, check_group, check_topic,
 };
 

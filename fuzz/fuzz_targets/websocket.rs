@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use libfuzzer_sys::fuzz_target;
-use forebay::net::ws;
+use forebay_net::ws;
 use forebay_fuzz::meter::Meter;
 use forebay_fuzz::rule::{AFTER, BEFORE};
 use forebay_fuzz::script::Script;

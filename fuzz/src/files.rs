@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use forebay::sqlite::Connection;
+use forebay_sqlite::Connection;
 
 use crate::script::Script;
 

@@ -3,7 +3,7 @@
 use super::encode::check_default;
 use super::schema::{Kind, NodeId, Schema};
 use super::{MAX_CHAIN, MAX_DEFAULTS, MAX_PAIRS, MAX_WORK};
-use crate::random::{HashMap, HashSet};
+use forebay_base::random::{HashMap, HashSet};
 
 /// Checks that every value of `writer` can be read with `reader`. The error says what cannot be.
 pub fn can_read(reader: &Schema, writer: &Schema) -> Result<(), String> {
@@ -213,6 +213,6 @@ mod tests {
         };
         let (a, b) = (branches("a"), branches("b"));
         assert!(can_read(&a, &b).is_err());
-        assert!(crate::avro::Plan::new(a.into(), b.into()).is_err());
+        assert!(crate::Plan::new(a.into(), b.into()).is_err());
     }
 }

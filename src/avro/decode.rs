@@ -3,7 +3,7 @@
 use super::plan::{Make, Plan, Read, RecordStep, Step, StepId};
 use super::schema::{Kind, Logical, NodeId, Schema};
 use super::{MAX_DEPTH, MAX_PAIRS};
-use crate::error::{Error, ErrorKind};
+use forebay_base::error::{Error, ErrorKind};
 
 /// Makes values of whatever kind from what the data hold.
 pub trait Builder {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::schema::{Kind, NodeId, Schema, refused};
 use super::{MAX_DEFAULTS, MAX_DEPTH};
-use crate::error::Result;
+use forebay_base::error::Result;
 
 /// Writes an int or a long.
 pub fn put_long(out: &mut Vec<u8>, value: i64) {
@@ -138,7 +138,7 @@ impl Defaults<'_> {
     }
 }
 
-fn too_large() -> crate::error::Error {
+fn too_large() -> forebay_base::error::Error {
     refused(format_args!("a default contains itself, or stands for more than {MAX_DEFAULTS} values or bytes"))
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::encode::default_of;
 use super::schema::{Kind, Logical, Node, NodeId, Record, Schema};
 use super::{MAX_CHAIN, MAX_PAIRS, MAX_WORK};
-use crate::error::{Error, ErrorKind, Result};
-use crate::random::{HashMap, HashSet};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::random::{HashMap, HashSet};
 
 /// Index of a step in its plan.
 pub(super) type StepId = u32;

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::{MAX_DEFINITION, MAX_DEPTH, MAX_NAME, MAX_NAMES, MAX_NODES};
-use crate::error::{Error, ErrorKind, Result};
-use crate::random::HashMap;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::random::HashMap;
 
 /// Index of a type in its schema.
 pub type NodeId = u32;

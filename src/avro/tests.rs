@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::encode::{put_bytes, put_long};
 use super::*;
-use crate::error::{Error, ErrorKind, Result};
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Values as text, in the notation of JSON.
 struct Text<'a>(&'a Schema);

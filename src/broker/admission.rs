@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use crate::random::HashMap;
+use forebay_base::random::HashMap;
 
 /// Limits on connections. A protocol cannot take all of them, nor can one address take all of a protocol's, so that a
 /// flood of connections to one port does not close the others.

@@ -25,9 +25,9 @@ use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::Value;
 
-use crate::broker::der::{BITS, INTEGER, OID, SEQUENCE, element};
-use crate::error::{Error, ErrorKind, Result};
-use crate::sync::{Mutex, Rank};
+use crate::der::{BITS, INTEGER, OID, SEQUENCE, element};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::sync::{Mutex, Rank};
 
 /// Least bytes of a secret: a short one can be guessed.
 const LEAST_SECRET: usize = 16;

@@ -21,10 +21,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::broker::store::{Op, StoreUsage};
-use crate::error::Error;
-use crate::random::HashMap;
-use crate::sqlite::{Outcome, Report};
+use crate::store::{Op, StoreUsage};
+use forebay_base::error::Error;
+use forebay_base::random::HashMap;
+use forebay_sqlite::{Outcome, Report};
 
 /// Unwritten bytes of one connection beyond which it is not read from.
 const CONNECTION_LIMIT: usize = 16 << 20;
@@ -284,7 +284,7 @@ impl<A> Drop for Commits<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use forebay_base::error::ErrorKind;
 
     fn commits(used: u64) -> Commits<u32> {
         Commits::new(StoreUsage::default(), true, used)

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::broker::store::StoreUsage;
-use crate::clock;
-use crate::log::{self, Level, Record};
+use crate::store::StoreUsage;
+use forebay_base::clock;
+use forebay_base::log::{self, Level, Record};
 
 /// Interval of measurements. Between them the store's own growth counts.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -21,7 +21,7 @@ const STALE: Duration = Duration::from_secs(20);
 
 /// The last measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::broker) enum Room {
+pub(crate) enum Room {
     /// Bytes that are free.
     Free(u64),
     /// The system does not tell.
@@ -33,7 +33,7 @@ pub(in crate::broker) enum Room {
 /// The disk of the store. Each measurement has a thread of its own, because a hung disk would block the broker's, and nothing
 /// waits for it.
 #[derive(Debug)]
-pub(in crate::broker) struct Disk {
+pub(crate) struct Disk {
     database: PathBuf,
     usage: StoreUsage,
     min_free: u64,
@@ -44,7 +44,7 @@ pub(in crate::broker) struct Disk {
 
 impl Disk {
     /// The disk of a database, which is to keep `min_free` bytes free.
-    pub(in crate::broker) fn new(database: PathBuf, usage: StoreUsage, min_free: u64) -> Self {
+    pub(crate) fn new(database: PathBuf, usage: StoreUsage, min_free: u64) -> Self {
         let measured = Cell::new((clock::now(), Room::Unknown));
         let disk = Self { database, usage, min_free, measured, low: Cell::default() };
         disk.note(measure(&disk.database));
@@ -52,10 +52,10 @@ impl Disk {
     }
 
     /// Measures until the task is aborted.
-    pub(in crate::broker) async fn watch(self: Rc<Self>) {
+    pub(crate) async fn watch(self: Rc<Self>) {
         // A simulated disk tells nothing, and a thread would come between the events at any time.
         #[cfg(feature = "simulation")]
-        if crate::sqlite::simulation::disk().is_some() {
+        if forebay_sqlite::simulation::disk().is_some() {
             return std::future::pending().await;
         }
         loop {
@@ -91,7 +91,7 @@ impl Disk {
     }
 
     /// The last measurement.
-    pub(in crate::broker) fn room(&self) -> Room {
+    pub(crate) fn room(&self) -> Room {
         let (at, room) = self.measured.get();
         if clock::now().saturating_duration_since(at) > STALE { Room::Silent } else { room }
     }

@@ -9,24 +9,24 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 
-use crate::broker::listeners::{Address, Listener, Listening, bracketed};
-use crate::broker::protocol::Entry;
-use crate::broker::record;
-use crate::broker::runner::{Open, Runner};
-use crate::broker::service::{Framing, Speech};
-use crate::broker::stats::ClientStats;
-use crate::broker::tls::{HANDSHAKE, Tls};
-use crate::error::{Error, ErrorKind, Result, sanitise};
-use crate::log::{self, Level, Record};
-use crate::net::driver::{Endpoint, Turn, drive};
-use crate::net::socket::{self, Accepted};
-use crate::net::ws;
-use crate::transmit::Transmit;
+use crate::listeners::{Address, Listener, Listening, bracketed};
+use crate::protocol::Entry;
+use crate::record;
+use crate::runner::{Open, Runner};
+use crate::service::{Framing, Speech};
+use crate::stats::ClientStats;
+use crate::tls::{HANDSHAKE, Tls};
+use forebay_base::error::{Error, ErrorKind, Result, sanitise};
+use forebay_base::log::{self, Level, Record};
+use forebay_base::transmit::Transmit;
+use forebay_net::driver::{Endpoint, Turn, drive};
+use forebay_net::socket::{self, Accepted};
+use forebay_net::ws;
 
 /// Bytes that a WebSocket message may have beyond an MQTT packet: several small packets may share a message.
 const WS_MARGIN: usize = 64 << 10;
 
-/// Reason of a refusal by [`Admission`](crate::broker::admission::Admission).
+/// Reason of a refusal by [`Admission`](crate::admission::Admission).
 pub(super) const FULL: &str = "a limit on connections is reached";
 
 /// The layers between a socket and its protocol, and how connections come in.

@@ -12,8 +12,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::net::resolve;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_net::resolve;
 
 /// A listener.
 #[derive(Clone, Debug)]

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::broker::listeners::Listener;
-use crate::broker::mqtt::options::MqttOptions;
-use crate::broker::pulsar::options::PulsarOptions;
-use crate::broker::tubemq::options::TubeMqOptions;
-use crate::error::{Error, ErrorKind, Result};
+use crate::listeners::Listener;
+use crate::mqtt::options::MqttOptions;
+use crate::pulsar::options::PulsarOptions;
+use crate::tubemq::options::TubeMqOptions;
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// When the broker acknowledges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
-use crate::broker::http::message::{Answer, Request};
-use crate::broker::permissions::Permissions;
-use crate::broker::stats::{ClientStats, ProtocolStats, TopicStats};
-use crate::broker::store::Op;
-use crate::error::{Error, ErrorKind, Result};
-use crate::sqlite::Report;
-use crate::transmit::Transmit;
+use crate::http::message::{Answer, Request};
+use crate::permissions::Permissions;
+use crate::stats::{ClientStats, ProtocolStats, TopicStats};
+use crate::store::Op;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::transmit::Transmit;
+use forebay_sqlite::Report;
 
 /// Output bytes queued for one connection beyond which it is not read from.
 pub(super) const OUTPUT_LIMIT: usize = 8 << 20;

@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::clock;
-use crate::error::sanitise;
-use crate::log::{Level, Record, wanting, write};
+use forebay_base::clock;
+use forebay_base::error::sanitise;
+use forebay_base::log::{Level, Record, wanting, write};
 
 /// Records of a logger and a level in a second.
 const PER_SECOND: u32 = 10;

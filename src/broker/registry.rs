@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::broker::permissions::Permissions;
-use crate::broker::protocol::Topics;
-use crate::broker::runner::Runner;
-use crate::broker::stats::{ProtocolStats, Stats, TopicStats};
-use crate::broker::store::StoreUsage;
-use crate::error::{Error, ErrorKind, Result};
+use crate::permissions::Permissions;
+use crate::protocol::Topics;
+use crate::runner::Runner;
+use crate::stats::{ProtocolStats, Stats, TopicStats};
+use crate::store::StoreUsage;
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// A protocol that runs.
 pub(super) struct Running {

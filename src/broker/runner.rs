@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, oneshot};
 
-use crate::broker::admission::Admission;
-use crate::broker::http::message::{Answer, Request};
-use crate::broker::protocol::{Clock, Protocol, Work};
-use crate::broker::stats::ClientStats;
-use crate::broker::store::queue::{Reports, StoreQueue};
-use crate::clock::{self, wall_ms};
-use crate::error::Result;
-use crate::net::driver::Turn;
-use crate::random::HashMap;
-use crate::sqlite::{Outcome, Report};
+use crate::admission::Admission;
+use crate::http::message::{Answer, Request};
+use crate::protocol::{Clock, Protocol, Work};
+use crate::stats::ClientStats;
+use crate::store::queue::{Reports, StoreQueue};
+use forebay_base::clock::{self, wall_ms};
+use forebay_base::error::Result;
+use forebay_base::random::HashMap;
+use forebay_net::driver::Turn;
+use forebay_sqlite::{Outcome, Report};
 
 /// Difference between calendar and protocol's clock beyond which the clock is set, in milliseconds.
 const CLOCK_SLACK_MS: u64 = 500;
@@ -302,12 +302,12 @@ mod tests {
     use bytes::BytesMut;
 
     use super::*;
-    use crate::broker::admission::ConnectionLimits;
-    use crate::broker::permissions::Permissions;
-    use crate::broker::stats::ProtocolStats;
-    use crate::broker::store::Op;
-    use crate::error::Error;
-    use crate::transmit::Transmit;
+    use crate::admission::ConnectionLimits;
+    use crate::permissions::Permissions;
+    use crate::stats::ProtocolStats;
+    use crate::store::Op;
+    use forebay_base::error::Error;
+    use forebay_base::transmit::Transmit;
 
     /// Keeps the clocks that it is given, and does nothing else.
     struct Watch(Rc<RefCell<Vec<Clock>>>);

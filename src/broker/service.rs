@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::broker::auth::TokenKeys;
-use crate::broker::listeners::{Listener, Missing, Urls};
-use crate::broker::log::{Source, TopicIds};
-use crate::broker::permissions::Permissions;
-use crate::broker::protocol::{Clock, Protocol};
-use crate::broker::store::{Database, StoreUsage};
-use crate::error::Result;
+use crate::auth::TokenKeys;
+use crate::listeners::{Listener, Missing, Urls};
+use crate::log::{Source, TopicIds};
+use crate::permissions::Permissions;
+use crate::protocol::{Clock, Protocol};
+use crate::store::{Database, StoreUsage};
+use forebay_base::error::Result;
 
 /// The framing between a socket and its protocol.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub(super) enum Framing {
     Bare,
     /// WebSocket.
     WebSocket {
-        /// Refuses pages of other origins than this machine; see [`ws::accept`](crate::net::ws::accept).
+        /// Refuses pages of other origins than this machine; see [`ws::accept`](forebay_net::ws::accept).
         local_pages_only: bool,
         /// Largest packet of the protocol.
         max_packet_size: usize,

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::broker::listeners::Urls;
-use crate::broker::options::Options;
-use crate::broker::server::{self, Request};
-use crate::broker::stats::TopicStats;
-use crate::error::{Error, ErrorKind, Result};
+use crate::listeners::Urls;
+use crate::options::Options;
+use crate::server::{self, Request};
+use crate::stats::TopicStats;
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// A broker that runs as a future. Dropping it stops that future.
 #[derive(Debug)]

@@ -13,11 +13,11 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 use webpki::EndEntityCert;
 
-use crate::broker::der::{OID, SEQUENCE, SET, element};
-use crate::broker::listeners::ServerTls;
-use crate::error::{Error, ErrorKind, Result};
-use crate::net::socket::is_end;
-use crate::net::tls;
+use crate::der::{OID, SEQUENCE, SET, element};
+use crate::listeners::ServerTls;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_net::socket::is_end;
+use forebay_net::tls;
 
 /// Time limit of the TLS handshake and of the WebSocket upgrade.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@
 //!
 //! Topics and filters have at most [`MAX_LEVELS`] levels, so that the recursion cannot exhaust the stack.
 
-use crate::random::HashMap;
+use forebay_base::random::HashMap;
 
 /// Limit on the levels of a topic or filter, as in Mosquitto.
 pub const MAX_LEVELS: usize = 200;
@@ -243,7 +243,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::mqtt::topic;
+    use forebay_mqtt::topic;
 
     /// Paths of few names and wildcards, so that many match.
     fn path(wildcards: bool) -> impl Strategy<Value = String> {

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::hash::Hash;
 use std::time::Instant;
 
-use crate::random::HashMap;
-use crate::sync::Mutex;
+use forebay_base::random::HashMap;
+use forebay_base::sync::Mutex;
 
 /// Identity of a user of a connection.
 pub(super) trait Id: Copy + Ord + Hash {}

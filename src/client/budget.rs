@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use crate::client::events::ProducerEvents;
-use crate::client::traffic::Traffic;
-use crate::error::{Error, ErrorKind, Result};
-use crate::sync::Mutex;
+use crate::events::ProducerEvents;
+use crate::traffic::Traffic;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::sync::Mutex;
 
 /// Bytes of messages without a receipt, over all producers of a client.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::log;
-use crate::net::spawn_thread;
-use crate::net::url::{Protocol, ServiceUrl};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::log;
+use forebay_net::spawn_thread;
+use forebay_net::url::{Protocol, ServiceUrl};
 
 /// Returns a token or password when one is needed: at each connect, and whenever the broker asks for a fresh one.
 pub type SecretSupplier = Callback<(), String>;

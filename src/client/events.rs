@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::Error;
-use crate::mqtt::Reason;
-use crate::pulsar::MessageId;
-use crate::sync::Mutex;
-use crate::tubemq::producer::Position;
+use forebay_base::error::Error;
+use forebay_base::sync::Mutex;
+use forebay_mqtt::Reason;
+use forebay_pulsar::MessageId;
+use forebay_tubemq::producer::Position;
 
 /// Receipt of a broker for stored messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl Signal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use forebay_base::error::ErrorKind;
 
     struct Quiet;
 

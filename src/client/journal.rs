@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::client::until;
-use crate::clock::wall_ms;
-use crate::error::{Error, ErrorKind};
-use crate::log::{self, Level};
-use crate::sync::Mutex;
+use crate::until;
+use forebay_base::clock::wall_ms;
+use forebay_base::error::{Error, ErrorKind};
+use forebay_base::log::{self, Level};
+use forebay_base::sync::Mutex;
 
 /// Events that are kept for readers.
 pub const KEPT: usize = 1000;

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-use crate::client::budget::Budget;
-use crate::client::events::{ProducerEvents, SendOutcome};
-use crate::client::traffic::{Probe, SendCounters, SendCounts};
-use crate::client::until;
-use crate::error::{Error, ErrorKind, Result};
+use crate::budget::Budget;
+use crate::events::{ProducerEvents, SendOutcome};
+use crate::traffic::{Probe, SendCounters, SendCounts};
+use crate::until;
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// One queue of a producer: charges the memory budget, reports outcomes, and wakes callers that wait for room or
 /// for the last outcome.

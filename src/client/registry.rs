@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::sync::{Mutex, MutexGuard};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::sync::{Mutex, MutexGuard};
 
 /// A producer or consumer: a cheap handle around an [`Arc`].
 pub(super) trait Shared: Sized {

@@ -2,7 +2,7 @@
 
 use tokio::task::JoinSet;
 
-use crate::error::{Error, ErrorKind, Result};
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Runs futures side by side, each in a task, and returns their results in order. Dropping it ends those that still run.
 pub(super) async fn together<T: Send + 'static>(

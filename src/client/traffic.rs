@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::clock;
+use forebay_base::clock;
 
 /// Number of classes of latencies. Each power of two of microseconds has four, up to 67 s: a latency is off by a
 /// quarter at most.

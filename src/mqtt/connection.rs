@@ -18,7 +18,7 @@
 //!             └────────────────┘
 //! ```
 //! A connection ends with its socket, and with it the limits and the aliases: none of them carry over to the next
-//! connection. The state that outlives it is in [`crate::mqtt::session::Session`].
+//! connection. The state that outlives it is in [`crate::session::Session`].
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -26,13 +26,13 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use bytestring::ByteString;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::machine::{Machine, TimerTable};
-use crate::mqtt::frame::{Decoder, MAX_FIXED_HEADER, MAX_REMAINING_LENGTH};
-use crate::mqtt::packet::{Auth, ConnAck, Connect, Disconnect, Publish};
-use crate::mqtt::{Packet, Property, QoS, Reason, Sender, Version, Violation};
-use crate::random::HashMap;
-use crate::transmit::Transmit;
+use crate::frame::{Decoder, MAX_FIXED_HEADER, MAX_REMAINING_LENGTH};
+use crate::packet::{Auth, ConnAck, Connect, Disconnect, Publish};
+use crate::{Packet, Property, QoS, Reason, Sender, Version, Violation};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::machine::{Machine, TimerTable};
+use forebay_base::random::HashMap;
+use forebay_base::transmit::Transmit;
 
 const HANDSHAKE: usize = 0;
 const KEEP_ALIVE: usize = 1;

@@ -13,11 +13,11 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use crate::error::Result;
-use crate::mqtt::connection::Connection;
-use crate::mqtt::packet::{Ack, PacketId, Publish};
-use crate::mqtt::{Packet, QoS, Reason, Version, Violation};
-use crate::random::HashMap;
+use crate::connection::Connection;
+use crate::packet::{Ack, PacketId, Publish};
+use crate::{Packet, QoS, Reason, Version, Violation};
+use forebay_base::error::Result;
+use forebay_base::random::HashMap;
 
 /// Identifies a delivered message for its acknowledgement. 0 is used for QoS 0, which is not acknowledged.
 pub type Token = u64;
@@ -226,8 +226,8 @@ mod tests {
     use bytes::BytesMut;
 
     use super::*;
-    use crate::machine::Machine;
-    use crate::mqtt::packet::Connect;
+    use crate::packet::Connect;
+    use forebay_base::machine::Machine;
 
     fn connection(now: Instant) -> Connection {
         let connect = Connect::new(Version::V5, "test");

@@ -3,8 +3,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use bytestring::ByteString;
 
-use crate::mqtt::Violation;
-use crate::wire::Reader;
+use crate::Violation;
+use forebay_base::wire::Reader;
 
 /// Maximum value of a variable byte integer, which has four bytes.
 pub(super) const MAX_VARINT: usize = 268_435_455;
@@ -48,7 +48,7 @@ pub(super) const fn varint_len(value: usize) -> usize {
 /// Appends a variable byte integer.
 pub(super) fn put_varint(out: &mut BytesMut, value: usize) {
     debug_assert!(value <= MAX_VARINT);
-    crate::wire::put_varint(out, value as u64);
+    forebay_base::wire::put_varint(out, value as u64);
 }
 
 /// Reads a string: a two-byte length and UTF-8 without U+0000 (1.5.4).

@@ -6,10 +6,10 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use crate::mqtt::data::{MAX_VARINT, partial_varint, put_varint};
-use crate::mqtt::kind::Kind;
-use crate::mqtt::{QoS, Reason, Violation};
-use crate::wire::Reader;
+use crate::data::{MAX_VARINT, partial_varint, put_varint};
+use crate::kind::Kind;
+use crate::{QoS, Reason, Violation};
+use forebay_base::wire::Reader;
 
 /// Maximum remaining length, limited by its encoding.
 pub const MAX_REMAINING_LENGTH: usize = MAX_VARINT;

@@ -1,6 +1,6 @@
 //! The fifteen types of control packets (2.1.2).
 
-use crate::mqtt::Sender;
+use crate::Sender;
 
 /// Type of a control packet, as in the high four bits of the fixed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,15 +9,15 @@ use std::num::NonZeroU16;
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::mqtt::data::{read_binary, read_text, varint_len};
-use crate::mqtt::frame::{Frame, MAX_REMAINING_LENGTH, put_header};
-pub use crate::mqtt::kind::Kind;
-use crate::mqtt::property::{Place, Properties};
-use crate::mqtt::topic::check_name;
-use crate::mqtt::{Reason, Sender, Version, Violation};
-use crate::transmit::Transmit;
-use crate::wire::Reader;
+use crate::data::{read_binary, read_text, varint_len};
+use crate::frame::{Frame, MAX_REMAINING_LENGTH, put_header};
+pub use crate::kind::Kind;
+use crate::property::{Place, Properties};
+use crate::topic::check_name;
+use crate::{Reason, Sender, Version, Violation};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::transmit::Transmit;
+use forebay_base::wire::Reader;
 
 mod connect;
 mod publish;

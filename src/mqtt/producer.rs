@@ -22,10 +22,10 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::mqtt::connection::{Connection, Limits};
-use crate::mqtt::packet::{Ack, PacketId, Publish};
-use crate::mqtt::{Packet, Property, QoS, Reason, Version, Violation};
+use crate::connection::{Connection, Limits};
+use crate::packet::{Ack, PacketId, Publish};
+use crate::{Packet, Property, QoS, Reason, Version, Violation};
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Packet identifiers, which PUBLISH, SUBSCRIBE and UNSUBSCRIBE share (2.2.1). Each identifier in use is stored with
 /// a number chosen by its owner.

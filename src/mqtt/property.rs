@@ -3,10 +3,10 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use bytestring::ByteString;
 
-use crate::mqtt::data::{put_varint, read_binary, read_text, read_varint, varint_len};
-use crate::mqtt::kind::Kind;
-use crate::mqtt::{Sender, Violation};
-use crate::wire::{Reader, UnexpectedEnd};
+use crate::data::{put_varint, read_binary, read_text, read_varint, varint_len};
+use crate::kind::Kind;
+use crate::{Sender, Violation};
+use forebay_base::wire::{Reader, UnexpectedEnd};
 
 /// Position of properties within a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,7 +331,7 @@ fn check_range(property: &Property) -> Result<(), Violation> {
         Property::SubscriptionIdentifier(0) => "subscription identifier",
         Property::TopicAlias(0) => {
             return Err(Violation {
-                reason: crate::mqtt::Reason::TopicAliasInvalid,
+                reason: crate::Reason::TopicAliasInvalid,
                 message: "the topic alias is 0 (3.3.2.3.4)".into(),
             });
         }

@@ -3,9 +3,9 @@
 
 use std::fmt;
 
-use crate::error::{Error, ErrorKind};
-use crate::mqtt::kind::Kind;
-use crate::mqtt::{QoS, Version};
+use crate::kind::Kind;
+use crate::{QoS, Version};
+use forebay_base::error::{Error, ErrorKind};
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $name:ident = $code:literal, $text:literal, $kind:ident;)+) => {

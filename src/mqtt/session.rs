@@ -14,13 +14,13 @@ use std::time::Instant;
 
 use bytestring::ByteString;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::mqtt::connection::Connection;
-use crate::mqtt::consumer::{Consumer, Token};
-use crate::mqtt::packet::{PacketId, Publish, Subscribe, SubscribeOptions, Unsubscribe};
-use crate::mqtt::producer::{Outcome, PacketIds, Producer};
-use crate::mqtt::topic::Filter;
-use crate::mqtt::{Packet, Properties, Property, Reason, Violation};
+use crate::connection::Connection;
+use crate::consumer::{Consumer, Token};
+use crate::packet::{PacketId, Publish, Subscribe, SubscribeOptions, Unsubscribe};
+use crate::producer::{Outcome, PacketIds, Producer};
+use crate::topic::Filter;
+use crate::{Packet, Properties, Property, Reason, Violation};
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Bit that marks packet identifiers owned by subscriptions; the others belong to publications.
 const REQUEST: u64 = 1 << 63;

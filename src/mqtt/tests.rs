@@ -13,7 +13,7 @@ use super::packet::{
 };
 use super::topic::{Filter, check_name, matches};
 use super::{Packet, Properties, Property, QoS, Reason, Sender, Version, Violation};
-use crate::transmit::Transmit;
+use forebay_base::transmit::Transmit;
 
 mod client;
 mod connection;

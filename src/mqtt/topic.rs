@@ -2,7 +2,7 @@
 
 use bytestring::ByteString;
 
-use crate::error::{Error, ErrorKind, Result};
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Maximum length of a topic name or filter in bytes.
 pub const MAX_LENGTH: usize = u16::MAX as usize;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::random;
+use forebay_base::random;
 
 const FIRST: Duration = Duration::from_millis(100);
 

@@ -22,11 +22,11 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::machine::earliest;
-use crate::transmit::{MAX_SLICES, Transmit};
-use crate::wire::move_to;
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::machine::earliest;
+use forebay_base::transmit::{MAX_SLICES, Transmit};
+use forebay_base::wire::move_to;
 
 /// Most bytes written before reading again.
 pub const WRITE_TURN: usize = 256 << 10;
@@ -287,7 +287,7 @@ mod tests {
     use tokio::io::{DuplexStream, ReadBuf, duplex};
 
     use super::*;
-    use crate::wire;
+    use forebay_base::wire;
 
     /// Cuts frames of a length and what it counts, and holds them.
     #[derive(Default)]

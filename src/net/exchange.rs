@@ -71,7 +71,7 @@ impl Exchanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock;
+    use forebay_base::clock;
 
     /// Whether the driver is awake after each turn, `micros` after the one before.
     fn turns(exchanges: &mut Exchanges, now: &mut Instant, turns: &[(u64, bool)]) -> Vec<bool> {

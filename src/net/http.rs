@@ -15,10 +15,10 @@ use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tower_service::Service;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::net::tcp::Pacing;
-use crate::net::tls::FollowingConnector;
-use crate::net::{Stream, connect};
+use crate::tcp::Pacing;
+use crate::tls::FollowingConnector;
+use crate::{Stream, connect};
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// How long a connection is kept for the next request.
 const IDLE: Duration = Duration::from_secs(20);

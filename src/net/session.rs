@@ -16,14 +16,14 @@ use std::time::Instant;
 use bytes::BytesMut;
 use tokio::sync::Notify;
 
-use crate::clock;
-use crate::error::Result;
-use crate::machine::{Machine, earliest};
-use crate::net::driver::{Endpoint, Turn, WRITE_TURN};
-use crate::net::exchange::Exchanges;
-use crate::net::tcp::Writer;
-use crate::sync::{Mutex, MutexGuard, Rank};
-use crate::transmit::{MAX_SLICES, Transmit};
+use crate::driver::{Endpoint, Turn, WRITE_TURN};
+use crate::exchange::Exchanges;
+use crate::tcp::Writer;
+use forebay_base::clock;
+use forebay_base::error::Result;
+use forebay_base::machine::{Machine, earliest};
+use forebay_base::sync::{Mutex, MutexGuard, Rank};
+use forebay_base::transmit::{MAX_SLICES, Transmit};
 
 /// Number of unwritten bytes above which a host adds no more.
 pub const WRITE_HIGH_WATER: usize = 1 << 20;
@@ -234,8 +234,8 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::net::driver::drive;
-    use crate::net::tcp::{Pacing, Tcp};
+    use crate::driver::drive;
+    use crate::tcp::{Pacing, Tcp};
 
     /// A host whose users queue bytes.
     #[derive(Debug, Default)]

@@ -49,6 +49,6 @@ pub fn set_network(network: Option<Arc<dyn Network>>) {
 }
 
 /// The network of this thread, unless that is the system's.
-pub(crate) fn network() -> Option<Arc<dyn Network>> {
+pub fn network() -> Option<Arc<dyn Network>> {
     NETWORK.with_borrow(Clone::clone)
 }

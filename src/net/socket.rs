@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 #[cfg(unix)]
-use crate::net::unix::UnixSocket;
+use crate::unix::UnixSocket;
 
 #[cfg(feature = "simulation")]
-use crate::net::simulation;
+use crate::simulation;
 
 /// A listening socket.
 #[derive(Debug)]

@@ -38,7 +38,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
-use crate::clock;
+use forebay_base::clock;
 
 /// Number of reads that make a stream.
 const STREAM: u32 = 64;

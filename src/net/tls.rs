@@ -14,8 +14,8 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStor
 use rustls_platform_verifier::BuilderVerifierExt;
 use tokio_rustls::TlsConnector;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::sync::Mutex;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::sync::Mutex;
 
 /// TLS settings: trusted authorities and the client's certificate.
 #[derive(Clone, Default)]

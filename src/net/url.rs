@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::{Error, ErrorKind, Result};
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// A broker's address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -79,7 +79,7 @@ pub struct ServiceUrl {
 
 impl ServiceUrl {
     /// Whether it leads to a Pulsar broker, with TLS or without.
-    pub(crate) fn is_of_broker(&self, tls: bool) -> bool {
+    pub fn is_of_broker(&self, tls: bool) -> bool {
         self.protocol == Protocol::Pulsar && self.transport == Transport::Tcp && self.tls == tls
     }
 

@@ -19,8 +19,8 @@ use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode, Uri};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::net::socket::is_end;
+use crate::socket::is_end;
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Path of the broker's listener. `/` is accepted, too, because many clients send no other path.
 pub const PATH: &str = "/mqtt";

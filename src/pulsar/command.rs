@@ -5,9 +5,11 @@
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::{hot, pb};
-use crate::wire::{Reader, bytes_field_len, put_bytes_field, put_varint, put_varint_field, varint_field_len};
+use crate::{hot, pb};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::wire::{
+    Reader, bytes_field_len, put_bytes_field, put_varint, put_varint_field, varint_field_len,
+};
 
 /// Field number of `BaseCommand.type`.
 const TYPE_FIELD: u32 = 1;

@@ -26,13 +26,13 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::machine::{Machine, TimerTable, earliest};
-use crate::pulsar::command::Command;
-use crate::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder, Payload, encode_command};
-use crate::pulsar::{NO_REQUEST, PROTOCOL_VERSION, hot, pb, server_error};
-use crate::random::HashMap;
-use crate::transmit::Transmit;
+use crate::command::Command;
+use crate::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder, Payload, encode_command};
+use crate::{NO_REQUEST, PROTOCOL_VERSION, hot, pb, server_error};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::machine::{Machine, TimerTable, earliest};
+use forebay_base::random::HashMap;
+use forebay_base::transmit::Transmit;
 
 const HANDSHAKE: usize = 0;
 const KEEP_ALIVE: usize = 1;
@@ -438,7 +438,7 @@ impl Machine for Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pulsar::frame::Frame;
+    use crate::frame::Frame;
 
     fn connected() -> Command {
         Command::Connected(pb::CommandConnected {

@@ -10,12 +10,12 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::checksum::crc32c;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::command::Command;
-use crate::pulsar::{hot, pb};
-use crate::transmit::Transmit;
-use crate::wire::{Reader, make_room};
+use crate::command::Command;
+use crate::{hot, pb};
+use forebay_base::checksum::crc32c;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::transmit::Transmit;
+use forebay_base::wire::{Reader, make_room};
 
 /// Maximum message size if the broker does not announce another one.
 pub const DEFAULT_MAX_MESSAGE_SIZE: usize = 5 << 20;

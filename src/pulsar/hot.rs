@@ -4,9 +4,9 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::pulsar::message::Outgoing;
-use crate::pulsar::pb;
-use crate::wire::{
+use crate::message::Outgoing;
+use crate::pb;
+use forebay_base::wire::{
     Reader, UnexpectedEnd, bytes_field_len, put_bytes_field, put_varint, put_varint_field, signed,
     varint_field_len,
 };
@@ -68,7 +68,7 @@ impl std::fmt::Display for MalformedHot {
     }
 }
 
-impl From<MalformedHot> for crate::error::Error {
+impl From<MalformedHot> for forebay_base::error::Error {
     fn from(error: MalformedHot) -> Self {
         Self::protocol(format!("the peer sent malformed message metadata: {error}"))
     }

@@ -2,8 +2,8 @@
 //!
 //! A pair is inline, as one payload, or separated: the key is that of the message, in base64, and the value is the payload.
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::schema::{SchemaInfo, Type};
+use crate::schema::{SchemaInfo, Type};
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Longest text of the properties of a part that is read.
 const PROPERTIES: usize = 64 << 10;
@@ -130,12 +130,12 @@ const NAMES: [(Type, &str); 20] = [
 ];
 
 /// Name of a type as the Java client states it.
-pub(crate) fn type_name(kind: Type) -> &'static str {
+pub fn type_name(kind: Type) -> &'static str {
     NAMES.iter().find(|(known, _)| *known == kind).map_or("NONE", |(_, name)| name)
 }
 
 /// The type of such a name.
-pub(crate) fn type_of(name: &str) -> Option<Type> {
+pub fn type_of(name: &str) -> Option<Type> {
     NAMES.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind)
 }
 

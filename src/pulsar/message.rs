@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::pb;
-use crate::pulsar::schema::{SchemaInfo, Writer};
+use crate::pb;
+use crate::schema::{SchemaInfo, Writer};
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Maximum batch size. No frame can hold more messages, so a larger claim must not become an allocation.
 const MAX_BATCH: i32 = 1 << 20;

@@ -6,10 +6,10 @@
 
 use regex::{Regex, RegexBuilder};
 
-use crate::checksum::crc32c;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::pb::command_get_topics_of_namespace::Mode;
-use crate::pulsar::topic::TopicName;
+use crate::pb::command_get_topics_of_namespace::Mode;
+use crate::topic::TopicName;
+use forebay_base::checksum::crc32c;
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Limit on the length of a pattern of this client.
 pub const MAX_PATTERN: usize = 4096;

@@ -12,9 +12,9 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::pb;
-pub use crate::pulsar::pb::schema::Type;
+use crate::pb;
+pub use crate::pb::schema::Type;
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Versions that a consumer remembers, for each partition.
 const VERSIONS: usize = 64;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, ErrorKind, Result};
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// A validated topic name, `domain://tenant/namespace/local`, or one partition of a topic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -13,10 +13,10 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::error::Result;
-use crate::frame::{Imported, arrow_error};
-use crate::python::value::IntoPython;
-use crate::sync::Mutex;
+use crate::value::IntoPython;
+use forebay_base::error::Result;
+use forebay_base::sync::Mutex;
+use forebay_rows::{Imported, arrow_error};
 
 const ARRAY: &CStr = c"arrow_array";
 const SCHEMA: &CStr = c"arrow_schema";

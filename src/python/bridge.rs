@@ -23,12 +23,12 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
 
-use crate::client::events::SendOutcome;
-use crate::error::{Error, ErrorKind};
-use crate::python::convert::{py_result, raise};
-use crate::python::runtime::Native;
-use crate::python::value::Outcome;
-use crate::sync::Mutex;
+use crate::convert::{py_result, raise};
+use crate::runtime::Native;
+use crate::value::Outcome;
+use forebay_base::error::{Error, ErrorKind};
+use forebay_base::sync::Mutex;
+use forebay_client::events::SendOutcome;
 
 /// Completions handled in one turn of the loop. One may resolve a whole batch of futures.
 const DRAIN_MAX: usize = 4096;

@@ -3,11 +3,11 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::broker as native;
-use crate::error::{Error, ErrorKind, Result};
-use crate::python::convert::{Fields, py_result, seconds};
-use crate::python::runtime::Native;
-use crate::sync::{Mutex, Rank};
+use crate::convert::{Fields, py_result, seconds};
+use crate::runtime::Native;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::sync::{Mutex, Rank};
+use forebay_broker as native;
 
 /// Option that names the file of permissions.
 const ACL_FILE: &str = "acl_file";

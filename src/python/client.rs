@@ -5,20 +5,20 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::client::events::{ConsumerEvents, ProducerEvents};
-use crate::client::journal::Journal;
-use crate::client::traffic::Traffic;
-use crate::error::Result;
-use crate::python::bridge::Loop;
-use crate::python::consumer::{Receiver, Subscription, add_receives};
-use crate::python::convert::{py_result, threads};
-use crate::python::journal::numbered;
-use crate::python::promise::Caller;
-use crate::python::receives::{self, Receives};
-use crate::python::runtime::Native;
-use crate::python::sender::{Sender, Sink, add_sends};
-use crate::python::sends::{self, Sends};
-use crate::python::value::IntoPython;
+use crate::bridge::Loop;
+use crate::consumer::{Receiver, Subscription, add_receives};
+use crate::convert::{py_result, threads};
+use crate::journal::numbered;
+use crate::promise::Caller;
+use crate::receives::{self, Receives};
+use crate::runtime::Native;
+use crate::sender::{Sender, Sink, add_sends};
+use crate::sends::{self, Sends};
+use crate::value::IntoPython;
+use forebay_base::error::Result;
+use forebay_client::events::{ConsumerEvents, ProducerEvents};
+use forebay_client::journal::Journal;
+use forebay_client::traffic::Traffic;
 
 /// The verbs that the clients of all protocols have.
 pub(super) trait Connection: Clone + Send + Sync + 'static {
@@ -202,7 +202,7 @@ macro_rules! client_class {
     ) => {
         $(#[$attribute])*
         #[pyclass(frozen, module = "forebay._engine")]
-        pub(in crate::python) struct $name(Connected<$native>);
+        pub(crate) struct $name(Connected<$native>);
 
         impl IntoPython for Connected<$native> {
             fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {

@@ -9,9 +9,9 @@ use arrow_array::builder::{
 };
 use arrow_schema::{DataType, Field, Fields};
 
-use crate::error::Result;
-use crate::frame::arrow_error;
-use crate::python::arrow::properties_builder;
+use crate::arrow::properties_builder;
+use forebay_base::error::Result;
+use forebay_rows::arrow_error;
 
 /// A column of bytes.
 pub(super) fn binary<'a, M>(messages: &'a [M], of: impl Fn(&'a M) -> Option<&'a [u8]>) -> ArrayRef {

@@ -8,15 +8,15 @@ use pyo3::exceptions::{PyStopAsyncIteration, PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::client::traffic::ReceiveCounts;
-use crate::error::{Error, ErrorKind, Result};
-use crate::python::convert::{py_result, raise, seconds};
-use crate::python::message::{Many, Message, One};
-use crate::python::promise::{Caller, Promise};
-use crate::python::ready::{GiveBack, ready};
-use crate::python::receives::{Receives, Source, Want, ends_iteration};
-use crate::python::runtime::{Native, engine};
-use crate::python::value::IntoPython;
+use crate::convert::{py_result, raise, seconds};
+use crate::message::{Many, Message, One};
+use crate::promise::{Caller, Promise};
+use crate::ready::{GiveBack, ready};
+use crate::receives::{Receives, Source, Want, ends_iteration};
+use crate::runtime::{Native, engine};
+use crate::value::IntoPython;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_client::traffic::ReceiveCounts;
 
 /// Messages that `async for` delivers between two turns of the loop.
 const FAIR: u32 = 256;
@@ -124,7 +124,7 @@ impl<S: Subscription> Receiver<S> {
         }
     }
 
-    /// The next message, for a blocking caller: a [`Waiter`](crate::python::promise::Waiter) for each message, or a
+    /// The next message, for a blocking caller: a [`Waiter`](crate::promise::Waiter) for each message, or a
     /// wake-up of another thread while messages are at hand, would cost as much as the message.
     pub(super) fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         if self.caller.is_loop() {
@@ -339,7 +339,7 @@ macro_rules! consumer_class {
         $name:ident($source:ty), redelivers;
         $($own:tt)*
     ) => {
-        $crate::python::consumer::consumer_class! {
+        $crate::consumer::consumer_class! {
             $(#[$attribute])*
             $name($source);
 
@@ -377,7 +377,7 @@ macro_rules! consumer_class {
     ) => {
         $(#[$attribute])*
         #[pyclass(frozen, module = "forebay._engine")]
-        pub(in crate::python) struct $name(Receiver<$source>);
+        pub(crate) struct $name(Receiver<$source>);
 
         impl $name {
             fn give_back(consumer: &Bound<'_, PyAny>, message: &Bound<'_, PyAny>) {
@@ -423,12 +423,12 @@ macro_rules! consumer_class {
             }
 
             fn __next__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-                self.0.next(py, None).map_err(|error| $crate::python::consumer::end_of_iteration(py, error))
+                self.0.next(py, None).map_err(|error| $crate::consumer::end_of_iteration(py, error))
             }
 
             #[pyo3(signature = (given, /))]
             fn receive_blocking(&self, py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-                self.0.next(py, $crate::python::convert::timeout(given)?)
+                self.0.next(py, $crate::convert::timeout(given)?)
             }
 
             #[pyo3(signature = (timeout))]

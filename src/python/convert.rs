@@ -9,11 +9,11 @@ use pyo3::exceptions::{PyAttributeError, PyException, PyOverflowError, PyRuntime
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString};
 
-use crate::client::credentials::{Secret, SecretSupplier};
-use crate::error::{Error, ErrorKind, Result};
-use crate::net::tls::{TlsFiles, TlsOptions, fingerprint};
-use crate::python::exit::Call;
-use crate::sync::Mutex;
+use crate::exit::Call;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::sync::Mutex;
+use forebay_client::credentials::{Secret, SecretSupplier};
+use forebay_net::tls::{TlsFiles, TlsOptions, fingerprint};
 
 create_exception!(
     forebay._engine,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyCFunction;
 
-use crate::clock;
+use forebay_base::clock;
 
 /// Longest wait at exit for functions of the application.
 const LAST: Duration = Duration::from_secs(1);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::frame::{BadRow, Columns, Cursor, Imported, Naming, Rows, Topics, encode, schema};
-use crate::python::arrow::{import, import_schema};
-use crate::python::convert::{borrowed, py_result};
-use crate::sync::Mutex;
+use crate::arrow::{import, import_schema};
+use crate::convert::{borrowed, py_result};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::sync::Mutex;
+use forebay_rows::{BadRow, Columns, Cursor, Imported, Naming, Rows, Topics, encode, schema};
 
 /// The meaning of payloads, for protocols whose topics have schemas.
 #[derive(Clone, Debug, Default)]

@@ -3,8 +3,8 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::client::journal::{ConnectionEvent, Entry};
-use crate::python::convert::raise;
+use crate::convert::raise;
+use forebay_client::journal::{ConnectionEvent, Entry};
 
 /// The event with its number.
 pub(super) fn numbered<'py>(py: Python<'py>, entry: &Entry) -> PyResult<(u64, Bound<'py, PyDict>)> {

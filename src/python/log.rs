@@ -19,10 +19,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
 
-use crate::clock;
-use crate::log::{self, Level, Sink, set_sink};
-use crate::python::exit::{self, Call};
-use crate::sync::{Mutex, Rank};
+use crate::exit::{self, Call};
+use forebay_base::clock;
+use forebay_base::log::{self, Level, Sink, set_sink};
+use forebay_base::sync::{Mutex, Rank};
 
 /// Records that wait at most.
 const MOST: usize = 1024;

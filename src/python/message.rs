@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::python::value::IntoPython;
+use crate::value::IntoPython;
 
 /// The engine's message of a protocol, implemented beside the protocol's message class.
 pub(super) trait Message: Clone + Send + 'static {

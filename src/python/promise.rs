@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::python::bridge::{self, Bridge, Loop};
-use crate::python::convert::{py_result, raise};
-use crate::python::runtime::{Native, engine};
-use crate::python::value::{IntoPython, Outcome, Value};
-use crate::sync::{Condvar, Mutex};
+use crate::bridge::{self, Bridge, Loop};
+use crate::convert::{py_result, raise};
+use crate::runtime::{Native, engine};
+use crate::value::{IntoPython, Outcome, Value};
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::sync::{Condvar, Mutex};
 
 /// The caller of a handle's operations, who gets their results.
 #[derive(Clone)]

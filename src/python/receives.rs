@@ -14,15 +14,15 @@ use pyo3::prelude::*;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::client::events::ConsumerEvents;
-use crate::client::traffic::{ReceiveCounters, ReceiveCounts, Traffic};
-use crate::error::{Error, ErrorKind, Result};
-use crate::python::arrow::ArrowBatch;
-use crate::python::bridge::Serve;
-use crate::python::message::{Many, Message, One};
-use crate::python::promise::{Caller, Promise};
-use crate::python::value::{IntoPython, Outcome, Value};
-use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::arrow::ArrowBatch;
+use crate::bridge::Serve;
+use crate::message::{Many, Message, One};
+use crate::promise::{Caller, Promise};
+use crate::value::{IntoPython, Outcome, Value};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::sync::{Mutex, MutexGuard, Rank};
+use forebay_client::events::ConsumerEvents;
+use forebay_client::traffic::{ReceiveCounters, ReceiveCounts, Traffic};
 
 /// Messages that iteration takes from the engine at once.
 const PREFETCH: usize = 256;

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::PyCFunction;
 
-use crate::client::Engine;
-use crate::error::{Error, ErrorKind, Result};
-use crate::python::{exit, log};
+use crate::{exit, log};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_client::Engine;
 
 /// Number of forks between the first process and this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);

@@ -11,17 +11,17 @@ use pyo3::types::{PyDict, PyString};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
-use crate::client::pushed::Pushed;
-use crate::client::traffic::{LatencyCounts, SendCounts};
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::frame::{BadRow, Cursor, RowRef, Rows};
-use crate::python::convert::{Payload, borrowed, py_result};
-use crate::python::frame::{Form, FrameRows, LeftOut};
-use crate::python::promise::{Caller, OneShot, Waiter};
-use crate::python::runtime::{Native, engine};
-use crate::python::sends::{Group, GroupKind, Receipts, Sends, Waiting};
-use crate::sync::Mutex;
+use crate::convert::{Payload, borrowed, py_result};
+use crate::frame::{Form, FrameRows, LeftOut};
+use crate::promise::{Caller, OneShot, Waiter};
+use crate::runtime::{Native, engine};
+use crate::sends::{Group, GroupKind, Receipts, Sends, Waiting};
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::sync::Mutex;
+use forebay_client::pushed::Pushed;
+use forebay_client::traffic::{LatencyCounts, SendCounts};
+use forebay_rows::{BadRow, Cursor, RowRef, Rows};
 
 /// A protocol's producer in the engine.
 pub(super) trait Sink: Receipts + Clone {
@@ -467,7 +467,7 @@ macro_rules! producer_class {
     ) => {
         $(#[$attribute])*
         #[pyclass(frozen, module = "forebay._engine")]
-        pub(in crate::python) struct $name(Sender<$sink>);
+        pub(crate) struct $name(Sender<$sink>);
 
         impl IntoPython for Sender<$sink> {
             fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {

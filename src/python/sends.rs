@@ -16,13 +16,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use tokio::sync::Notify;
 
-use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
-use crate::error::Error;
-use crate::python::bridge::{self, Settle};
-use crate::python::convert::raise;
-use crate::python::promise::{Caller, OneShot, Promise};
-use crate::python::value::{IntoPython, Value};
-use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::bridge::{self, Settle};
+use crate::convert::raise;
+use crate::promise::{Caller, OneShot, Promise};
+use crate::value::{IntoPython, Value};
+use forebay_base::error::Error;
+use forebay_base::sync::{Mutex, MutexGuard, Rank};
+use forebay_client::events::{ProducerEvents, Receipt, SendOutcome};
 
 /// Most messages of an outcome that is handled where it arrives. One of more is worth a wake-up of the loop, whose thread
 /// takes the work from the engine's.

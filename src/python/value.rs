@@ -3,14 +3,14 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
-use crate::client::events::Receipt;
-use crate::error::Result;
+use forebay_base::error::Result;
+use forebay_client::events::Receipt;
 
 /// The result of an operation, implemented beside the class that it becomes.
 ///
 /// A result is made on the engine's thread, which never attaches to the interpreter, and is converted on the event
 /// loop's thread or on the blocked thread that waits for it. A result that becomes a handle holds the
-/// [`Caller`](crate::python::promise::Caller) of that handle.
+/// [`Caller`](crate::promise::Caller) of that handle.
 pub(super) trait IntoPython: Send + 'static {
     /// Makes the Python object.
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>>;

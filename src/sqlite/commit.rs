@@ -10,8 +10,8 @@ use rusqlite::{Connection, ffi};
 #[cfg(feature = "simulation")]
 use super::simulation;
 use super::used_pages;
-use crate::clock;
-use crate::error::{Error, ErrorKind};
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind};
 
 /// Pauses between attempts while the disk is full or the file is locked: the first one, and the longest.
 const FIRST_RETRY: Duration = Duration::from_millis(20);

@@ -36,7 +36,7 @@ pub fn set_disk(disk: Option<Arc<dyn Disk>>) {
 }
 
 /// The disk of this thread, unless that is the system's.
-pub(crate) fn disk() -> Option<Arc<dyn Disk>> {
+pub fn disk() -> Option<Arc<dyn Disk>> {
     DISK.with_borrow(Clone::clone)
 }
 

@@ -2,11 +2,11 @@
 
 use rusqlite::{Connection, ffi};
 
-use crate::error::Result;
+use forebay_base::error::Result;
 
 /// The first place at which SQLite finds the structure of a table damaged, where a row might not be found or be missed; of
 /// the whole database without `table`.
-pub(crate) fn damage(db: &Connection, table: Option<&str>) -> Result<Option<String>> {
+pub fn damage(db: &Connection, table: Option<&str>) -> Result<Option<String>> {
     let sql = table
         .map_or("PRAGMA integrity_check(1)".to_owned(), |name| format!("PRAGMA integrity_check('{name}')"));
     let line: String = db.query_row(&sql, [], |row| row.get(0))?;

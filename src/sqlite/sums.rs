@@ -2,11 +2,11 @@
 
 use rusqlite::types::ValueRef;
 
-use crate::checksum::crc32c;
+use forebay_base::checksum::crc32c;
 
 /// CRC-32C of values of a row, the key first. `name` is that of the table, and of the checksum's column unless it is `sum`:
 /// the values of one row never fit another table.
-pub(crate) fn sum_of(name: &str, values: &[ValueRef<'_>]) -> u32 {
+pub fn sum_of(name: &str, values: &[ValueRef<'_>]) -> u32 {
     let mut sum = crc32c(0, name.as_bytes());
     for value in values {
         let (kind, number, bytes): (u8, i64, &[u8]) = match value {

@@ -10,8 +10,8 @@ use rusqlite::Connection;
 use super::commit::{CommitTimes, Committer, Job, Outcome};
 #[cfg(feature = "simulation")]
 use super::simulation;
-use crate::clock;
-use crate::error::Result;
+use forebay_base::clock;
+use forebay_base::error::Result;
 
 /// Size limit of a transaction in bytes, give or take one job.
 pub const GATHER_BYTES: usize = 1 << 20;

@@ -24,11 +24,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::tubemq::flow::Flow;
-use crate::tubemq::master::{Identity, RUNTIME, brokers};
-use crate::tubemq::topic::{Broker, Condition, ConsumerTopic, HeldInfo, Partition, SubscribeInfo};
-use crate::tubemq::{Code, Request, Response, UNDEFINED, pb};
+use crate::flow::Flow;
+use crate::master::{Identity, RUNTIME, brokers};
+use crate::topic::{Broker, Condition, ConsumerTopic, HeldInfo, Partition, SubscribeInfo};
+use crate::{Code, Request, Response, UNDEFINED, pb};
+use forebay_base::error::{Error, ErrorKind, Result};
 
 #[cfg(test)]
 mod tests;

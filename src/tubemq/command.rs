@@ -16,11 +16,11 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message as _;
 
-use crate::error::{Error, ErrorKind, Result, sanitise};
-use crate::transmit::Transmit;
-use crate::tubemq::frame::{BLOCK_SIZE, Frame, HEADER_SIZE, MAX_PAYLOAD, TOKEN};
-use crate::tubemq::{Code, PROTOCOL_VERSION, pb, server_error};
-use crate::wire::{
+use crate::frame::{BLOCK_SIZE, Frame, HEADER_SIZE, MAX_PAYLOAD, TOKEN};
+use crate::{Code, PROTOCOL_VERSION, pb, server_error};
+use forebay_base::error::{Error, ErrorKind, Result, sanitise};
+use forebay_base::transmit::Transmit;
+use forebay_base::wire::{
     Reader, bytes_field_len, put_bytes_head, put_varint, put_varint_field, varint_field_len, varint_len,
 };
 

@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::machine::Machine;
-use crate::transmit::Transmit;
-use crate::tubemq::command::{Call, Encode, Method, Reply, Response};
-use crate::tubemq::frame::{Decoder, MAX_PAYLOAD};
+use crate::command::{Call, Encode, Method, Reply, Response};
+use crate::frame::{Decoder, MAX_PAYLOAD};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::machine::Machine;
+use forebay_base::transmit::Transmit;
 
 #[cfg(test)]
 mod tests;

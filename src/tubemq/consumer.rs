@@ -36,11 +36,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::random::HashSet;
-use crate::tubemq::balance::PartitionLocation;
-use crate::tubemq::flow::{self, Flow, Pace};
-use crate::tubemq::{Code, Request, Response, pb};
+use crate::balance::PartitionLocation;
+use crate::flow::{self, Flow, Pace};
+use crate::{Code, Request, Response, pb};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::random::HashSet;
 
 mod calls;
 mod pack;
@@ -51,19 +51,21 @@ pub use pack::{Message, Pack};
 #[cfg(test)]
 mod tests;
 
-/// Operation types: register and unregister are one method.
-pub(crate) const REGISTER: i32 = 31;
-pub(crate) const UNREGISTER: i32 = 32;
+/// Operation type that registers; both are one method.
+pub const REGISTER: i32 = 31;
+/// Operation type that unregisters.
+pub const UNREGISTER: i32 = 32;
 
 /// Start of a registration: the group's offset, or, without one, the beginning.
-pub(crate) const FROM_FIRST: i32 = 0;
+pub const FROM_FIRST: i32 = 0;
 /// Start of a registration: the group's offset, or, without one, the end.
 const FROM_LATEST: i32 = 1;
 /// Start of a registration: the end.
 const FROM_MAX: i32 = 2;
-/// Status of an unregistration: whether the last pack was consumed.
+/// Status of an unregistration: the last pack was consumed.
 const CONSUMED: i32 = 0;
-pub(crate) const NOT_CONSUMED: i32 = 1;
+/// Status of an unregistration: the last pack was not consumed.
+pub const NOT_CONSUMED: i32 = 1;
 
 /// Session key of a registration under which the group's offset means nothing to anyone else. A convention of this client:
 /// the real broker notes session keys and does nothing with them; the embedded one forgets the offset with the lease.
@@ -71,7 +73,7 @@ pub const NO_OFFSET: &str = "forebay: no offset";
 
 /// Reads the memory cache with filters too. Without it a filtered consumer sees a message only once it has been
 /// flushed, up to 20 s later.
-pub(crate) const READ_MEMORY: i32 = 303;
+pub const READ_MEMORY: i32 = 303;
 
 /// Bytes of the index per message.
 pub const INDEX_UNIT: i64 = 28;

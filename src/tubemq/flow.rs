@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::error::{Error, Result};
-use crate::tubemq::UNDEFINED;
+use crate::UNDEFINED;
+use forebay_base::error::{Error, Result};
 
 /// Time for which a limit applies before the lag is examined again, and length of a sample.
 const WINDOW: Duration = Duration::from_secs(60);

@@ -10,9 +10,9 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::transmit::Transmit;
-use crate::wire::Reader;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::transmit::Transmit;
+use forebay_base::wire::Reader;
 
 /// First four bytes of each frame.
 pub const TOKEN: u32 = 0xFF7F_F4FE;

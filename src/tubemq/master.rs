@@ -15,9 +15,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
-use crate::tubemq::topic::{Broker, ProducerTopic};
-use crate::tubemq::{Code, Request, Response, UNDEFINED, pb};
+use crate::topic::{Broker, ProducerTopic};
+use crate::{Code, Request, Response, UNDEFINED, pb};
+use forebay_base::error::{Error, Result};
 
 #[cfg(test)]
 mod tests;

@@ -12,10 +12,10 @@ use std::borrow::Cow;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use crate::calendar;
-use crate::checksum::crc32;
-use crate::error::{Error, ErrorKind, Result};
-use crate::tubemq::pb;
+use crate::pb;
+use forebay_base::calendar;
+use forebay_base::checksum::crc32;
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Attribute with the message type, for filters.
 pub const TYPE: &str = "$msgType$";

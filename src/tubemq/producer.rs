@@ -22,13 +22,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::checksum::crc32;
-use crate::error::{Error, ErrorKind, Result};
-use crate::machine::earliest;
-use crate::tubemq::message::Packed;
-use crate::tubemq::send::Send;
-use crate::tubemq::topic::Partition;
-use crate::tubemq::{Code, Response, UNDEFINED, pb};
+use crate::message::Packed;
+use crate::send::Send;
+use crate::topic::Partition;
+use crate::{Code, Response, UNDEFINED, pb};
+use forebay_base::checksum::crc32;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::machine::earliest;
 
 #[cfg(test)]
 mod tests;

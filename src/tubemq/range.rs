@@ -8,9 +8,9 @@
 //! * in the pack itself, if it has as many messages as entries: then each message has a known offset;
 //! * otherwise with a second get, from that third offset on: what it begins with lies behind.
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::tubemq::consumer::INDEX_UNIT;
-use crate::tubemq::pb::TransferedMessage;
+use crate::consumer::INDEX_UNIT;
+use crate::pb::TransferedMessage;
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// The messages of one partition between two offsets.
 #[derive(Clone, Debug, PartialEq)]

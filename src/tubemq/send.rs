@@ -3,10 +3,10 @@
 
 use bytes::BytesMut;
 
-use crate::tubemq::command::{Encode, Method};
-use crate::tubemq::message::Packed;
-use crate::tubemq::pb;
-use crate::wire::{
+use crate::command::{Encode, Method};
+use crate::message::Packed;
+use crate::pb;
+use forebay_base::wire::{
     bytes_field_len, put_bytes_field, put_bytes_head, put_varint_field, signed, varint_field_len,
 };
 

@@ -11,8 +11,8 @@ use super::frame::{BLOCK_SIZE, Decoder, MAX_BLOCKS, MAX_PAYLOAD, TOKEN};
 use super::message::Packed;
 use super::send::Send;
 use super::{Call, Code, Exception, Frame, Method, Reply, Request, Response, Service, pb, server_error};
-use crate::error::{Error, ErrorKind, Result};
-use crate::transmit::Transmit;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::transmit::Transmit;
 
 fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()

@@ -13,7 +13,7 @@
 
 use std::fmt::{Display, Formatter};
 
-use crate::error::{Error, ErrorKind, Result};
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Partition numbers of store `j` start at `j` times this number.
 pub const STORE_BASE: u32 = 10_000;

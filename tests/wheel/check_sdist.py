@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 MADE = {"PKG-INFO"}
 TOP = {
-    *("Cargo.toml", "Cargo.lock", "build.rs", "pyproject.toml", "README.md", "LICENSE"),
+    *("Cargo.toml", "Cargo.lock", "pyproject.toml", "README.md", "LICENSE"),
     *("SECURITY.md", "CHANGELOG.md", "src", "proto", "python"),
 }
 
@@ -48,7 +48,7 @@ def _of_the_tree() -> set[str]:
 
 def _metadata() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["version"]
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     return [
         *(f"Project-URL: {name}, {url}" for name, url in project["urls"].items()),
         *(f"Classifier: {classifier}" for classifier in project["classifiers"]),

@@ -44,7 +44,7 @@ def check_sbom(wheel: Path) -> None:
         listed = json.loads(files.read(names[0]))
     assert listed["bomFormat"] == "CycloneDX", listed["bomFormat"]
     listed = {(component["name"], component["version"]) for component in listed["components"]}
-    manifest = tomllib.loads((ROOT / "Cargo.toml").read_text())
+    manifest = tomllib.loads((ROOT / "src" / "python" / "Cargo.toml").read_text())
     locked = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
     locked = {(package["name"], package["version"]) for package in locked}
     assert listed <= locked, f"not in Cargo.lock: {sorted(listed - locked)}"

@@ -22,15 +22,15 @@ use hyper::http::uri::Authority;
 
 use super::message::Answer;
 use super::{health, page};
-use crate::broker::auth::TokenKeys;
-use crate::broker::protocol::Entry;
+use crate::auth::TokenKeys;
+use crate::protocol::Entry;
 
 /// Set by browsers: how the page that sends a request and its address belong together.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Decides whose requests are answered, as the [module](self) describes.
 #[derive(Debug)]
-pub(in crate::broker) struct Guard {
+pub(crate) struct Guard {
     tokens: Option<Arc<TokenKeys>>,
     /// Names of this machine, in lower case.
     hosts: Vec<String>,
@@ -38,10 +38,7 @@ pub(in crate::broker) struct Guard {
 
 impl Guard {
     /// With the key of tokens, and hosts or URLs that have names of this machine.
-    pub(in crate::broker) fn new<'a>(
-        tokens: Option<Arc<TokenKeys>>,
-        hosts: impl IntoIterator<Item = &'a str>,
-    ) -> Self {
+    pub(crate) fn new<'a>(tokens: Option<Arc<TokenKeys>>, hosts: impl IntoIterator<Item = &'a str>) -> Self {
         let name = |text: &str| {
             let authority = text.split_once("://").map_or(text, |(_, rest)| rest);
             Some(authority.parse::<Authority>().ok()?.host().to_ascii_lowercase())

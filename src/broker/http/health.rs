@@ -7,8 +7,8 @@ use hyper::StatusCode;
 use serde_json::{Map, Value};
 
 use super::message::Answer;
-use crate::broker::disk::Room;
-use crate::broker::stats::Stats;
+use crate::disk::Room;
+use crate::stats::Stats;
 
 /// The beginning of 2025: a calendar before that was never set.
 const EPOCH_MS: u64 = 1_735_689_600_000;
@@ -41,7 +41,7 @@ pub(super) struct State<'a> {
 impl State<'_> {
     /// Why the store accepts nothing.
     fn store(&self) -> Option<&'static str> {
-        let any = |is: fn(&crate::broker::stats::ProtocolStats) -> bool| {
+        let any = |is: fn(&crate::stats::ProtocolStats) -> bool| {
             self.stats.protocols.iter().any(|(_, stats)| is(stats))
         };
         if any(|stats| stats.failure.is_some()) {
@@ -86,7 +86,7 @@ impl State<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::stats::ProtocolStats;
+    use crate::stats::ProtocolStats;
 
     #[test]
     fn a_broker_that_cannot_take_messages_is_not_ready_and_says_why() {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::health::State;
 use super::message::Answer;
-use crate::broker::disk::Room;
-use crate::broker::record;
-use crate::broker::stats::{ProtocolStats, TopicStats};
+use crate::disk::Room;
+use crate::record;
+use crate::stats::{ProtocolStats, TopicStats};
 
 /// Limit on the topics and subscriptions with figures of their own. What is left out is counted.
 pub(super) const MAX_OBJECTS: usize = 2_000;
@@ -290,7 +290,7 @@ fn of_topics(text: &mut Text, topics: &Topics) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::stats::{ConsumerStats, Stats, SubscriptionStats};
+    use crate::stats::{ConsumerStats, Stats, SubscriptionStats};
 
     fn topic(name: &str, subscriptions: usize) -> TopicStats {
         let consumer = ConsumerStats { unacked: 2, ..ConsumerStats::default() };

@@ -10,7 +10,7 @@
 use serde_json::{Value, json};
 
 use super::message::Answer;
-use crate::broker::stats::ClientStats;
+use crate::stats::ClientStats;
 
 /// Clients of a protocol that are listed.
 pub(super) const MOST: usize = 1000;

@@ -37,18 +37,18 @@ use super::message::{Answer, Request};
 use super::metrics::{self, HttpStats, Topics};
 use super::page;
 use super::spelling::{PROPERTY, Spelled, stand_in};
-use crate::broker::admission::Admission;
-use crate::broker::disk::{Disk, Room};
-use crate::broker::listener::{FULL, Port, Transport};
-use crate::broker::options::Durability;
-use crate::broker::permissions::{Access, Client, Domain};
-use crate::broker::protocol::Entry;
-use crate::broker::record;
-use crate::broker::registry::Registry;
-use crate::clock::{self, wall_ms};
-use crate::error::ErrorKind;
-use crate::log::{self, Level};
-use crate::net::socket::Accepted;
+use crate::admission::Admission;
+use crate::disk::{Disk, Room};
+use crate::listener::{FULL, Port, Transport};
+use crate::options::Durability;
+use crate::permissions::{Access, Client, Domain};
+use crate::protocol::Entry;
+use crate::record;
+use crate::registry::Registry;
+use forebay_base::clock::{self, wall_ms};
+use forebay_base::error::ErrorKind;
+use forebay_base::log::{self, Level};
+use forebay_net::socket::Accepted;
 
 /// Time limit of the head of a request, also while a connection waits for its next one.
 const HEAD: Duration = Duration::from_secs(10);
@@ -77,7 +77,7 @@ const UNIT: usize = 1 << 10;
 const FIGURES: &str = "$SYS/metrics";
 
 /// The listener of HTTP.
-pub(in crate::broker) struct Http {
+pub(crate) struct Http {
     registry: Rc<Registry>,
     guard: Guard,
     admission: Admission,
@@ -92,7 +92,7 @@ pub(in crate::broker) struct Http {
 }
 
 impl Http {
-    pub(in crate::broker) fn new(
+    pub(crate) fn new(
         registry: Rc<Registry>,
         guard: Guard,
         admission: Admission,
@@ -105,7 +105,7 @@ impl Http {
     }
 
     /// Accepts clients until the task is aborted.
-    pub(in crate::broker) async fn accept(self: Rc<Self>, mut port: Port) {
+    pub(crate) async fn accept(self: Rc<Self>, mut port: Port) {
         loop {
             let (stream, address, transport) = port.accept().await;
             if !self.admission.admits(address.ip()) {
@@ -508,8 +508,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::admission::ConnectionLimits;
-    use crate::broker::store::StoreUsage;
+    use crate::admission::ConnectionLimits;
+    use crate::store::StoreUsage;
 
     #[test]
     fn answers_that_are_being_written_have_a_limit_together() {

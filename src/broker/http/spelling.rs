@@ -12,10 +12,10 @@ use std::task::{Context, Poll, ready};
 use hyper::header::HeaderName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::random;
+use forebay_base::random;
 
 /// The name as it is written.
-pub(in crate::broker) const PROPERTY: &str = "X-Pulsar-PROPERTY";
+pub(crate) const PROPERTY: &str = "X-Pulsar-PROPERTY";
 /// Bytes in which the name is looked for. No head of an answer is longer.
 const WINDOW: usize = 256 << 10;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::BytesMut;
 
-use crate::wire::{Reader, UnexpectedEnd, put_varint};
+use forebay_base::wire::{Reader, UnexpectedEnd, put_varint};
 
 /// Names and values that a client has stored with a subscription.
 pub type Properties = Vec<(Box<str>, Box<str>)>;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use crate::error::{Error, ErrorKind, Result};
+use forebay_base::error::{Error, ErrorKind, Result};
 
 mod blocks;
 pub mod cursor;

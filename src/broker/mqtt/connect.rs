@@ -13,15 +13,15 @@ use super::replay::{REPLAYING, Replay};
 use super::routes::Subscription;
 use super::session::{Flight, Owner, Session, Will};
 use super::{Action, Broker, Due, Passwords, RESERVED, routes};
-use crate::broker::permissions::{Access, Client};
-use crate::broker::protocol::Work;
-use crate::broker::store::mqtt::{self as store, Op};
-use crate::broker::tree;
-use crate::error::{Error, ErrorKind};
-use crate::mqtt::packet::{ConnAck, Connect, Disconnect, PacketId, Publish, SubscribeOptions};
-use crate::mqtt::topic::Filter;
-use crate::mqtt::{Packet, Property, QoS, Reason, Sender, Version, Violation, frame};
-use crate::transmit::Transmit;
+use crate::permissions::{Access, Client};
+use crate::protocol::Work;
+use crate::store::mqtt::{self as store, Op};
+use crate::tree;
+use forebay_base::error::{Error, ErrorKind};
+use forebay_base::transmit::Transmit;
+use forebay_mqtt::packet::{ConnAck, Connect, Disconnect, PacketId, Publish, SubscribeOptions};
+use forebay_mqtt::topic::Filter;
+use forebay_mqtt::{Packet, Property, QoS, Reason, Sender, Version, Violation, frame};
 
 /// A session expiry interval that never ends.
 const FOR_EVER: u32 = u32::MAX;
@@ -126,7 +126,7 @@ impl Broker {
     }
 
     /// Replaces the users. Connections that were let in by a password that is not valid any more end.
-    pub(super) fn change_users(&mut self, file: &str) -> crate::error::Result<usize> {
+    pub(super) fn change_users(&mut self, file: &str) -> forebay_base::error::Result<usize> {
         let Some(passwords) = &mut self.settings.passwords else {
             let text = "the broker was started without mqtt_password_file";
             return Err(Error::new(ErrorKind::NotAllowed, text));

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use bytestring::ByteString;
 
 use super::message::{Form, Message};
-use crate::broker::permissions::Decisions;
-use crate::broker::protocol::{Clock, Entry};
-use crate::mqtt::packet::{Ack, Disconnect, Publish, SubAck, UnsubAck};
-use crate::mqtt::{Packet, Properties, Property, Reason, Version, Violation};
-use crate::random::HashMap;
-use crate::transmit::Transmit;
+use crate::permissions::Decisions;
+use crate::protocol::{Clock, Entry};
+use forebay_base::random::HashMap;
+use forebay_base::transmit::Transmit;
+use forebay_mqtt::packet::{Ack, Disconnect, Publish, SubAck, UnsubAck};
+use forebay_mqtt::{Packet, Properties, Property, Reason, Version, Violation};
 
 /// Time limit for CONNECT after the connection was accepted.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -187,7 +187,7 @@ impl Connection {
         let patience = self.patience.filter(|_| self.opened && !self.stepping);
         match self.state {
             State::Ended => None,
-            _ => crate::machine::earliest(patience.map(|time| self.heard_at + time), self.expires_at),
+            _ => forebay_base::machine::earliest(patience.map(|time| self.heard_at + time), self.expires_at),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::random::HashMap;
+use forebay_base::random::HashMap;
 
 /// Interval of the publications on `$SYS`.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);

@@ -5,11 +5,11 @@ use super::message::{Form, Message, Queued};
 use super::options::SlowSubscriber;
 use super::session::Flight;
 use super::{Action, Broker, REPLAY_STEPS, RESIDENT};
-use crate::broker::log::unreadable;
-use crate::broker::store::mqtt::Op;
-use crate::error::{Error, Result};
-use crate::mqtt::packet::{Ack, PacketId};
-use crate::mqtt::{Packet, QoS, Reason, Violation};
+use crate::log::unreadable;
+use crate::store::mqtt::Op;
+use forebay_base::error::{Error, Result};
+use forebay_mqtt::packet::{Ack, PacketId};
+use forebay_mqtt::{Packet, QoS, Reason, Violation};
 
 /// Output bytes queued for a connection beyond which its session stops sending.
 const OUTPUT_HIGH_WATER: usize = 256 << 10;

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use bytestring::ByteString;
 
-use crate::mqtt::packet::Connect;
-use crate::random::{Hash, HashMap};
+use forebay_base::random::{Hash, HashMap};
+use forebay_mqtt::packet::Connect;
 
 /// Time from the result to the refusal of a wrong password.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
@@ -315,8 +315,8 @@ pub(super) fn payer(address: &str) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mqtt::packet::Will;
-    use crate::mqtt::{Properties, QoS, Version};
+    use forebay_mqtt::packet::Will;
+    use forebay_mqtt::{Properties, QoS, Version};
 
     fn add_of(logins: &mut Logins, connection: u64, address: &str, user: &str) -> bool {
         let connect = Connect { user_name: Some(user.into()), ..Connect::new(Version::V5, "c") };

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 
-use crate::broker::log::Entry;
-use crate::mqtt::packet::{PacketId, Publish};
-use crate::mqtt::{Packet, Property, QoS, Sender, Version, frame};
-use crate::transmit::Transmit;
+use crate::log::Entry;
+use forebay_base::transmit::Transmit;
+use forebay_mqtt::packet::{PacketId, Publish};
+use forebay_mqtt::{Packet, Property, QoS, Sender, Version, frame};
 
 /// A published message, without the parts that belong to one connection.
 #[derive(Debug, PartialEq)]
@@ -146,7 +146,7 @@ pub(super) fn compact(body: &mut Bytes) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mqtt::Properties;
+    use forebay_mqtt::Properties;
 
     fn message() -> Message {
         let properties = Properties::new()

@@ -9,7 +9,7 @@
 //! * `message`: a message and its form in the store
 //! * `passwords`, `password_hash`: users; `permitted`: what they may do; `logins`: clients that wait for the verification of their password; `status`, `counters`: `$SYS`; `web`: sessions and retained messages over HTTP; [`options`]; `service`: for the server
 //!
-//! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order, and `protocol` is this one's side of it.
+//! A [`Broker`] has no sockets, disk or clock; [`crate::protocol`] describes the poll order, and `protocol` is this one's side of it.
 //!
 //! Everything that a client could miss after a kill is on disk before it is acknowledged: messages for sessions that
 //! outlive their connection, retained messages, and the QoS 2 packet identifiers of such sessions. Messages that only
@@ -22,19 +22,19 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use bytestring::ByteString;
 
-use crate::broker::commits::Commits;
-use crate::broker::log::{Source, unreadable};
-use crate::broker::protocol::{Clock, OUTPUT_LIMIT, Protocol, Work};
-use crate::broker::stats::ProtocolStats;
-use crate::broker::store::Op as StoreOp;
-use crate::broker::store::mqtt::{Found, Op};
-use crate::error::{Error, ErrorKind, Result};
-use crate::machine::earliest;
-use crate::mqtt::packet::{Ack, ConnAck, PacketId};
-use crate::mqtt::{Packet, Properties, Property, Reason, Sender, Version, Violation, frame};
-use crate::random::HashMap;
-use crate::sqlite::Report;
-use crate::transmit::Transmit;
+use crate::commits::Commits;
+use crate::log::{Source, unreadable};
+use crate::protocol::{Clock, OUTPUT_LIMIT, Protocol, Work};
+use crate::stats::ProtocolStats;
+use crate::store::Op as StoreOp;
+use crate::store::mqtt::{Found, Op};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::machine::earliest;
+use forebay_base::random::HashMap;
+use forebay_base::transmit::Transmit;
+use forebay_mqtt::packet::{Ack, ConnAck, PacketId};
+use forebay_mqtt::{Packet, Properties, Property, Reason, Sender, Version, Violation, frame};
+use forebay_sqlite::Report;
 
 mod connect;
 mod connection;
@@ -603,7 +603,7 @@ impl Broker {
         };
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.version = version;
-            if violation.reason.allowed_in(crate::mqtt::packet::Kind::ConnAck) {
+            if violation.reason.allowed_in(forebay_mqtt::packet::Kind::ConnAck) {
                 self.wakes.push_back(id);
                 connection.send(&mut Packet::ConnAck(ConnAck::new(violation.reason)));
             }

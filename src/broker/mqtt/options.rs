@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::passwords::Passwords;
-use crate::broker::auth::TokenKeys;
-use crate::broker::permissions::Permissions;
-use crate::broker::protocol::Clock;
-use crate::broker::store::StoreUsage;
-use crate::error::{Error, ErrorKind, Result};
+use crate::auth::TokenKeys;
+use crate::permissions::Permissions;
+use crate::protocol::Clock;
+use crate::store::StoreUsage;
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Options of MQTT.
 #[derive(Clone, Debug, Default)]

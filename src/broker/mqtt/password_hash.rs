@@ -11,7 +11,7 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use ring::rand::SecureRandom as _;
 use ring::{hmac, pbkdf2};
 
-use crate::error::{Error, ErrorKind, Result};
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Limit on the iterations of PBKDF2, which take about a second. `mosquitto_passwd` uses 1000, `forebay passwd` 210,000.
 const MAX_ITERATIONS: u32 = 2_000_000;

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use ring::hmac;
 
 use super::password_hash::{Cost, Hash};
-use crate::error::{Error, ErrorKind, Result};
-use crate::random::HashMap;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::random::HashMap;
 
 /// The users of a password file.
 #[derive(Clone)]

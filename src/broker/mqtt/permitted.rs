@@ -10,7 +10,7 @@ use super::message::Message;
 use super::options::Settings;
 use super::routes::Route;
 use super::session::{Owner, Session};
-use crate::broker::permissions::{Access, Client, Domain, Permissions, note_denial};
+use crate::permissions::{Access, Client, Domain, Permissions, note_denial};
 
 impl Settings {
     /// Whether the rules, if there are some, allow it.

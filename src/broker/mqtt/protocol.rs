@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::broker::http::message::{Answer, Request};
-use crate::broker::permissions::Permissions;
-use crate::broker::protocol::Entry;
-use crate::broker::stats::ClientStats;
+use crate::http::message::{Answer, Request};
+use crate::permissions::Permissions;
+use crate::protocol::Entry;
+use crate::stats::ClientStats;
 
 impl Protocol for Broker {
     fn connect(&mut self, now: Instant, address: &str) -> u64 {

@@ -7,14 +7,14 @@ use super::message::{Message, Queued};
 use super::options::{FullQueue, SlowSubscriber};
 use super::routes::{DeliveryOptions, Route};
 use super::{Action, Broker, Due, GRACE, PACE, RESERVED, TOTAL_OUTPUT};
-use crate::broker::log::Source;
-use crate::broker::permissions::Client;
-use crate::broker::record;
-use crate::broker::store::mqtt::{Op, QueueRow};
-use crate::broker::tree;
-use crate::log::{self, Level};
-use crate::mqtt::packet::{Ack, PacketId, Publish};
-use crate::mqtt::{Packet, Property, QoS, Reason, Version, Violation};
+use crate::log::Source;
+use crate::permissions::Client;
+use crate::record;
+use crate::store::mqtt::{Op, QueueRow};
+use crate::tree;
+use forebay_base::log::{self, Level};
+use forebay_mqtt::packet::{Ack, PacketId, Publish};
+use forebay_mqtt::{Packet, Property, QoS, Reason, Version, Violation};
 
 /// Time without a drop after which the next one is told.
 const QUIET: Duration = Duration::from_secs(10);

@@ -20,7 +20,7 @@ use bytestring::ByteString;
 use super::message::Message;
 use super::retained;
 use super::routes::Subscription;
-use crate::mqtt::QoS;
+use forebay_mqtt::QoS;
 
 /// In the stored options of a subscription, which leave this bit free: its replay is not finished.
 pub(super) const REPLAYING: u8 = 0x80;

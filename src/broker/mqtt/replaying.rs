@@ -10,9 +10,9 @@ use super::replay::{Place, Replay};
 use super::retained::{self, Next};
 use super::routes::{DeliveryOptions, Subscription};
 use super::{Action, Broker};
-use crate::broker::store::mqtt::Op;
-use crate::mqtt::packet::Publish;
-use crate::mqtt::{Property, QoS, Version};
+use crate::store::mqtt::Op;
+use forebay_mqtt::packet::Publish;
+use forebay_mqtt::{Property, QoS, Version};
 
 /// Retained messages that SUBSCRIBE itself looks at, to see that there are none for it.
 const FIRST_STEPS: usize = 16;

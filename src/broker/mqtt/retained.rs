@@ -190,8 +190,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::mqtt::packet::Publish;
-    use crate::mqtt::topic;
+    use forebay_mqtt::packet::Publish;
+    use forebay_mqtt::topic;
 
     fn retained<'a>(topics: impl IntoIterator<Item = &'a String>) -> Retained {
         let mut retained = Retained::default();

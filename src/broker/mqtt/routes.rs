@@ -10,11 +10,11 @@ use std::rc::Rc;
 
 use bytestring::ByteString;
 
-use crate::broker::tree::Tree;
-use crate::mqtt::QoS;
-use crate::mqtt::packet::SubscribeOptions;
-use crate::mqtt::topic::Filter;
-use crate::random::HashMap;
+use crate::tree::Tree;
+use forebay_base::random::HashMap;
+use forebay_mqtt::QoS;
+use forebay_mqtt::packet::SubscribeOptions;
+use forebay_mqtt::topic::Filter;
 
 /// Limits on the topics in the cache and on the bytes of their names.
 const CACHED: usize = 20_000;

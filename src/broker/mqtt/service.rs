@@ -3,13 +3,13 @@
 use super::Broker;
 use super::options::{MqttOptions, Settings};
 use super::passwords::Passwords;
-use crate::broker::listeners::{Listener, Missing};
-use crate::broker::options::Options;
-use crate::broker::protocol::Protocol;
-use crate::broker::service::{Context, Framing, Service, Speech};
-use crate::broker::store::mqtt::{self as tables, Found};
-use crate::error::Result;
-use crate::net::ws;
+use crate::listeners::{Listener, Missing};
+use crate::options::Options;
+use crate::protocol::Protocol;
+use crate::service::{Context, Framing, Service, Speech};
+use crate::store::mqtt::{self as tables, Found};
+use forebay_base::error::Result;
+use forebay_net::ws;
 
 struct Mqtt {
     options: MqttOptions,
@@ -19,7 +19,7 @@ struct Mqtt {
 }
 
 /// MQTT with its options.
-pub(in crate::broker) fn service(options: &Options) -> Result<Box<dyn Service>> {
+pub(crate) fn service(options: &Options) -> Result<Box<dyn Service>> {
     let own = &options.mqtt;
     let passwords = own.passwords.as_deref().map(Passwords::parse).transpose()?;
     let open = passwords.is_none() && options.token_key.is_none();

@@ -6,7 +6,7 @@
 //!                            PUBREC: the PUBLISH is never sent again, PUBREL is due
 //! ```
 //!
-//! Unlike in the client's halves of a session ([`crate::mqtt::producer`], [`crate::mqtt::consumer`]), a message is
+//! Unlike in the client's halves of a session ([`forebay_mqtt::producer`], [`forebay_mqtt::consumer`]), a message is
 //! a reference into the store here, and each step that must survive a kill waits for the disk.
 //!
 //! A packet identifier is assigned when a message enters the window. For QoS 2 it is on disk before the PUBLISH
@@ -21,9 +21,9 @@ use bytestring::ByteString;
 use super::message::Queued;
 use super::replay::Replay;
 use super::routes::Subscription;
-use crate::mqtt::QoS;
-use crate::mqtt::packet::{PacketId, Publish};
-use crate::random::HashMap;
+use forebay_base::random::HashMap;
+use forebay_mqtt::QoS;
+use forebay_mqtt::packet::{PacketId, Publish};
 
 /// Backlog of a connected session beyond which its publishers wait.
 const CROWDED: usize = 1000;

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use super::Broker;
 use super::counters::INTERVAL;
 use super::message::Message;
-use crate::broker::protocol::Protocol as _;
-use crate::broker::stats::ProtocolStats;
-use crate::mqtt::packet::Publish;
-use crate::mqtt::topic;
+use crate::protocol::Protocol as _;
+use crate::stats::ProtocolStats;
+use forebay_mqtt::packet::Publish;
+use forebay_mqtt::topic;
 
 impl Broker {
     /// Figures of MQTT's side.

@@ -6,12 +6,12 @@ use super::connect::stored_name;
 use super::replay::REPLAYING;
 use super::routes::Subscription;
 use super::{Action, Broker, routes};
-use crate::broker::store::mqtt::Op;
-use crate::broker::tree;
-use crate::mqtt::packet::{RetainHandling, SubAck, Subscribe, SubscribeOptions, UnsubAck, Unsubscribe};
-use crate::mqtt::topic::Filter;
-use crate::mqtt::{Packet, Properties, Reason, Version, Violation};
-use crate::random::HashMap;
+use crate::store::mqtt::Op;
+use crate::tree;
+use forebay_base::random::HashMap;
+use forebay_mqtt::packet::{RetainHandling, SubAck, Subscribe, SubscribeOptions, UnsubAck, Unsubscribe};
+use forebay_mqtt::topic::Filter;
+use forebay_mqtt::{Packet, Properties, Reason, Version, Violation};
 
 /// Part of `max_subscription_bytes` that one session may use, as a divisor.
 const SESSION_SHARE: usize = 16;

@@ -22,11 +22,11 @@ use serde_json::{Value, json};
 use super::Broker;
 use super::retained::{self, Next, Slot};
 use super::session::Session;
-use crate::broker::http::message::{Answer, Request};
-use crate::broker::http::publication::Publication;
-use crate::mqtt::packet::{PacketId, Publish};
-use crate::mqtt::topic::{self, Filter};
-use crate::mqtt::{QoS, Reason};
+use crate::http::message::{Answer, Request};
+use crate::http::publication::Publication;
+use forebay_mqtt::packet::{PacketId, Publish};
+use forebay_mqtt::topic::{self, Filter};
+use forebay_mqtt::{QoS, Reason};
 
 /// Sessions, and retained messages, on a page.
 const PAGE: usize = 500;

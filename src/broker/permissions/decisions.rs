@@ -1,6 +1,6 @@
 //! Decisions about the topics that a connection used lately.
 
-use crate::random::HashMap;
+use forebay_base::random::HashMap;
 
 /// Limits on the topics that are remembered and on the bytes of their names.
 const TOPICS: usize = 1024;

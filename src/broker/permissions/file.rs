@@ -28,10 +28,10 @@
 
 use super::matching::{CLIENT_ID, USER};
 use super::{Domain, Grant, Permissions, UserRules};
-use crate::broker::tree;
-use crate::error::{Error, ErrorKind, Result};
-use crate::mqtt::topic::Filter;
-use crate::random::HashMap;
+use crate::tree;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::random::HashMap;
+use forebay_mqtt::topic::Filter;
 
 /// Prefixes of Pulsar's and TubeMQ's topics.
 const PULSAR: [&str; 2] = ["persistent://", "non-persistent://"];

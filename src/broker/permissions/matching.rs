@@ -124,7 +124,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::mqtt::topic::matches;
+    use forebay_mqtt::topic::matches;
 
     fn path(names: &'static [&'static str], open: bool) -> impl Strategy<Value = String> {
         let levels = proptest::collection::vec(proptest::sample::select(names), 1..4);

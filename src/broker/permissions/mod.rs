@@ -13,11 +13,11 @@
 //!
 //! Subscriptions of Pulsar and groups of TubeMQ belong to a user. Rules name those that another user may use as well.
 
-use crate::broker::record;
-use crate::broker::tree::Tree;
-use crate::error::Result;
-use crate::log::{self, Level};
-use crate::random::HashMap;
+use crate::record;
+use crate::tree::Tree;
+use forebay_base::error::Result;
+use forebay_base::log::{self, Level};
+use forebay_base::random::HashMap;
 
 mod decisions;
 mod file;

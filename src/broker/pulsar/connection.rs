@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::session::Session;
-use crate::random::HashMap;
+use forebay_base::random::HashMap;
 
 /// A producer of a connection.
 #[derive(Debug)]

@@ -7,14 +7,14 @@ use super::names::Name;
 use super::permitted::Operation;
 use super::produce::PER_SESSION;
 use super::{Action, Broker};
-use crate::broker::log::Log;
-use crate::broker::log::cursor::{Cursor, Properties};
-use crate::broker::pulsar::subscription::{Consumer, ConsumerKey, Kind, Reading, Subscription};
-use crate::broker::pulsar::topic::is_stored;
-use crate::broker::store::Op;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::command::Command;
-use crate::pulsar::{MessageId, NO_REQUEST, hot, pb};
+use crate::log::Log;
+use crate::log::cursor::{Cursor, Properties};
+use crate::pulsar::subscription::{Consumer, ConsumerKey, Kind, Reading, Subscription};
+use crate::pulsar::topic::is_stored;
+use crate::store::Op;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_pulsar::command::Command;
+use forebay_pulsar::{MessageId, NO_REQUEST, hot, pb};
 
 /// Limit on the subscriptions of a topic.
 pub(super) const PER_TOPIC: usize = 1_000;
@@ -503,7 +503,7 @@ impl Broker {
             available_permits: Some(consumer.permits.max(0) as u64),
             unacked_messages: Some(consumer.unacked().max(0) as u64),
             blocked_consumer_on_unacked_msgs: Some(
-                consumer.unacked() >= crate::broker::pulsar::subscription::MAX_UNACKED,
+                consumer.unacked() >= crate::pulsar::subscription::MAX_UNACKED,
             ),
             address,
             r#type: Some(kind.to_owned()),

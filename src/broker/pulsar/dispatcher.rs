@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::connection::Connection;
-use crate::broker::pulsar::subscription::{ConsumerKey, Delivery, Sink};
-use crate::broker::pulsar::topic::is_stored;
-use crate::broker::stats::Traffic;
-use crate::machine::Machine;
-use crate::pulsar::command::Command;
-use crate::pulsar::frame::{Payload, encode_head};
-use crate::pulsar::{hot, pb};
+use crate::pulsar::subscription::{ConsumerKey, Delivery, Sink};
+use crate::pulsar::topic::is_stored;
+use crate::stats::Traffic;
+use forebay_base::machine::Machine;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::frame::{Payload, encode_head};
+use forebay_pulsar::{hot, pb};
 
 /// Output bytes queued for a connection beyond which no entries are dispatched to it.
 const OUTPUT_HIGH_WATER: usize = 1 << 20;

@@ -7,12 +7,12 @@ use super::connection::Reader;
 use super::names::Name;
 use super::permitted::Operation;
 use super::{Broker, DOMAIN, server_error};
-use crate::broker::pulsar::topic::is_stored;
-use crate::broker::store::{MAX_PARTITIONS, Op};
-use crate::checksum::crc32c;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::command::Command;
-use crate::pulsar::pb;
+use crate::pulsar::topic::is_stored;
+use crate::store::{MAX_PARTITIONS, Op};
+use forebay_base::checksum::crc32c;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_pulsar::command::Command;
+use forebay_pulsar::pb;
 
 impl Broker {
     pub(super) fn handle_lookup(&mut self, id: u64, command: Command) -> Result<()> {

@@ -8,7 +8,7 @@
 //! * `permitted`: permissions of clients; `web`: lookups and administration over HTTP
 //! * `dispatcher`: deliveries to connections; `status`: figures; [`options`]; `service`: for the server
 //!
-//! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
+//! A [`Broker`] has no sockets, disk or clock; [`crate::protocol`] describes the poll order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::broker::commits::Commits;
-use crate::broker::http::message::{Answer, Request};
-use crate::broker::log::{self, Log, Source, TopicIds};
-use crate::broker::permissions::Permissions;
-use crate::broker::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
-use crate::broker::pulsar::subscription::{ConsumerKey, Kind, PEEKS, Reading, Subscription};
-use crate::broker::pulsar::topic::{NonPersistent, Topic, is_stored};
-use crate::broker::stats::{ClientStats, ProtocolStats, TopicStats, Traffic};
-use crate::broker::store::{Found, Op, StoredCursor};
-use crate::error::{Error, ErrorKind, Result};
-use crate::machine::{Machine, earliest};
-use crate::pulsar::command::Command;
-use crate::pulsar::frame::Payload;
-use crate::pulsar::{hot, pb};
-use crate::random::HashMap;
-use crate::sqlite::Report;
-use crate::transmit::Transmit;
+use crate::commits::Commits;
+use crate::http::message::{Answer, Request};
+use crate::log::{self, Log, Source, TopicIds};
+use crate::permissions::Permissions;
+use crate::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
+use crate::pulsar::subscription::{ConsumerKey, Kind, PEEKS, Reading, Subscription};
+use crate::pulsar::topic::{NonPersistent, Topic, is_stored};
+use crate::stats::{ClientStats, ProtocolStats, TopicStats, Traffic};
+use crate::store::{Found, Op, StoredCursor};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::machine::{Machine, earliest};
+use forebay_base::random::HashMap;
+use forebay_base::transmit::Transmit;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::frame::Payload;
+use forebay_pulsar::{hot, pb};
+use forebay_sqlite::Report;
 
 mod connection;
 mod consume;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::broker::pulsar::key_ranges::SLOTS;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::topic::{TopicName, murmur3_32};
-use crate::wire::Reader;
+use crate::pulsar::key_ranges::SLOTS;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::wire::Reader;
+use forebay_pulsar::topic::{TopicName, murmur3_32};
 
 /// Length limit of the name of a topic or subscription.
 const NAME_MAX: usize = 1024;
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use bytes::BytesMut;
 
-    use crate::pulsar::{hot, pb};
+    use forebay_pulsar::{hot, pb};
 
     #[test]
     fn names_are_made_full_and_bad_ones_refused() {
@@ -165,7 +165,7 @@ mod tests {
         };
         let mut out = BytesMut::new();
         hot::encode_metadata(&metadata, &mut out);
-        let facts = Facts::read(&crate::pulsar::frame::Payload::build(&out, b"x").covered);
+        let facts = Facts::read(&forebay_pulsar::frame::Payload::build(&out, b"x").covered);
         let expected = Facts {
             publish_ms: 77,
             deliver_ms: 99,

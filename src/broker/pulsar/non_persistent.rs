@@ -11,11 +11,11 @@ use super::Broker;
 use super::dispatcher::Dispatcher;
 use super::names::{Facts, Name};
 use super::produce::{entry, receipt};
-use crate::broker::pulsar::topic::NON_PERSISTENT;
-use crate::error::Result;
-use crate::pulsar::command::Command;
-use crate::pulsar::frame::Payload;
-use crate::pulsar::hot;
+use crate::pulsar::topic::NON_PERSISTENT;
+use forebay_base::error::Result;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::frame::Payload;
+use forebay_pulsar::hot;
 
 /// Time for which a topic stays without users, as on the real broker.
 const IDLE: Duration = Duration::from_secs(60);

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::session::SessionConfig;
-use crate::broker::log::TopicIds;
-use crate::broker::permissions::Permissions;
-use crate::broker::protocol::Clock;
-use crate::broker::store::StoreUsage;
-use crate::pulsar::frame::DEFAULT_MAX_MESSAGE_SIZE;
+use crate::log::TopicIds;
+use crate::permissions::Permissions;
+use crate::protocol::Clock;
+use crate::store::StoreUsage;
+use forebay_pulsar::frame::DEFAULT_MAX_MESSAGE_SIZE;
 
 /// Which schema may follow another on a topic. The names are Pulsar's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,10 +11,10 @@ use super::connection::Reader;
 use super::names::Name;
 use super::subscription::ConsumerKey;
 use super::topic::ProducerKey;
-use crate::broker::permissions::{Access, Client, Domain, Permissions, note_denial};
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::command::Command;
-use crate::pulsar::{NO_REQUEST, pb};
+use crate::permissions::{Access, Client, Domain, Permissions, note_denial};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_pulsar::command::Command;
+use forebay_pulsar::{NO_REQUEST, pb};
 
 /// Request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

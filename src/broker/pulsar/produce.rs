@@ -8,17 +8,17 @@ use super::connection::Writer;
 use super::names::{Facts, Name};
 use super::permitted::Operation;
 use super::{Action, Broker, error_command, server_error};
-use crate::broker::commits::Commits;
-use crate::broker::log::cursor::MAX_BATCH;
-use crate::broker::log::{BATCH, CHUNK, Entry, weight};
-use crate::broker::pulsar::topic::{Access, Admission, Candidate, ProducerKey, Topic, is_stored};
-use crate::broker::stats::Traffic;
-use crate::broker::store::Op;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::command::Command;
-use crate::pulsar::frame::Payload;
-use crate::pulsar::{NO_REQUEST, hot, pb};
-use crate::sqlite::Job;
+use crate::commits::Commits;
+use crate::log::cursor::MAX_BATCH;
+use crate::log::{BATCH, CHUNK, Entry, weight};
+use crate::pulsar::topic::{Access, Admission, Candidate, ProducerKey, Topic, is_stored};
+use crate::stats::Traffic;
+use crate::store::Op;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_pulsar::command::Command;
+use forebay_pulsar::frame::Payload;
+use forebay_pulsar::{NO_REQUEST, hot, pb};
+use forebay_sqlite::Job;
 
 /// Entries below this size are copied, because a slice would keep the whole read buffer alive.
 const COPY_BELOW: usize = 32 << 10;

@@ -9,13 +9,13 @@ use serde_json::Value;
 use super::Broker;
 use super::names::Name;
 use super::options::SchemaCompatibility as Strategy;
-use crate::avro::{Schema as Avro, compatibility::can_read};
-use crate::broker::store::Op;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::key_value::KeyValueInfo;
-use crate::pulsar::pb;
-use crate::pulsar::pb::schema::Type;
-use crate::pulsar::schema::SchemaInfo;
+use crate::store::Op;
+use forebay_avro::{Schema as Avro, compatibility::can_read};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_pulsar::key_value::KeyValueInfo;
+use forebay_pulsar::pb;
+use forebay_pulsar::pb::schema::Type;
+use forebay_pulsar::schema::SchemaInfo;
 
 /// Limit on the bytes of the properties of a schema; each counts as 64 more.
 const PROPERTIES: usize = 64 << 10;

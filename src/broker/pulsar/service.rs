@@ -3,12 +3,12 @@
 use super::options::{PulsarOptions, Settings};
 use super::session::SessionConfig;
 use super::{Broker, DOMAIN};
-use crate::broker::listeners::{Listener, Missing};
-use crate::broker::options::Options;
-use crate::broker::protocol::Protocol;
-use crate::broker::service::{Context, Framing, Service, Speech};
-use crate::broker::store::{self, Found};
-use crate::error::Result;
+use crate::listeners::{Listener, Missing};
+use crate::options::Options;
+use crate::protocol::Protocol;
+use crate::service::{Context, Framing, Service, Speech};
+use crate::store::{self, Found};
+use forebay_base::error::Result;
 
 struct Pulsar {
     options: PulsarOptions,
@@ -20,7 +20,7 @@ struct Pulsar {
 }
 
 /// Pulsar with its options.
-pub(in crate::broker) fn service(options: &Options) -> Result<Box<dyn Service>> {
+pub(crate) fn service(options: &Options) -> Result<Box<dyn Service>> {
     Ok(Box::new(Pulsar {
         options: options.pulsar.clone(),
         auto_create: options.auto_create,

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::broker::auth::{Claims, TokenKeys};
-use crate::broker::protocol::{Clock, Entry, OUTPUT_LIMIT};
-use crate::error::{Error, ErrorKind, Result};
-use crate::machine::{Machine, TimerTable};
-use crate::pulsar::command::Command;
-use crate::pulsar::frame::{Decoder, FRAME_PADDING, Frame, encode_command};
-use crate::pulsar::{NO_REQUEST, PROTOCOL_VERSION, pb};
-use crate::transmit::Transmit;
+use crate::auth::{Claims, TokenKeys};
+use crate::protocol::{Clock, Entry, OUTPUT_LIMIT};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::machine::{Machine, TimerTable};
+use forebay_base::transmit::Transmit;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::frame::{Decoder, FRAME_PADDING, Frame, encode_command};
+use forebay_pulsar::{NO_REQUEST, PROTOCOL_VERSION, pb};
 
 /// Time limit for CONNECT after the connection was accepted.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -143,7 +143,7 @@ impl Session {
         self.authenticate(now, connect.auth_method_name.as_deref(), connect.auth_data.as_deref())?;
         self.version = connect.protocol_version.unwrap_or(0).clamp(0, PROTOCOL_VERSION);
         self.flags = connect.feature_flags.unwrap_or_default();
-        self.client = crate::error::sanitise(&connect.client_version);
+        self.client = forebay_base::error::sanitise(&connect.client_version);
         self.state = State::Ready;
         self.decoder.set_max_message_size(self.config.max_message_size);
         self.timers.set(KEEP_ALIVE, now + self.config.keep_alive);

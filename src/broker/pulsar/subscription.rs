@@ -15,11 +15,11 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::broker::log::cursor::{Cursor, Properties};
-use crate::broker::log::{Entry, Log, Source};
-use crate::broker::pulsar::key_ranges::HashRanges;
-use crate::error::{Error, ErrorKind, Result};
-use crate::random::HashMap;
+use crate::log::cursor::{Cursor, Properties};
+use crate::log::{Entry, Log, Source};
+use crate::pulsar::key_ranges::HashRanges;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::random::HashMap;
 
 mod dispatch;
 mod pass;

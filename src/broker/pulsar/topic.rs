@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::broker::log::{self, Log, Source};
-use crate::broker::pulsar::subscription::Subscription;
-use crate::error::{Error, ErrorKind, Result};
-use crate::random::HashMap;
+use crate::log::{self, Log, Source};
+use crate::pulsar::subscription::Subscription;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::random::HashMap;
 
 /// The number from which the topics are not persistent. A store has fewer.
 pub const NON_PERSISTENT: u64 = 1 << 63;
@@ -272,8 +272,8 @@ impl Topic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::log::cursor::Cursor;
-    use crate::broker::pulsar::subscription::Kind;
+    use crate::log::cursor::Cursor;
+    use crate::pulsar::subscription::Kind;
 
     fn topic() -> Topic {
         Topic::new(1, "t".into(), None, Log::new(1, false, 0, 0, 0, None))

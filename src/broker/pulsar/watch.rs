@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::Broker;
 use super::watchers::{PROGRAM, cut, strings, subject};
-use crate::broker::permissions::Decisions;
-use crate::broker::protocol::OUTPUT_LIMIT;
-use crate::machine::Machine as _;
-use crate::pulsar::command::Command;
-use crate::pulsar::pattern::hash_of;
-use crate::pulsar::pb;
+use crate::permissions::Decisions;
+use crate::protocol::OUTPUT_LIMIT;
+use forebay_base::machine::Machine as _;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::pattern::hash_of;
+use forebay_pulsar::pb;
 
 /// Limit on the names that are gone through for the hashes of one look. Beyond it they are empty, and clients that ask by them get
 /// the whole list.

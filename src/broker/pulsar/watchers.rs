@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use regex::{Regex, RegexBuilder};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::pattern::without_domain;
-use crate::pulsar::pb;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_pulsar::pattern::without_domain;
+use forebay_pulsar::pb;
 
 /// Time for which changes are gathered.
 const GATHERED: Duration = Duration::from_millis(50);

@@ -8,10 +8,10 @@ use rusqlite::Connection;
 use super::database::{Directory, prepare, require_store};
 use super::entries::{SEQUENCE_BITS, Stored, keys_of, next_number, sequence_of, strays};
 use super::rows;
-use crate::broker::log::Source as _;
-use crate::broker::log::cursor::Cursor;
-use crate::error::Result;
-use crate::sqlite::Sync;
+use crate::log::Source as _;
+use crate::log::cursor::Cursor;
+use forebay_base::error::Result;
+use forebay_sqlite::Sync;
 
 /// Entries, and their bytes, that are read at a time.
 const READ: (usize, usize) = (256, 1 << 20);
@@ -201,11 +201,11 @@ fn texts(db: &Connection, sql: &str) -> Result<Vec<String>> {
 mod tests {
     use super::super::Op;
     use super::*;
-    use crate::broker::log::Entry;
-    use crate::broker::log::tests::entry;
-    use crate::broker::store::entries::{entry_key, require_topics, run_ms};
-    use crate::error::ErrorKind;
-    use crate::sqlite::Job as _;
+    use crate::log::Entry;
+    use crate::log::tests::entry;
+    use crate::store::entries::{entry_key, require_topics, run_ms};
+    use forebay_base::error::ErrorKind;
+    use forebay_sqlite::Job as _;
 
     #[test]
     fn damaged_and_missing_entries_are_listed_by_topic_and_number() {
@@ -440,7 +440,7 @@ mod tests {
         let opened = Directory::open(directory.path()).unwrap();
         let db = opened.connect(Sync::Os).unwrap();
         prepare(&db).unwrap();
-        let log = load(&db, &crate::broker::log::TopicIds::new(1)).unwrap().log;
+        let log = load(&db, &crate::log::TopicIds::new(1)).unwrap().log;
         let session = SessionRow {
             id: 1,
             client_id: "c".into(),

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::check::check;
 use super::database::{DATABASE, Directory, prepare, require_store};
-use crate::error::{Error, ErrorKind, Result};
-use crate::sqlite::{self, Sync};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_sqlite::Sync;
 
 /// The folder in that of a store where a backup is checked before it becomes the store.
 const RESTORING: &str = "restoring";
@@ -27,7 +27,7 @@ pub fn backup(path: &Path, to: &Path) -> Result<()> {
     let database = require_store(path)?;
     let text = to.to_str().ok_or_else(|| invalid(format!("{} is not UTF-8", to.display())))?;
     // Only the owner may read the copy, too. A file that another backup has just created is not this one's to remove.
-    sqlite::create_new(to).map_err(|error| match error.kind() {
+    forebay_sqlite::create_new(to).map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => invalid(format!("{} exists: name a new file", to.display())),
         _ => error.into(),
     })?;
@@ -40,7 +40,7 @@ pub fn backup(path: &Path, to: &Path) -> Result<()> {
 
 /// Copies a database into an empty file.
 fn copy(database: &Path, to: &str) -> Result<()> {
-    sqlite::open(database, Sync::Os)?.execute("VACUUM INTO ?1", [to])?;
+    forebay_sqlite::open(database, Sync::Os)?.execute("VACUUM INTO ?1", [to])?;
     Ok(File::open(to)?.sync_all()?)
 }
 
@@ -86,9 +86,9 @@ pub fn restore(from: &Path, path: &Path) -> Result<u64> {
 
 /// Copies a backup into a new folder, and checks it there. The result is the number of entries.
 fn checked_copy(from: &Path, folder: &Path) -> Result<u64> {
-    sqlite::private_directory(folder)?;
+    forebay_sqlite::private_directory(folder)?;
     let database = folder.join(DATABASE);
-    sqlite::create_new(&database)?;
+    forebay_sqlite::create_new(&database)?;
     std::io::copy(&mut File::open(from)?, &mut File::options().write(true).open(&database)?)?;
     let checked = check(folder)?;
     if let Some(place) = checked.damage.first() {
@@ -149,9 +149,9 @@ pub fn compact(path: &Path) -> Result<(u64, u64)> {
 mod tests {
     use super::super::op::Op;
     use super::*;
-    use crate::broker::log::Entry;
-    use crate::broker::log::tests::entry;
-    use crate::sqlite::{Connection, Job};
+    use crate::log::Entry;
+    use crate::log::tests::entry;
+    use forebay_sqlite::{Connection, Job};
 
     #[test]
     fn a_backup_of_a_store_in_use_has_everything_and_no_free_pages() {
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(backup(folder.path(), &copy).unwrap_err().kind(), ErrorKind::Persistence);
         assert!(!copy.exists());
         fs::remove_file(&database).unwrap();
-        prepare(&sqlite::open(&database, Sync::Os).unwrap()).unwrap();
+        prepare(&forebay_sqlite::open(&database, Sync::Os).unwrap()).unwrap();
         for round in 0..20 {
             let copy = folder.path().join(format!("{round}.db"));
             let start = std::sync::Barrier::new(2);

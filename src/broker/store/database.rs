@@ -8,14 +8,14 @@ use super::entries::{self, Stored, meta};
 use super::mqtt;
 use super::queue::{Reports, StoreQueue};
 use super::rows;
-use crate::error::{Error, ErrorKind, Result};
-use crate::sqlite::{self, Sync};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_sqlite::Sync;
 
 /// Version of the tables. A store of another version is refused. A change of the tables needs the next number.
 const FORMAT: i64 = 1;
 
 /// The database in the directory of a store.
-pub(in crate::broker) const DATABASE: &str = "broker.db";
+pub(crate) const DATABASE: &str = "broker.db";
 
 /// The database of the store in the directory `path`, which must have one.
 pub(super) fn require_store(path: &Path) -> Result<PathBuf> {
@@ -38,7 +38,7 @@ pub struct Directory {
 impl Directory {
     /// Creates or opens `path` for this process alone.
     pub fn open(path: &Path) -> Result<Self> {
-        sqlite::private_directory(path)?;
+        forebay_sqlite::private_directory(path)?;
         let in_use = || {
             Error::new(
                 ErrorKind::Io,
@@ -48,13 +48,13 @@ impl Directory {
                 ),
             )
         };
-        let lock = sqlite::claim(&path.join("lock"))?.ok_or_else(in_use)?;
+        let lock = forebay_sqlite::claim(&path.join("lock"))?.ok_or_else(in_use)?;
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
     /// Connects to the database in the directory.
     pub fn connect(&self, sync: Sync) -> Result<Connection> {
-        sqlite::open(&self.path.join(DATABASE), sync)
+        forebay_sqlite::open(&self.path.join(DATABASE), sync)
     }
 }
 
@@ -104,7 +104,7 @@ impl Database {
     }
 
     /// Starts the writer thread; gives `count` queues to it.
-    pub(in crate::broker) fn into_queues(self, count: usize) -> Result<Vec<(StoreQueue, Reports)>> {
+    pub(crate) fn into_queues(self, count: usize) -> Result<Vec<(StoreQueue, Reports)>> {
         let (connection, directory) = self.into_parts();
         StoreQueue::open(connection, directory, count)
     }
@@ -147,11 +147,11 @@ mod tests {
     use super::super::entries::{StoredCursor, load};
     use super::super::op::Op;
     use super::*;
-    use crate::broker::log::Entry;
-    use crate::broker::log::cursor::Cursor;
-    use crate::broker::log::tests::entry;
-    use crate::broker::log::{Last, Source};
-    use crate::sqlite::Job;
+    use crate::log::Entry;
+    use crate::log::cursor::Cursor;
+    use crate::log::tests::entry;
+    use crate::log::{Last, Source};
+    use forebay_sqlite::Job;
 
     #[test]
     fn what_was_written_is_found_again() {
@@ -302,7 +302,7 @@ mod tests {
         apply(Op::CreateTopic { id: 7, domain: "pulsar", name: "t".into(), partitions: 0 });
         assert_eq!(database.next_topic().unwrap(), 8);
         const HOUR: u64 = 3_600_000;
-        for (sequence, flags) in [(0, crate::broker::log::BATCH), (1, crate::broker::log::CHUNK)] {
+        for (sequence, flags) in [(0, crate::log::BATCH), (1, crate::log::CHUNK)] {
             let entry = Entry { sequence, run_ms: 10 * HOUR, flags, ..entry(1, 1) };
             apply(Op::Append { topic: 7, entry, producer: Some(("p".into(), 3)) });
         }
@@ -370,7 +370,7 @@ mod tests {
     fn large_deletions_of_many_topics_are_made_of_small_transactions() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("broker.db");
-        let db = sqlite::open(&database, Sync::Os).unwrap();
+        let db = forebay_sqlite::open(&database, Sync::Os).unwrap();
         prepare(&db).unwrap();
         let create = |id: u64| {
             let name = format!("t{id}").into();
@@ -387,8 +387,9 @@ mod tests {
         let trim = |topic| Op::Trim { topic, first: 2, next: 2, next_index: 2 };
         let ops: Vec<Op> = (1..=8).map(delete).chain((9..=16).map(trim)).collect();
         let closing = false.into();
-        let connection = sqlite::open(&database, Sync::Os).unwrap();
-        let mut committer = sqlite::Committer::new(connection, |_: &[Op], _: &sqlite::Outcome| ());
+        let connection = forebay_sqlite::open(&database, Sync::Os).unwrap();
+        let mut committer =
+            forebay_sqlite::Committer::new(connection, |_: &[Op], _: &forebay_sqlite::Outcome| ());
         assert_eq!(committer.commit(&ops, &closing), None);
         let mut left = count();
         assert!((27..32).contains(&left), "at most 5 of 32 at once: {left}");

@@ -10,11 +10,10 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::{long, number, put, sum_of as row_sum};
-use crate::broker::log::cursor::{Cursor, Properties};
-use crate::broker::log::{BATCH, Entry, Last, Source, unreadable};
-use crate::checksum::crc32c;
-use crate::error::{Error, ErrorKind, Result};
-use crate::sqlite;
+use crate::log::cursor::{Cursor, Properties};
+use crate::log::{BATCH, Entry, Last, Source, unreadable};
+use forebay_base::checksum::crc32c;
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Bits of the sequence in an entry's key.
 pub(super) const SEQUENCE_BITS: u32 = 40;
@@ -378,7 +377,7 @@ pub fn load(db: &Connection, domain: &str, run_ms: u64) -> Result<Found> {
     )?;
     let mut found = Found {
         next_topic: meta(db, "next_topic")? as u64,
-        bytes: sqlite::used_bytes(db)?,
+        bytes: forebay_sqlite::used_bytes(db)?,
         ..Found::default()
     };
     let mut topics = db.prepare(

@@ -21,7 +21,7 @@ mod rows;
 mod usage;
 
 pub use copies::{backup, compact, restore};
-pub(in crate::broker) use database::DATABASE;
+pub(crate) use database::DATABASE;
 pub use database::{Database, Directory, prepare};
 pub use entries::{Found, MAX_PARTITIONS, Stored, StoredCursor, StoredTopic, load};
 pub use op::Op;

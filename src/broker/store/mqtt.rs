@@ -10,10 +10,10 @@ use bytes::Bytes;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::broker::log::{Entry, TopicIds};
-use crate::broker::store::entries::{self, Stored, entry_key, keys_of, sequence_of};
-use crate::broker::store::rows::{blob, long, number, put, sum_of};
-use crate::error::Result;
+use crate::log::{Entry, TopicIds};
+use crate::store::entries::{self, Stored, entry_key, keys_of, sequence_of};
+use crate::store::rows::{blob, long, number, put, sum_of};
+use forebay_base::error::Result;
 
 /// Domain of the log in the topic table.
 pub(super) const DOMAIN: &str = "mqtt";
@@ -285,7 +285,7 @@ pub fn load(db: &Connection, topic_ids: &TopicIds) -> Result<Found> {
         damage,
         next_sequence: last.map_or(1, |id| sequence_of(id) + 1),
         next_session: 1,
-        bytes: crate::sqlite::used_bytes(db)?,
+        bytes: forebay_sqlite::used_bytes(db)?,
         ..Found::default()
     };
     let mut sessions =
@@ -352,9 +352,9 @@ fn load_session(db: &Connection, row: SessionRow) -> Result<StoredSession> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::log::tests::entry;
-    use crate::broker::store::Database;
-    use crate::sqlite::Sync;
+    use crate::log::tests::entry;
+    use crate::store::Database;
+    use forebay_sqlite::Sync;
 
     fn row(id: u64, client_id: &str) -> SessionRow {
         let client_id = client_id.into();

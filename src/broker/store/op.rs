@@ -11,8 +11,8 @@ use super::entries::{
 };
 use super::mqtt;
 use super::rows::{long, number, put};
-use crate::broker::log::Entry;
-use crate::sqlite::Job;
+use crate::log::Entry;
+use forebay_sqlite::Job;
 
 /// A change of the store. Changes are applied in the order in which they were issued.
 #[derive(Clone, Debug, PartialEq)]
@@ -243,7 +243,7 @@ impl Job for Op {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::log::tests::entry;
+    use crate::log::tests::entry;
 
     fn cursor(state: Vec<u8>) -> Op {
         Op::Cursor {

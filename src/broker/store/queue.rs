@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::op::Op;
-use crate::error::Result;
-use crate::sqlite::{Connection, Job, Outcome, Report, Trouble, Writer};
+use forebay_base::error::Result;
+use forebay_sqlite::{Connection, Job, Outcome, Report, Trouble, Writer};
 
 /// A change, and the protocol that is told about it.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Job for Submission {
 
 /// The way of one protocol's changes to the store.
 #[derive(Debug)]
-pub(in crate::broker) struct StoreQueue {
+pub(crate) struct StoreQueue {
     /// `None` keeps everything in memory: a change is done when it is submitted.
     writer: Option<Rc<Writer<Submission>>>,
     /// Which of the queues this is.
@@ -52,11 +52,11 @@ pub(in crate::broker) struct StoreQueue {
 }
 
 /// The channel of reports about one protocol's changes.
-pub(in crate::broker) type Reports = mpsc::UnboundedReceiver<Report>;
+pub(crate) type Reports = mpsc::UnboundedReceiver<Report>;
 
 impl StoreQueue {
     /// Starts the writer thread; gives `count` queues to it. The thread drops `lock` after its last write.
-    pub(in crate::broker) fn open(
+    pub(crate) fn open(
         connection: Connection,
         lock: impl Send + 'static,
         count: usize,
@@ -94,18 +94,18 @@ impl StoreQueue {
     }
 
     /// Number of the store's transactions, of all protocols, and the time that they have taken.
-    pub(in crate::broker) fn commits(&self) -> (u64, Duration) {
+    pub(crate) fn commits(&self) -> (u64, Duration) {
         self.writer.as_ref().map(|writer| writer.times().total()).unwrap_or_default()
     }
 
     /// A queue without a store behind it, whose channel of reports stays empty.
-    pub(in crate::broker) fn memory() -> (Self, Reports) {
+    pub(crate) fn memory() -> (Self, Reports) {
         let queue = Self { writer: None, index: 0, outstanding: Cell::new(0), used: Arc::default() };
         (queue, mpsc::unbounded_channel().1)
     }
 
     /// Submits a change. Returns whether it is done already, because there is no store.
-    pub(in crate::broker) fn submit(&self, op: Op) -> bool {
+    pub(crate) fn submit(&self, op: Op) -> bool {
         let Some(writer) = &self.writer else { return true };
         self.outstanding.set(self.outstanding.get() + 1);
         writer.submit(Submission { op, from: self.index });
@@ -114,7 +114,7 @@ impl StoreQueue {
 
     /// Notes that a report has arrived, and gives it the newest figure of bytes in use: each protocol has a channel
     /// of its own, so reports to different protocols may be handled in another order than that of their commits.
-    pub(in crate::broker) fn reported(&self, report: &mut Report) {
+    pub(crate) fn reported(&self, report: &mut Report) {
         self.outstanding.set(self.outstanding.get() - report.jobs);
         if let Outcome::Written(bytes) = &mut report.outcome {
             *bytes = self.used.load(Ordering::Acquire);
@@ -122,7 +122,7 @@ impl StoreQueue {
     }
 
     /// Whether every change has been reported.
-    pub(in crate::broker) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.outstanding.get() == 0
     }
 }
@@ -131,12 +131,12 @@ impl StoreQueue {
 mod tests {
     use super::super::prepare;
     use super::*;
-    use crate::sqlite::{self, Sync};
+    use forebay_sqlite::Sync;
 
     #[test]
     fn each_queue_gets_the_reports_of_its_own_changes() {
         let directory = tempfile::tempdir().unwrap();
-        let db = sqlite::open(&directory.path().join("x.db"), Sync::Os).unwrap();
+        let db = forebay_sqlite::open(&directory.path().join("x.db"), Sync::Os).unwrap();
         prepare(&db).unwrap();
         let mut queues = StoreQueue::open(db, (), 3).unwrap();
         for (index, changes) in [(0, 5), (1, 2), (0, 1)] {
@@ -168,7 +168,7 @@ mod tests {
 
     fn store() -> (tempfile::TempDir, Connection, Connection) {
         let directory = tempfile::tempdir().unwrap();
-        let open = || sqlite::open(&directory.path().join("x.db"), Sync::Os).unwrap();
+        let open = || forebay_sqlite::open(&directory.path().join("x.db"), Sync::Os).unwrap();
         let (db, neighbour) = (open(), open());
         prepare(&db).unwrap();
         db.busy_timeout(Duration::ZERO).unwrap();
@@ -176,8 +176,8 @@ mod tests {
     }
 
     fn append(sequence: u64, bytes: usize) -> Op {
-        let entry = crate::broker::log::tests::entry(1, 1);
-        let entry = crate::broker::log::Entry { sequence, body: vec![0; bytes].into(), ..entry };
+        let entry = crate::log::tests::entry(1, 1);
+        let entry = crate::log::Entry { sequence, body: vec![0; bytes].into(), ..entry };
         Op::Append { topic: 1, entry, producer: None }
     }
 

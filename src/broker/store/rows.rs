@@ -10,9 +10,9 @@
 use rusqlite::Connection;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::sqlite::structure;
-pub(super) use crate::sqlite::sums::sum_of;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_sqlite::structure;
+pub(super) use forebay_sqlite::sums::sum_of;
 
 /// A table with checksums.
 struct Table {
@@ -217,9 +217,9 @@ mod tests {
     use super::super::mqtt::{Op as Mqtt, QueueRow, SessionRow};
     use super::super::{Database, Directory, Op, check};
     use super::*;
-    use crate::broker::log::Entry;
-    use crate::broker::log::tests::entry;
-    use crate::sqlite::{Job as _, Sync};
+    use crate::log::Entry;
+    use crate::log::tests::entry;
+    use forebay_sqlite::{Job as _, Sync};
 
     /// Rows in all tables, each value of which can be changed.
     fn fill(db: &Connection) {

@@ -36,7 +36,7 @@ impl StoreUsage {
     }
 
     /// The refusal at the limit.
-    pub(in crate::broker) fn reason(&self, max_store: u64) -> String {
+    pub(crate) fn reason(&self, max_store: u64) -> String {
         if self.disk_limit() < max_store {
             let (used, limit) = (self.total(), self.disk_limit());
             return format!(
@@ -54,22 +54,22 @@ impl StoreUsage {
     }
 
     /// Whether the disk has no room for more.
-    pub(in crate::broker) fn is_at_disk_limit(&self) -> bool {
+    pub(crate) fn is_at_disk_limit(&self) -> bool {
         self.total() >= self.disk_limit()
     }
 
     /// Bytes that may be in use, as far as the disk has room.
-    pub(in crate::broker) fn set_disk_limit(&self, bytes: u64) {
+    pub(crate) fn set_disk_limit(&self, bytes: u64) {
         self.0.disk_limit.store(bytes, Ordering::Relaxed);
     }
 
     /// The size of the database, as the writer reports it.
-    pub(in crate::broker) fn set(&self, bytes: u64) {
+    pub(crate) fn set(&self, bytes: u64) {
         self.0.used.store(bytes, Ordering::Relaxed);
     }
 
     /// One protocol's share of the memory in use was `before` and is `after`.
-    pub(in crate::broker) fn replace(&self, before: u64, after: u64) {
+    pub(crate) fn replace(&self, before: u64, after: u64) {
         self.0.used.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }
 }

@@ -12,8 +12,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use crate::tubemq::Code;
-use crate::tubemq::topic::Condition;
+use forebay_tubemq::Code;
+use forebay_tubemq::topic::Condition;
 
 /// A topic and the number of a partition.
 pub type Place = (String, u32);

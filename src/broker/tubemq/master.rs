@@ -7,10 +7,10 @@ use std::time::Instant;
 use super::Broker;
 use super::balance::{Event, Group, GroupSpec, Mode, Place};
 use super::partition::{BROKER, Refusal};
-use crate::checksum::crc32;
-use crate::tubemq::command::Response;
-use crate::tubemq::topic::{Partition, SubscribeInfo, check_group};
-use crate::tubemq::{Code, UNDEFINED, pb};
+use forebay_base::checksum::crc32;
+use forebay_tubemq::command::Response;
+use forebay_tubemq::topic::{Partition, SubscribeInfo, check_group};
+use forebay_tubemq::{Code, UNDEFINED, pb};
 
 /// Flow control rules of a broker that has none.
 const NO_RULES: &str = " ";

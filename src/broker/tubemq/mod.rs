@@ -8,7 +8,7 @@
 //! * `web`: HTTP, with the requests of the page for operators
 //! * `users`: passwords; `permitted`: what users may do; `owners`: which user each group belongs to; `visits`: what stands for them at the broker; `status`: figures; [`options`]; `service`: for the server
 //!
-//! A [`Broker`] has no sockets, disk or clock; [`crate::broker::protocol`] describes the poll order.
+//! A [`Broker`] has no sockets, disk or clock; [`crate::protocol`] describes the poll order.
 //!
 //! A message's offset is 28 times its number in the partition, because clients take offsets for positions in an
 //! index of 28 bytes for each message. The real broker counts over all partitions of a store; here each partition
@@ -22,21 +22,21 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
-use crate::broker::commits::Commits;
-use crate::broker::http::message::{self as http, Answer};
-use crate::broker::log::{CACHE_BYTES, Source};
-use crate::broker::permissions::{Decisions, Permissions};
-use crate::broker::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
-use crate::broker::stats::{ClientStats, ProtocolStats, TopicStats, Traffic};
-use crate::broker::store::{Found, Op};
-use crate::error::{Error, ErrorKind, Result};
-use crate::machine::earliest;
-use crate::random::HashMap;
-use crate::sqlite::Report;
-use crate::transmit::Transmit;
-use crate::tubemq::command::{Call, Exception, Reply, Request, Response, Service, sender};
-use crate::tubemq::frame::Decoder;
-use crate::tubemq::{Code, PROTOCOL_VERSION, pb};
+use crate::commits::Commits;
+use crate::http::message::{self as http, Answer};
+use crate::log::{CACHE_BYTES, Source};
+use crate::permissions::{Decisions, Permissions};
+use crate::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
+use crate::stats::{ClientStats, ProtocolStats, TopicStats, Traffic};
+use crate::store::{Found, Op};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::machine::earliest;
+use forebay_base::random::HashMap;
+use forebay_base::transmit::Transmit;
+use forebay_sqlite::Report;
+use forebay_tubemq::command::{Call, Exception, Reply, Request, Response, Service, sender};
+use forebay_tubemq::frame::Decoder;
+use forebay_tubemq::{Code, PROTOCOL_VERSION, pb};
 
 pub mod balance;
 mod consume;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::users::Users;
-use crate::broker::log::TopicIds;
-use crate::broker::permissions::Permissions;
-use crate::broker::protocol::Clock;
-use crate::broker::store::StoreUsage;
+use crate::log::TopicIds;
+use crate::permissions::Permissions;
+use crate::protocol::Clock;
+use crate::store::StoreUsage;
 
 /// Largest permitted message size, as with the real broker: such a message fits into a frame.
 pub const MAX_MESSAGE_SIZE: usize = 20 << 20;

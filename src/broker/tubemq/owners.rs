@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::partition::Refusal;
 use super::{Broker, Owners};
-use crate::broker::permissions::{Client, Domain, Permissions, note_denial};
-use crate::random::HashSet;
-use crate::tubemq::Code;
+use crate::permissions::{Client, Domain, Permissions, note_denial};
+use forebay_base::random::HashSet;
+use forebay_tubemq::Code;
 
 /// Owners after which those of groups that have ended are looked for, as housekeeping does at its times.
 const LOOK: usize = 10_000;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::broker::log::{Entry, Log, Source};
-use crate::random::HashSet;
-use crate::tubemq::Code;
-use crate::tubemq::topic::TopicShare;
+use crate::log::{Entry, Log, Source};
+use forebay_base::random::HashSet;
+use forebay_tubemq::Code;
+use forebay_tubemq::topic::TopicShare;
 
 /// Number of this broker.
 pub(super) const BROKER: u32 = 1;
@@ -184,7 +184,7 @@ pub(super) fn row_name(topic: &str, index: usize) -> Arc<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::log::tests::entry;
+    use crate::log::tests::entry;
 
     #[test]
     fn the_slowest_group_decides_what_is_removed_when_space_is_short() {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::owners::may_use;
 use super::partition::Refusal;
 use super::{Broker, CallId};
-use crate::broker::permissions::{Access, Client, Domain, Permissions, note_denial};
-use crate::tubemq::Code;
+use crate::permissions::{Access, Client, Domain, Permissions, note_denial};
+use forebay_tubemq::Code;
 
 /// Whether the rules, if there are some, allow it.
 fn permit(rules: Option<&Arc<Permissions>>, user: &str, access: Access, topic: &str) -> bool {

@@ -4,12 +4,12 @@ use bytes::Bytes;
 
 use super::partition::offset_of;
 use super::{Action, Broker, CallId, fail};
-use crate::broker::log::{Entry, weight};
-use crate::broker::store::Op;
-use crate::error::{Error, ErrorKind};
-use crate::tubemq::command::Response;
-use crate::tubemq::message::{Outgoing, checksum, pack};
-use crate::tubemq::{Code, pb};
+use crate::log::{Entry, weight};
+use crate::store::Op;
+use forebay_base::error::{Error, ErrorKind};
+use forebay_tubemq::command::Response;
+use forebay_tubemq::message::{Outgoing, checksum, pack};
+use forebay_tubemq::{Code, pb};
 
 /// Bytes by which a message may exceed the limit, because clients compute its size differently.
 const SIZE_ROOM: usize = 10 << 10;

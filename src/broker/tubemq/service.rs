@@ -3,12 +3,12 @@
 use super::options::{MAX_MESSAGE_SIZE, Settings, TubeMqOptions};
 use super::users::Users;
 use super::{Broker, DOMAIN, PREFIX};
-use crate::broker::listeners::{Listener, Missing};
-use crate::broker::options::Options;
-use crate::broker::protocol::Protocol;
-use crate::broker::service::{Context, Framing, Service, Speech};
-use crate::broker::store::{self, Found};
-use crate::error::{Error, ErrorKind, Result};
+use crate::listeners::{Listener, Missing};
+use crate::options::Options;
+use crate::protocol::Protocol;
+use crate::service::{Context, Framing, Service, Speech};
+use crate::store::{self, Found};
+use forebay_base::error::{Error, ErrorKind, Result};
 
 struct TubeMq {
     options: TubeMqOptions,
@@ -19,7 +19,7 @@ struct TubeMq {
 }
 
 /// TubeMQ with its options.
-pub(in crate::broker) fn service(options: &Options) -> Result<Box<dyn Service>> {
+pub(crate) fn service(options: &Options) -> Result<Box<dyn Service>> {
     let own = &options.tubemq;
     let users = own.users.as_deref().map(Users::parse).transpose()?;
     let largest = own.max_message_size;

@@ -2,8 +2,8 @@
 
 use super::partition::Position;
 use super::{Broker, PREFIX};
-use crate::broker::stats::{ConsumerStats, ProtocolStats, SubscriptionStats, TopicStats};
-use crate::error::{Error, ErrorKind, Result};
+use crate::stats::{ConsumerStats, ProtocolStats, SubscriptionStats, TopicStats};
+use forebay_base::error::{Error, ErrorKind, Result};
 
 impl Broker {
     /// Current figures.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use super::partition::{BROKER, Partition, Position, Topic, row_name};
 use super::{Broker, DOMAIN, PREFIX, too_many};
-use crate::broker::log::cursor::Cursor;
-use crate::broker::log::{Log, TopicIds};
-use crate::broker::store::{Found, Op, StoredCursor};
-use crate::error::{Error, ErrorKind, Result};
-use crate::tubemq::topic::{Broker as Address, ConsumerTopic, ProducerTopic, STORE_BASE, check_topic};
+use crate::log::cursor::Cursor;
+use crate::log::{Log, TopicIds};
+use crate::store::{Found, Op, StoredCursor};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_tubemq::topic::{Broker as Address, ConsumerTopic, ProducerTopic, STORE_BASE, check_topic};
 
 /// Status of a topic that can be consumed.
 const READABLE: i32 = 1;

@@ -5,9 +5,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::random::HashMap;
-use crate::tubemq::pb;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::random::HashMap;
+use forebay_tubemq::pb;
 
 /// Permitted difference of a client's clock in milliseconds, as in the real master.
 const CLOCK_SLACK_MS: i64 = 20_000;

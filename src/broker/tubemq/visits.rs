@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::random::{self, HashMap};
+use forebay_base::random::{self, HashMap};
 
 /// The tokens of one period.
 #[derive(Default)]

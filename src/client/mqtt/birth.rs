@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::client::mqtt::options::ClientOptions;
-use crate::error::Error;
-use crate::log;
-use crate::mqtt::Version;
-use crate::mqtt::packet::Publish;
-use crate::mqtt::producer::{Outcome, check_version};
+use crate::mqtt::options::ClientOptions;
+use forebay_base::error::Error;
+use forebay_base::log;
+use forebay_mqtt::Version;
+use forebay_mqtt::packet::Publish;
+use forebay_mqtt::producer::{Outcome, check_version};
 
 /// Owner of the birth message in the session. Producers are numbered from 1.
 pub(super) const BIRTH: u64 = 0;

@@ -19,24 +19,24 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::client::journal::{Attempts, Line};
-use crate::client::mqtt::birth::BIRTH;
-use crate::client::mqtt::options::{Authenticator, ClientOptions};
-use crate::client::mqtt::shared::{Link, Server, Shared};
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::log;
-use crate::machine::Machine;
-use crate::mqtt::connection::{Connection, Event};
-use crate::mqtt::packet::{Connect, Disconnect};
-use crate::mqtt::session;
-use crate::mqtt::{Packet, Property, Reason, Version};
-use crate::net::backoff::Backoff;
-use crate::net::driver::drive;
-use crate::net::session::{Host, Session, WRITE_HIGH_WATER};
-use crate::net::tcp::Pacing;
-use crate::net::url::{Address, ServiceUrl, Transport};
-use crate::net::{self, Stream, tls, ws};
+use crate::journal::{Attempts, Line};
+use crate::mqtt::birth::BIRTH;
+use crate::mqtt::options::{Authenticator, ClientOptions};
+use crate::mqtt::shared::{Link, Server, Shared};
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::log;
+use forebay_base::machine::Machine;
+use forebay_mqtt::connection::{Connection, Event};
+use forebay_mqtt::packet::{Connect, Disconnect};
+use forebay_mqtt::session;
+use forebay_mqtt::{Packet, Property, Reason, Version};
+use forebay_net::backoff::Backoff;
+use forebay_net::driver::drive;
+use forebay_net::session::{Host, Session, WRITE_HIGH_WATER};
+use forebay_net::tcp::Pacing;
+use forebay_net::url::{Address, ServiceUrl, Transport};
+use forebay_net::{Stream, tls, ws};
 
 /// Most bytes that the session adds to the socket's queue in one turn.
 const TURN: usize = 256 << 10;
@@ -91,7 +91,7 @@ impl Attached {
         }
     }
 
-    fn connected(&mut self, ack: &crate::mqtt::packet::ConnAck) {
+    fn connected(&mut self, ack: &forebay_mqtt::packet::ConnAck) {
         let shared = &self.shared;
         *shared.trouble.lock() = None;
         let assigned = ack.properties.assigned_client_identifier();
@@ -306,7 +306,7 @@ impl Connector {
     async fn open(&mut self, shared: &Shared, tries: &mut Attempts) -> Result<Stream> {
         if self.url.transport == Transport::Unix {
             #[cfg(unix)]
-            return net::connect_unix(&self.url.path).await;
+            return forebay_net::connect_unix(&self.url.path).await;
             #[cfg(not(unix))]
             return Err(Error::new(ErrorKind::Unsupported, "this system has no Unix sockets"));
         }
@@ -336,7 +336,8 @@ impl Connector {
         log::warn_of_certificates(trouble);
         let pacing = Pacing::Gather(Arc::clone(&shared.awaited));
         let stream =
-            net::connect(&address.host, address.port, tls.as_ref(), pacing, options.connect_timeout).await?;
+            forebay_net::connect(&address.host, address.port, tls.as_ref(), pacing, options.connect_timeout)
+                .await?;
         if self.url.transport != Transport::WebSocket {
             return Ok(stream);
         }

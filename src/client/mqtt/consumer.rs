@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::client::events::ConsumerEvents;
-use crate::client::mqtt::options::ConsumerOptions;
-use crate::client::mqtt::shared::Shared;
-use crate::client::mqtt::subscription::{Message, Subscription};
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::events::ConsumerEvents;
+use crate::mqtt::options::ConsumerOptions;
+use crate::mqtt::shared::Shared;
+use crate::mqtt::subscription::{Message, Subscription};
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// A handle that receives. Cheap to clone; all clones are the same consumer.
 #[derive(Clone, Debug)]

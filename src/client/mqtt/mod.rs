@@ -20,16 +20,16 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use crate::client::credentials::service_url;
-use crate::client::events::{ConsumerEvents, ProducerEvents};
-use crate::client::journal::Journal;
-use crate::client::traffic::Traffic;
-use crate::error::{Error, ErrorKind, Result, because};
-use crate::mqtt::session::Session;
-use crate::mqtt::topic::{Filter, check_name};
-use crate::mqtt::{Reason, Version};
-use crate::net::spawn_blocking;
-use crate::net::url::Protocol;
+use crate::credentials::service_url;
+use crate::events::{ConsumerEvents, ProducerEvents};
+use crate::journal::Journal;
+use crate::traffic::Traffic;
+use forebay_base::error::{Error, ErrorKind, Result, because};
+use forebay_mqtt::session::Session;
+use forebay_mqtt::topic::{Filter, check_name};
+use forebay_mqtt::{Reason, Version};
+use forebay_net::spawn_blocking;
+use forebay_net::url::Protocol;
 
 mod birth;
 mod connection;

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::client::credentials::{Callback, Secret};
-use crate::client::mqtt::outbox::OutboxOptions;
-use crate::mqtt::packet::{Publish, SubscribeOptions, Will};
-use crate::mqtt::topic::Filter;
-use crate::mqtt::{Properties, QoS, Version};
-use crate::net::tls::TlsOptions;
-use crate::random;
+use crate::credentials::{Callback, Secret};
+use crate::mqtt::outbox::OutboxOptions;
+use forebay_base::random;
+use forebay_mqtt::packet::{Publish, SubscribeOptions, Will};
+use forebay_mqtt::topic::Filter;
+use forebay_mqtt::{Properties, QoS, Version};
+use forebay_net::tls::TlsOptions;
 
 /// Steps of extended authentication (4.12): receives the server's data, `None` at the start, and returns the
 /// client's.

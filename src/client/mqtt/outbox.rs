@@ -30,12 +30,12 @@ pub use self::file::{Found, InFlight, Loaded, OutboxOptions};
 use self::file::{
     claim, connect, decode, encode, load, message_sum, packet_id_sum, read, released_sum, session_sum,
 };
-use crate::clock::wall_ms;
-use crate::error::{Error, ErrorKind, Result};
-use crate::mqtt::QoS;
-use crate::mqtt::packet::{PacketId, Publish};
-use crate::sqlite::{self, Connection, Job, Outcome, Trouble, Writer};
-use crate::sync::{Mutex, Rank};
+use forebay_base::clock::wall_ms;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::sync::{Mutex, Rank};
+use forebay_mqtt::QoS;
+use forebay_mqtt::packet::{PacketId, Publish};
+use forebay_sqlite::{Connection, Job, Outcome, Trouble, Writer};
 
 mod file;
 pub(super) mod session;
@@ -107,7 +107,7 @@ impl Outbox {
         options: &OutboxOptions,
         mut report: ReportSink,
     ) -> Result<Self> {
-        let used = sqlite::used_bytes(&connection)?;
+        let used = forebay_sqlite::used_bytes(&connection)?;
         let submitted = Arc::new(Mutex::new(Rank::Outbox, Submitted { used, ..Submitted::default() }));
         let (shared, path) = (Arc::clone(&submitted), options.path.clone());
         let mut reported = 0;

@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::client::events::ProducerEvents;
-use crate::client::mqtt::options::{OfflinePolicy, ProducerOptions};
-use crate::client::mqtt::outbox::session::OutboxSession;
-use crate::client::mqtt::publisher::Publisher;
-use crate::client::mqtt::shared::Shared;
-use crate::client::pushed::{Dispatch, Pushed};
-use crate::client::traffic::SendCounts;
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result, because};
-use crate::mqtt::packet::Publish;
-use crate::mqtt::producer::{check_version, cost};
-use crate::mqtt::topic::check_name;
-use crate::mqtt::{Properties, QoS, Version};
+use crate::events::ProducerEvents;
+use crate::mqtt::options::{OfflinePolicy, ProducerOptions};
+use crate::mqtt::outbox::session::OutboxSession;
+use crate::mqtt::publisher::Publisher;
+use crate::mqtt::shared::Shared;
+use crate::pushed::{Dispatch, Pushed};
+use crate::traffic::SendCounts;
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result, because};
+use forebay_mqtt::packet::Publish;
+use forebay_mqtt::producer::{check_version, cost};
+use forebay_mqtt::topic::check_name;
+use forebay_mqtt::{Properties, QoS, Version};
 
 /// A message to publish.
 #[derive(Clone, Debug, Default)]

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytestring::ByteString;
 
-use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
-use crate::client::mqtt::options::ProducerOptions;
-use crate::client::traffic::{Probe, SendCounters, SendCounts, Traffic};
-use crate::error::Error;
-use crate::mqtt::QoS;
-use crate::mqtt::producer::Outcome;
+use crate::events::{ProducerEvents, Receipt, SendOutcome};
+use crate::mqtt::options::ProducerOptions;
+use crate::traffic::{Probe, SendCounters, SendCounts, Traffic};
+use forebay_base::error::Error;
+use forebay_mqtt::QoS;
+use forebay_mqtt::producer::Outcome;
 
 /// A producer, as the session's outcomes reach it.
 #[derive(Debug)]

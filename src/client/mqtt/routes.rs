@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use bytestring::ByteString;
 
-use crate::client::mqtt::subscription::Subscription;
-use crate::mqtt::packet::Publish;
-use crate::mqtt::topic::Filter;
-use crate::random::HashMap;
+use crate::mqtt::subscription::Subscription;
+use forebay_base::random::HashMap;
+use forebay_mqtt::packet::Publish;
+use forebay_mqtt::topic::Filter;
 
 /// Limit on topics whose consumers are cached.
 const REMEMBERED: usize = 4096;

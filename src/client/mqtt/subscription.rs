@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::client::events::{ConsumerEvents, Signal};
-use crate::client::mqtt::options::ConsumerOptions;
-use crate::clock::wall_ms;
-use crate::error::{Error, Result};
-use crate::mqtt::QoS;
-use crate::mqtt::Reason;
-use crate::mqtt::packet::Publish;
-use crate::mqtt::topic::Filter;
-use crate::sync::Mutex;
+use crate::events::{ConsumerEvents, Signal};
+use crate::mqtt::options::ConsumerOptions;
+use forebay_base::clock::wall_ms;
+use forebay_base::error::{Error, Result};
+use forebay_base::sync::Mutex;
+use forebay_mqtt::QoS;
+use forebay_mqtt::Reason;
+use forebay_mqtt::packet::Publish;
+use forebay_mqtt::topic::Filter;
 
 /// A received message. Cheap to clone.
 #[derive(Clone, Debug)]

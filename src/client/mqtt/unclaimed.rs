@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use bytestring::ByteString;
 use tokio::sync::Notify;
 
-use crate::client::mqtt::options::UnclaimedPolicy;
-use crate::client::mqtt::subscription::Subscription;
-use crate::mqtt::QoS;
-use crate::mqtt::packet::Publish;
-use crate::mqtt::producer::cost;
-use crate::mqtt::topic::Filter;
-use crate::sync::Mutex;
+use crate::mqtt::options::UnclaimedPolicy;
+use crate::mqtt::subscription::Subscription;
+use forebay_base::sync::Mutex;
+use forebay_mqtt::QoS;
+use forebay_mqtt::packet::Publish;
+use forebay_mqtt::producer::cost;
+use forebay_mqtt::topic::Filter;
 
 /// Time in which a consumer may open and claim what is held, after the session was resumed or a consumer was opened
 /// or closed.
@@ -448,11 +448,11 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::client::events::ConsumerEvents;
-    use crate::client::mqtt::options::ConsumerOptions;
-    use crate::client::mqtt::subscription::Message;
-    use crate::error::Error;
-    use crate::mqtt::packet::SubscribeOptions;
+    use crate::events::ConsumerEvents;
+    use crate::mqtt::options::ConsumerOptions;
+    use crate::mqtt::subscription::Message;
+    use forebay_base::error::Error;
+    use forebay_mqtt::packet::SubscribeOptions;
 
     struct Nothing;
 
@@ -534,7 +534,7 @@ mod tests {
         unclaimed.closed(now, 2, vec![filter("a/b")]);
         let named = |topic: &str, id: u32| {
             let mut publish = publish(topic);
-            publish.properties.push(crate::mqtt::Property::SubscriptionIdentifier(id));
+            publish.properties.push(forebay_mqtt::Property::SubscriptionIdentifier(id));
             publish
         };
         unclaimed.arrived(now, publish("a/b"), 1);

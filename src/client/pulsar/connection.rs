@@ -9,27 +9,27 @@ use std::time::Instant;
 
 use tokio::sync::{Notify, oneshot, watch};
 
-use crate::client::agenda::{Agenda, Wakes};
-use crate::client::journal::{Attempts, Journal, Line};
-use crate::client::pulsar::directions::Directions;
-use crate::client::pulsar::options::{Basic, ClientOptions};
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::log;
-use crate::machine::Machine;
-use crate::net::driver::drive;
-use crate::net::session::{Host, Session, WRITE_HIGH_WATER};
-use crate::net::tcp::Pacing;
-use crate::net::url::{Address, ServiceUrl};
-use crate::net::{connect, tls};
-use crate::pulsar::command::Command;
-use crate::pulsar::connection::{Config, Connection as Protocol, Credentials, Event, ServerInfo};
-use crate::pulsar::frame::Payload;
-use crate::pulsar::pb::command_topic_migrated::ResourceType;
-use crate::pulsar::{hot, pb};
-use crate::random::HashMap;
-use crate::sync::{Mutex, Rank};
-use crate::transmit::Transmit;
+use crate::agenda::{Agenda, Wakes};
+use crate::journal::{Attempts, Journal, Line};
+use crate::pulsar::directions::Directions;
+use crate::pulsar::options::{Basic, ClientOptions};
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::log;
+use forebay_base::machine::Machine;
+use forebay_base::random::HashMap;
+use forebay_base::sync::{Mutex, Rank};
+use forebay_base::transmit::Transmit;
+use forebay_net::driver::drive;
+use forebay_net::session::{Host, Session, WRITE_HIGH_WATER};
+use forebay_net::tcp::Pacing;
+use forebay_net::url::{Address, ServiceUrl};
+use forebay_net::{connect, tls};
+use forebay_pulsar::command::Command;
+use forebay_pulsar::connection::{Config, Connection as Protocol, Credentials, Event, ServerInfo};
+use forebay_pulsar::frame::Payload;
+use forebay_pulsar::pb::command_topic_migrated::ResourceType;
+use forebay_pulsar::{hot, pb};
 
 /// Cause of the loss of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::client::traffic::{Latencies, LatencyCounts};
-use crate::clock;
-use crate::error::Result;
+use crate::traffic::{Latencies, LatencyCounts};
+use forebay_base::clock;
+use forebay_base::error::Result;
 
 /// Counters of lookups.
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ pub struct LetterCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Error, ErrorKind};
+    use forebay_base::error::{Error, ErrorKind};
 
     #[tokio::test]
     async fn lookups_are_counted_by_their_outcome() {

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::log::{self, Level};
-use crate::net::url::{Address, ServiceUrl};
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::log::{self, Level};
+use forebay_net::url::{Address, ServiceUrl};
 
 /// Part of the logger that tells about directions.
 pub(super) const LOGGER: &str = "forebay.pulsar.connection";

@@ -15,18 +15,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::client::credentials::service_url;
-use crate::client::events::{ConsumerEvents, ProducerEvents};
-use crate::client::journal::Journal;
-use crate::client::registry::Registry;
-use crate::client::together::together;
-use crate::client::traffic::Traffic;
-use crate::error::{Error, ErrorKind, Result};
-use crate::net::url::Protocol;
-use crate::pulsar::pattern::Pattern;
-use crate::pulsar::schema::SchemaInfo;
-use crate::pulsar::topic::TopicName;
-use crate::random;
+use crate::credentials::service_url;
+use crate::events::{ConsumerEvents, ProducerEvents};
+use crate::journal::Journal;
+use crate::registry::Registry;
+use crate::together::together;
+use crate::traffic::Traffic;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::random;
+use forebay_net::url::Protocol;
+use forebay_pulsar::pattern::Pattern;
+use forebay_pulsar::schema::SchemaInfo;
+use forebay_pulsar::topic::TopicName;
 
 mod connection;
 pub mod consumer;

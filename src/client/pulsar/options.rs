@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::client::credentials::Secret;
-use crate::compression::Compression;
-use crate::net::tls::TlsOptions;
-use crate::pulsar::MessageId;
-use crate::pulsar::consumer::{Backoff, Unreadable};
-use crate::pulsar::pb::command_subscribe::SubType;
-use crate::pulsar::schema::{Codec, SchemaInfo};
-use crate::pulsar::topic::{HashingScheme, Routing};
-use crate::sync::Mutex;
+use crate::credentials::Secret;
+use forebay_base::compression::Compression;
+use forebay_base::sync::Mutex;
+use forebay_net::tls::TlsOptions;
+use forebay_pulsar::MessageId;
+use forebay_pulsar::consumer::{Backoff, Unreadable};
+use forebay_pulsar::pb::command_subscribe::SubType;
+use forebay_pulsar::schema::{Codec, SchemaInfo};
+use forebay_pulsar::topic::{HashingScheme, Routing};
 
 /// Interval of the Java client for new partitions and for patterns.
 const UPDATE_INTERVAL: Duration = Duration::from_secs(60);

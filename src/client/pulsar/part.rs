@@ -24,14 +24,14 @@ use std::sync::Arc;
 
 use tokio::sync::{oneshot, watch};
 
-use crate::client::journal::Journal;
-use crate::client::pulsar::connection::{Connection, Loss};
-use crate::client::pulsar::directions::Directions;
-use crate::client::pulsar::options::ClientOptions;
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::log::{self, Level};
-use crate::net::backoff::Backoff;
+use crate::journal::Journal;
+use crate::pulsar::connection::{Connection, Loss};
+use crate::pulsar::directions::Directions;
+use crate::pulsar::options::ClientOptions;
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::log::{self, Level};
+use forebay_net::backoff::Backoff;
 
 /// State of a partition. The module has the diagram.
 #[derive(Clone, Debug)]

@@ -25,13 +25,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::client::events::ConsumerEvents;
-use crate::client::pulsar::consumer::Consumer;
-use crate::client::pulsar::options::ConsumerOptions;
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::log;
-use crate::pulsar::{Message, MessageId};
+use crate::events::ConsumerEvents;
+use crate::pulsar::consumer::Consumer;
+use crate::pulsar::options::ConsumerOptions;
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::log;
+use forebay_pulsar::{Message, MessageId};
 
 /// Time without a message after which the broker is asked whether there is one.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::client::pulsar::connection::Connection;
-use crate::client::pulsar::options::SchemaOptions;
-use crate::client::pulsar::shared::Shared;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::command::Command;
-use crate::pulsar::pb;
-use crate::pulsar::schema::{SchemaInfo, Type, Wanted};
+use crate::pulsar::connection::Connection;
+use crate::pulsar::options::SchemaOptions;
+use crate::pulsar::shared::Shared;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_pulsar::command::Command;
+use forebay_pulsar::pb;
+use forebay_pulsar::schema::{SchemaInfo, Type, Wanted};
 
 /// Longest time for which an error waits to show the schema of the topic.
 const EXPLAIN: Duration = Duration::from_secs(5);

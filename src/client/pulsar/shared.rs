@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::client::budget::Budget;
-use crate::client::journal::Journal;
-use crate::client::pulsar::connection::{Connection, Pool};
-use crate::client::pulsar::counters::{LetterCounters, LookupCounters};
-use crate::client::pulsar::directions::{Directions, LOGGER};
-use crate::client::pulsar::lookup::Lookup;
-use crate::client::pulsar::options::ClientOptions;
-use crate::error::Result;
-use crate::log::{self, Level};
-use crate::net::url::ServiceUrl;
-use crate::pulsar::pb;
-use crate::pulsar::topic::TopicName;
-use crate::random::HashMap;
-use crate::sync::Mutex;
+use crate::budget::Budget;
+use crate::journal::Journal;
+use crate::pulsar::connection::{Connection, Pool};
+use crate::pulsar::counters::{LetterCounters, LookupCounters};
+use crate::pulsar::directions::{Directions, LOGGER};
+use crate::pulsar::lookup::Lookup;
+use crate::pulsar::options::ClientOptions;
+use forebay_base::error::Result;
+use forebay_base::log::{self, Level};
+use forebay_base::random::HashMap;
+use forebay_base::sync::Mutex;
+use forebay_net::url::ServiceUrl;
+use forebay_pulsar::pb;
+use forebay_pulsar::topic::TopicName;
 
 /// The connections, the lookup and the memory budget of a client.
 #[derive(Debug)]

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::client::tubemq::options::ClientOptions;
-use crate::clock::wall_ms;
-use crate::error::Result;
-use crate::random;
-use crate::sync::Mutex;
-use crate::tubemq::{UNDEFINED, pb};
+use crate::tubemq::options::ClientOptions;
+use forebay_base::clock::wall_ms;
+use forebay_base::error::Result;
+use forebay_base::random;
+use forebay_base::sync::Mutex;
+use forebay_tubemq::{UNDEFINED, pb};
 
 /// URL-encoded Base64 of the HMAC-SHA1, keyed with the password, of user name, milliseconds and nonce.
 pub fn signature(user: &str, password: &str, timestamp: i64, nonce: i32) -> String {

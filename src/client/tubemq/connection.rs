@@ -11,22 +11,22 @@ use std::time::Instant;
 
 use tokio::sync::{oneshot, watch};
 
-use crate::client::journal::{Attempts, Journal, Line};
-use crate::client::tubemq::auth::Visit;
-use crate::client::tubemq::options::ClientOptions;
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::log;
-use crate::machine::{Machine, earliest};
-use crate::net::driver::drive;
-use crate::net::session::{Host, Session};
-use crate::net::tcp::{Awaited, Pacing};
-use crate::net::url::{Address, ServiceUrl};
-use crate::net::{connect, tls};
-use crate::random::HashMap;
-use crate::sync::{Mutex, Rank};
-use crate::tubemq::connection::{Answer, Connection as Protocol};
-use crate::tubemq::{Request, Response, pb};
+use crate::journal::{Attempts, Journal, Line};
+use crate::tubemq::auth::Visit;
+use crate::tubemq::options::ClientOptions;
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::log;
+use forebay_base::machine::{Machine, earliest};
+use forebay_base::random::HashMap;
+use forebay_base::sync::{Mutex, Rank};
+use forebay_net::driver::drive;
+use forebay_net::session::{Host, Session};
+use forebay_net::tcp::{Awaited, Pacing};
+use forebay_net::url::{Address, ServiceUrl};
+use forebay_net::{connect, tls};
+use forebay_tubemq::connection::{Answer, Connection as Protocol};
+use forebay_tubemq::{Request, Response, pb};
 
 /// Most bytes that producers add to the socket's queue in one turn.
 const TURN: usize = 256 << 10;

@@ -13,12 +13,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::client::tubemq::connection::{Connection, Purpose};
-use crate::client::tubemq::shared::{Shared, address, client_id};
-use crate::error::{Error, ErrorKind, Result};
-use crate::tubemq::balance::PartitionLocation;
-use crate::tubemq::consumer::{FROM_FIRST, NO_OFFSET, NOT_CONSUMED, READ_MEMORY, REGISTER, UNREGISTER};
-use crate::tubemq::{Code, Request, Response, pb};
+use crate::tubemq::connection::{Connection, Purpose};
+use crate::tubemq::shared::{Shared, address, client_id};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_tubemq::balance::PartitionLocation;
+use forebay_tubemq::consumer::{FROM_FIRST, NO_OFFSET, NOT_CONSUMED, READ_MEMORY, REGISTER, UNREGISTER};
+use forebay_tubemq::{Code, Request, Response, pb};
 
 /// Most groups of one name.
 pub(super) const MAX_GROUPS: u32 = 1000;

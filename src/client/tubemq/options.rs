@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::client::credentials::Secret;
-use crate::net::tls::TlsOptions;
-use crate::tubemq::Partition;
-use crate::tubemq::balance::Balance;
-use crate::tubemq::consumer::Start;
+use crate::credentials::Secret;
+use forebay_net::tls::TlsOptions;
+use forebay_tubemq::Partition;
+use forebay_tubemq::balance::Balance;
+use forebay_tubemq::consumer::Start;
 
 /// Options of a client.
 #[derive(Clone, Debug)]

@@ -13,26 +13,26 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
-use crate::client::outcomes::{Freed, Outcomes};
-use crate::client::pushed::{Dispatch, Pushed};
-use crate::client::registry;
-use crate::client::traffic::SendCounts;
-use crate::client::tubemq::connection::{Connection, ProducerRoute, Purpose, Route};
-use crate::client::tubemq::options::ProducerOptions;
-use crate::client::tubemq::shared::{Published, Shared};
-use crate::clock::{self, wall_ms};
-use crate::error::{Error, ErrorKind, Result};
-use crate::machine::Machine as _;
-use crate::net::backoff::Backoff;
-use crate::random;
-use crate::random::HashMap;
-use crate::sync::{Mutex, MutexGuard, Rank};
-use crate::tubemq::connection::Connection as Protocol;
-use crate::tubemq::master::TopicState;
-use crate::tubemq::message::{Outgoing, pack};
-use crate::tubemq::producer::{Event, Options as MachineOptions, Producer as Machine};
-use crate::tubemq::{Response, pb};
+use crate::events::{ProducerEvents, Receipt, SendOutcome};
+use crate::outcomes::{Freed, Outcomes};
+use crate::pushed::{Dispatch, Pushed};
+use crate::registry;
+use crate::traffic::SendCounts;
+use crate::tubemq::connection::{Connection, ProducerRoute, Purpose, Route};
+use crate::tubemq::options::ProducerOptions;
+use crate::tubemq::shared::{Published, Shared};
+use forebay_base::clock::{self, wall_ms};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::machine::Machine as _;
+use forebay_base::random;
+use forebay_base::random::HashMap;
+use forebay_base::sync::{Mutex, MutexGuard, Rank};
+use forebay_net::backoff::Backoff;
+use forebay_tubemq::connection::Connection as Protocol;
+use forebay_tubemq::master::TopicState;
+use forebay_tubemq::message::{Outgoing, pack};
+use forebay_tubemq::producer::{Event, Options as MachineOptions, Producer as Machine};
+use forebay_tubemq::{Response, pb};
 
 /// A connection that lived this long was a good one, and its backoff is reset.
 const STEADY: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ const TICK: Duration = Duration::from_millis(100);
 pub struct Producer(Arc<Handle>);
 
 #[derive(Debug)]
-pub(in crate::client) struct Handle {
+pub(crate) struct Handle {
     core: Arc<Core>,
     task: AbortHandle,
 }

@@ -23,19 +23,19 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-use crate::client::tubemq::auth;
-use crate::client::tubemq::lease::{Lease, MAX_GROUPS};
-use crate::client::tubemq::shared::{Shared, client_id};
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::log;
-use crate::tubemq::balance::PartitionLocation;
-use crate::tubemq::master::{RUNTIME, brokers};
-use crate::tubemq::message::{Attributes, unpack};
-use crate::tubemq::pb::TransferedMessage;
-use crate::tubemq::range::Pack;
-use crate::tubemq::topic::ConsumerTopic;
-use crate::tubemq::{Code, Request, Response, UNDEFINED, pb};
+use crate::tubemq::auth;
+use crate::tubemq::lease::{Lease, MAX_GROUPS};
+use crate::tubemq::shared::{Shared, client_id};
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::log;
+use forebay_tubemq::balance::PartitionLocation;
+use forebay_tubemq::master::{RUNTIME, brokers};
+use forebay_tubemq::message::{Attributes, unpack};
+use forebay_tubemq::pb::TransferedMessage;
+use forebay_tubemq::range::Pack;
+use forebay_tubemq::topic::ConsumerTopic;
+use forebay_tubemq::{Code, Request, Response, UNDEFINED, pb};
 
 /// Pause before a call is repeated that found nothing or failed; doubled up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);

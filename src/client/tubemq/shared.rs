@@ -7,21 +7,21 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
-use crate::client::budget::Budget;
-use crate::client::journal::Journal;
-use crate::client::tubemq::auth::{self, Visit};
-use crate::client::tubemq::connection::{Masters, Pool};
-use crate::client::tubemq::options::ClientOptions;
-use crate::client::until;
-use crate::clock::{self, wall_ms};
-use crate::error::{Error, ErrorKind, Result};
-use crate::log;
-use crate::net::url::{Address, ServiceUrl};
-use crate::net::{own_address_towards, resolve};
-use crate::random;
-use crate::sync::Mutex;
-use crate::tubemq::master::{Event, Identity, ProducerMaster, TopicState};
-use crate::tubemq::topic::Broker;
+use crate::budget::Budget;
+use crate::journal::Journal;
+use crate::tubemq::auth::{self, Visit};
+use crate::tubemq::connection::{Masters, Pool};
+use crate::tubemq::options::ClientOptions;
+use crate::until;
+use forebay_base::clock::{self, wall_ms};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::log;
+use forebay_base::random;
+use forebay_base::sync::Mutex;
+use forebay_net::url::{Address, ServiceUrl};
+use forebay_net::{own_address_towards, resolve};
+use forebay_tubemq::master::{Event, Identity, ProducerMaster, TopicState};
+use forebay_tubemq::topic::Broker;
 
 /// Time for which a topic that the master does not list is requested again before it counts as missing: brokers
 /// announce new topics to the master with their own heartbeats.

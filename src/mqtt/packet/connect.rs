@@ -7,8 +7,8 @@ use bytestring::ByteString;
 
 use super::publish::{outcome_len, put_outcome};
 use super::{Fields, Place, check_published_topic, properties_len, put_properties};
-use crate::mqtt::data::put_binary;
-use crate::mqtt::{Properties, QoS, Reason, Sender, Version, Violation};
+use crate::data::put_binary;
+use crate::{Properties, QoS, Reason, Sender, Version, Violation};
 
 const CLEAN_START: u8 = 1 << 1;
 const WILL: u8 = 1 << 2;

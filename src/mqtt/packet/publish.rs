@@ -4,11 +4,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 use bytestring::ByteString;
 
 use super::{Fields, PacketId, check_published_topic, properties_len, put_properties};
-use crate::mqtt::data::put_binary;
-use crate::mqtt::frame::{publish_flags, put_header};
-use crate::mqtt::kind::Kind;
-use crate::mqtt::{Properties, QoS, Reason, Version, Violation};
-use crate::transmit::Transmit;
+use crate::data::put_binary;
+use crate::frame::{publish_flags, put_header};
+use crate::kind::Kind;
+use crate::{Properties, QoS, Reason, Version, Violation};
+use forebay_base::transmit::Transmit;
 
 /// PUBLISH: a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use bytes::{BufMut, BytesMut};
 use bytestring::ByteString;
 
 use super::{Fields, PacketId, properties_len, put_properties};
-use crate::mqtt::data::put_binary;
-use crate::mqtt::topic::Filter;
-use crate::mqtt::{Properties, QoS, Reason, Version, Violation};
+use crate::data::put_binary;
+use crate::topic::Filter;
+use crate::{Properties, QoS, Reason, Version, Violation};
 
 /// Condition for sending retained messages to a new subscription.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

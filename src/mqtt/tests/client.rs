@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::error::{Error, Result};
-use crate::machine::Machine as _;
-use crate::mqtt::connection::{self, Connection};
-use crate::mqtt::frame::Decoder;
-use crate::mqtt::packet::{
+use crate::connection::{self, Connection};
+use crate::frame::Decoder;
+use crate::packet::{
     Ack, ConnAck, Connect, Disconnect, PacketId, Publish, SubAck, SubscribeOptions, UnsubAck,
 };
-use crate::mqtt::session::{Event, Session};
-use crate::mqtt::topic::Filter;
-use crate::mqtt::{Packet, Properties, Property, QoS, Reason, Sender, Version};
+use crate::session::{Event, Session};
+use crate::topic::Filter;
+use crate::{Packet, Properties, Property, QoS, Reason, Sender, Version};
+use forebay_base::error::{Error, Result};
+use forebay_base::machine::Machine as _;
 
 pub(super) const Q0: QoS = QoS::AtMostOnce;
 pub(super) const Q1: QoS = QoS::AtLeastOnce;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::client::*;
-use crate::error::ErrorKind;
-use crate::machine::Machine as _;
-use crate::mqtt::connection::{Connection, Event, Limits};
-use crate::mqtt::packet::{Auth, ConnAck, Connect, Disconnect, Publish, Will};
-use crate::mqtt::{Packet, Properties, Property, Reason, Version};
+use crate::connection::{Connection, Event, Limits};
+use crate::packet::{Auth, ConnAck, Connect, Disconnect, Publish, Will};
+use crate::{Packet, Properties, Property, Reason, Version};
+use forebay_base::error::ErrorKind;
+use forebay_base::machine::Machine as _;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -393,9 +393,9 @@ fn an_answer_leaves_out_its_words_where_they_do_not_fit() {
     let words = Properties::new()
         .with(Property::ReasonString("a long story about what went wrong".into()))
         .with(Property::User("who".into(), "me".into()));
-    let ack = crate::mqtt::packet::Ack {
+    let ack = crate::packet::Ack {
         properties: words,
-        ..crate::mqtt::packet::Ack::with_reason(id(9), Reason::QuotaExceeded)
+        ..crate::packet::Ack::with_reason(id(9), Reason::QuotaExceeded)
     };
     let now = client.now;
     client.connection().send(now, Packet::PubAck(ack)).unwrap();

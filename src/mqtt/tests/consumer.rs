@@ -2,9 +2,9 @@
 //! unless 3.1.1 is named.
 
 use super::client::*;
-use crate::error::ErrorKind;
-use crate::mqtt::packet::{Ack, Publish};
-use crate::mqtt::{Packet, Property, Reason};
+use crate::packet::{Ack, Publish};
+use crate::{Packet, Property, Reason};
+use forebay_base::error::ErrorKind;
 
 fn payloads(messages: &[(Publish, u64)]) -> Vec<&str> {
     messages.iter().map(|(publish, _)| std::str::from_utf8(&publish.payload).unwrap()).collect()
@@ -299,7 +299,7 @@ fn a_broker_of_3_x_may_send_as_much_as_it_likes() {
 #[test]
 fn properties_of_a_message_are_delivered_unaltered() {
     let mut client = Client::connected(V5);
-    let properties: crate::mqtt::Properties = [
+    let properties: crate::Properties = [
         Property::User("a".into(), "1".into()),
         Property::ContentType("text".into()),
         Property::User("a".into(), "2".into()),

@@ -1,12 +1,12 @@
 //! The sending half of a session that survives its process: what is recorded, and what an outbox gives back.
 
 use super::client::*;
-use crate::error::ErrorKind;
-use crate::machine::Machine as _;
-use crate::mqtt::packet::{ConnAck, Publish};
-use crate::mqtt::producer::{Outcome, Record};
-use crate::mqtt::session::Event;
-use crate::mqtt::{Packet, QoS};
+use crate::packet::{ConnAck, Publish};
+use crate::producer::{Outcome, Record};
+use crate::session::Event;
+use crate::{Packet, QoS};
+use forebay_base::error::ErrorKind;
+use forebay_base::machine::Machine as _;
 
 fn durable(window: u16) -> Client {
     let mut client = Client::with_windows(window, 10);

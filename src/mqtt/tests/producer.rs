@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use super::client::*;
-use crate::error::{Error, ErrorKind};
-use crate::machine::Machine as _;
-use crate::mqtt::packet::{Ack, ConnAck, Publish};
-use crate::mqtt::producer::{PacketIds, check_version};
-use crate::mqtt::session::Event;
-use crate::mqtt::{Packet, Properties, Property, Reason, Version};
+use crate::packet::{Ack, ConnAck, Publish};
+use crate::producer::{PacketIds, check_version};
+use crate::session::Event;
+use crate::{Packet, Properties, Property, Reason, Version};
+use forebay_base::error::{Error, ErrorKind};
+use forebay_base::machine::Machine as _;
 
 fn errors(client: &mut Client) -> Vec<Option<ErrorKind>> {
     client.outcomes().into_iter().map(|(_, result)| result.err().map(|error| error.kind())).collect()
@@ -282,7 +282,7 @@ fn a_restored_window_keeps_to_20_publications_of_qos_2() {
 #[test]
 fn a_full_window_holds_nothing_but_publish_of_qos_1_and_2() {
     let mut client = Client::with_windows(1, 10);
-    client.open(crate::mqtt::packet::Connect { keep_alive: 5, ..crate::mqtt::packet::Connect::new(V5, "c") });
+    client.open(crate::packet::Connect { keep_alive: 5, ..crate::packet::Connect::new(V5, "c") });
     client.hear(Packet::ConnAck(accepted())).unwrap();
     client.publish(Q1, "in flight");
     client.publish(Q2, "held");

@@ -2,11 +2,11 @@
 //! MQTT 5 unless 3.1.1 is named.
 
 use super::client::*;
-use crate::error::{Error, ErrorKind};
-use crate::mqtt::packet::{Disconnect, PacketId, RetainHandling, Subscribe, SubscribeOptions};
-use crate::mqtt::session::Event;
-use crate::mqtt::topic::Filter;
-use crate::mqtt::{Packet, Property, Reason};
+use crate::packet::{Disconnect, PacketId, RetainHandling, Subscribe, SubscribeOptions};
+use crate::session::Event;
+use crate::topic::Filter;
+use crate::{Packet, Property, Reason};
+use forebay_base::error::{Error, ErrorKind};
 
 fn subscribed(client: &mut Client) -> Subscribe {
     match client.says() {
@@ -256,7 +256,7 @@ fn requests_without_an_answer_go_again_after_a_cut() {
         client.session.unsubscribe(1);
         unsubscribed(&mut client);
         client.cut();
-        let ack = crate::mqtt::packet::ConnAck { session_present: present, ..accepted() };
+        let ack = crate::packet::ConnAck { session_present: present, ..accepted() };
         client.stand(V5, ack);
         let said = client.said();
         assert!(
@@ -283,7 +283,7 @@ fn packets_that_only_clients_send_close_the_connection() {
     for packet in [
         Packet::Subscribe(Subscribe {
             packet_id: id(1),
-            properties: crate::mqtt::Properties::new(),
+            properties: crate::Properties::new(),
             filters: vec![("a".into(), SubscribeOptions::qos(Q0))],
         }),
         Packet::PingReq,

@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::MessageId;
-use crate::pulsar::hot::IdData;
+use crate::MessageId;
+use crate::hot::IdData;
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Ledger and entry.
 pub(super) type Entry = (u64, u64);

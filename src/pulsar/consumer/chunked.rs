@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::acks::{Entry, order};
 use super::chunks::GivenUp;
 use super::{Consumer, Counts, State};
-use crate::pulsar::message::MessageId;
+use crate::message::MessageId;
 
 /// Maximum number of chunked messages whose entries are known after an acknowledgement.
 const MAX_SETTLED: usize = 100;

@@ -28,13 +28,13 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::pulsar::consumer::acks::{Entry, order};
-use crate::pulsar::message::MessageId;
-use crate::pulsar::pb;
-use crate::random::{HashMap, HashSet};
+use crate::consumer::acks::{Entry, order};
+use crate::message::MessageId;
+use crate::pb;
+use forebay_base::random::{HashMap, HashSet};
 
 /// Maximum number of chunks of a message.
-const MAX_CHUNKS: i32 = crate::pulsar::MAX_CHUNKS as i32;
+const MAX_CHUNKS: i32 = crate::MAX_CHUNKS as i32;
 /// Limit on what the incomplete messages of a consumer take beside their bytes: with none on their number this bounds it.
 const MAX_NAMES: usize = 16 << 20;
 /// Memory of an incomplete message beside its bytes and its id.

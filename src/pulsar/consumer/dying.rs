@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use super::acks::Entry;
 use super::{Consumer, State};
-use crate::pulsar::message::{Message, MessageId};
-use crate::random::HashSet;
+use crate::message::{Message, MessageId};
+use forebay_base::random::HashSet;
 
 /// Maximum number of entries whose last delivery is remembered; their payloads are limited like those fetched ahead. One that is
 /// forgotten is requested once more, and then a dead letter at once.

@@ -8,14 +8,14 @@ use bytes::Bytes;
 use super::acks::order;
 use super::chunks::Chunk;
 use super::{Consumer, State, Unreadable};
-use crate::compression::{Compression, decompress};
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::command::Command;
-use crate::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Payload};
-use crate::pulsar::message::{EntryInfo, Message, MessageId, Origin, RareInfo};
-use crate::pulsar::pb::command_ack::ValidationError;
-use crate::pulsar::{hot, pb};
-use crate::wire::Reader;
+use crate::command::Command;
+use crate::frame::{DEFAULT_MAX_MESSAGE_SIZE, Payload};
+use crate::message::{EntryInfo, Message, MessageId, Origin, RareInfo};
+use crate::pb::command_ack::ValidationError;
+use crate::{hot, pb};
+use forebay_base::compression::{Compression, decompress};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::wire::Reader;
 
 /// Maximum number of chunked messages waiting for acknowledgement. Without a limit, messages that other
 /// consumers acknowledge would stay here for ever.

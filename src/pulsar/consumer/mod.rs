@@ -31,15 +31,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::machine::earliest;
-use crate::pulsar::command::Command;
-use crate::pulsar::frame::{Payload, encode_command};
-use crate::pulsar::message::{Message, MessageId, Origin};
-use crate::pulsar::pb::command_subscribe::SubType;
-use crate::pulsar::schema::{Wanted, Writers, is_ready};
-use crate::pulsar::{hot, pb};
-use crate::transmit::Transmit;
+use crate::command::Command;
+use crate::frame::{Payload, encode_command};
+use crate::message::{Message, MessageId, Origin};
+use crate::pb::command_subscribe::SubType;
+use crate::schema::{Wanted, Writers, is_ready};
+use crate::{hot, pb};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::machine::earliest;
+use forebay_base::transmit::Transmit;
 
 mod acks;
 mod backoff;

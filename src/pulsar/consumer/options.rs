@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::backoff::Backoff;
 use super::chunks::Limits;
 use super::permits::FIRST_PERMITS;
-use crate::pulsar::frame::DEFAULT_MAX_MESSAGE_SIZE;
-use crate::pulsar::message::MessageId;
-use crate::pulsar::pb::command_subscribe::SubType;
-use crate::pulsar::schema::Codec;
+use crate::frame::DEFAULT_MAX_MESSAGE_SIZE;
+use crate::message::MessageId;
+use crate::pb::command_subscribe::SubType;
+use crate::schema::Codec;
 
 /// Policy for entries that cannot be read: encrypted, damaged, or compressed in an unknown way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

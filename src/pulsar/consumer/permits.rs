@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::{Consumer, Options, State};
-use crate::pulsar::command::Command;
-use crate::pulsar::hot;
+use crate::command::Command;
+use crate::hot;
 
 /// Permits that a consumer grants before it knows the size of its messages, over all partitions.
 pub const FIRST_PERMITS: u32 = 32;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::acks::Entry;
-use crate::pulsar::message::Message;
+use crate::message::Message;
 
 /// Maximum number of entries that are remembered. A message of one that is forgotten comes twice.
 const MAX_ENTRIES: usize = 10_000;

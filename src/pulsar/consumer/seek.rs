@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::acks::{Entry, order};
 use super::{Command, Consumer, State, lists_redeliveries};
-use crate::pulsar::message::MessageId;
+use crate::message::MessageId;
 
 /// Time after which messages from before a seek are requested again, and time for them to come. Those that were already on their
 /// way come at once.

@@ -1,11 +1,11 @@
 use bytes::{Bytes, BytesMut};
 
 use super::*;
-use crate::compression::{Compression, compress};
-use crate::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder};
-use crate::pulsar::message::Outgoing;
-use crate::pulsar::pb::command_ack::ValidationError;
-use crate::pulsar::schema::Codec;
+use crate::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder};
+use crate::message::Outgoing;
+use crate::pb::command_ack::ValidationError;
+use crate::schema::Codec;
+use forebay_base::compression::{Compression, compress};
 
 mod given_up;
 mod moved_back;
@@ -1684,10 +1684,7 @@ fn what_can_be_taken_ends_before_the_first_message_whose_schema_is_not_known() {
     #[derive(Debug)]
     struct Reads;
     impl Codec for Reads {
-        fn resolve(
-            &self,
-            _: Option<&crate::pulsar::schema::SchemaInfo>,
-        ) -> Result<crate::pulsar::schema::Resolved> {
+        fn resolve(&self, _: Option<&crate::schema::SchemaInfo>) -> Result<crate::schema::Resolved> {
             Ok(Arc::new(()))
         }
     }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::acks::{Entry, order};
 use super::backoff::Backoff;
-use crate::pulsar::MessageId;
-use crate::random::HashSet;
+use crate::MessageId;
+use forebay_base::random::HashSet;
 
 /// Buckets in the shortest timeout.
 const BUCKETS: u32 = 16;

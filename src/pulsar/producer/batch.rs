@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::compression::{Compression, compress};
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::command::Command;
-use crate::pulsar::frame::entry_head;
-use crate::pulsar::message::Outgoing;
-use crate::pulsar::schema::SchemaInfo;
-use crate::pulsar::{MAX_CHUNKS, hot, pb};
-use crate::transmit::Transmit;
+use crate::command::Command;
+use crate::frame::entry_head;
+use crate::message::Outgoing;
+use crate::schema::SchemaInfo;
+use crate::{MAX_CHUNKS, hot, pb};
+use forebay_base::compression::{Compression, compress};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::transmit::Transmit;
 
 /// Generous upper bound for an entry's metadata without properties and keys.
 const METADATA_ROOM: usize = 256;

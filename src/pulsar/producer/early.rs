@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::error::Error;
-use crate::pulsar::message::Outgoing;
-use crate::pulsar::schema::SchemaInfo;
+use crate::message::Outgoing;
+use crate::schema::SchemaInfo;
+use forebay_base::error::Error;
 
 type Pairs = Box<[(Box<str>, Box<str>)]>;
 

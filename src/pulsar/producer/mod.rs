@@ -27,13 +27,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::compression::Compression;
-use crate::error::{Error, ErrorKind, Result, because};
-use crate::machine::earliest;
-use crate::pulsar::frame::DEFAULT_MAX_MESSAGE_SIZE;
-use crate::pulsar::message::Outgoing;
-use crate::pulsar::{hot, pb, server_error};
-use crate::transmit::Transmit;
+use crate::frame::DEFAULT_MAX_MESSAGE_SIZE;
+use crate::message::Outgoing;
+use crate::{hot, pb, server_error};
+use forebay_base::compression::Compression;
+use forebay_base::error::{Error, ErrorKind, Result, because};
+use forebay_base::machine::earliest;
+use forebay_base::transmit::Transmit;
 
 mod batch;
 mod early;
@@ -741,7 +741,7 @@ fn after(last: i64) -> u64 {
 }
 
 /// Upper bound for the frame overhead of a message.
-const FRAME_ROOM: usize = crate::pulsar::frame::FRAME_PADDING;
+const FRAME_ROOM: usize = crate::frame::FRAME_PADDING;
 
 /// Upper bound for the size of a message in a batch, without its payload.
 fn message_overhead(message: &Outgoing<'_>) -> usize {

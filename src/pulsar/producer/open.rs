@@ -12,9 +12,9 @@ use bytes::Bytes;
 
 use super::Event;
 use super::batch::{Entry, OpenBatch, Sender};
-use crate::error::Error;
-use crate::pulsar::message::Outgoing;
-use crate::random::HashMap;
+use crate::message::Outgoing;
+use forebay_base::error::Error;
+use forebay_base::random::HashMap;
 
 /// Open batches of a producer.
 #[derive(Debug, Default)]

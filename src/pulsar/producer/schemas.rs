@@ -14,8 +14,8 @@ use bytes::Bytes;
 
 use super::Producer;
 use super::batch::Entry;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::schema::SchemaInfo;
+use crate::schema::SchemaInfo;
+use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Schemas that a producer remembers besides those that its messages need.
 const KNOWN: usize = 64;
@@ -246,13 +246,13 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::pulsar::Outgoing;
-    use crate::pulsar::command::Command;
-    use crate::pulsar::frame::Decoder;
-    use crate::pulsar::hot;
-    use crate::pulsar::producer::{Event, Options, Producer};
-    use crate::pulsar::schema::Type;
-    use crate::transmit::Transmit;
+    use crate::Outgoing;
+    use crate::command::Command;
+    use crate::frame::Decoder;
+    use crate::hot;
+    use crate::producer::{Event, Options, Producer};
+    use crate::schema::Type;
+    use forebay_base::transmit::Transmit;
 
     fn schema(name: &str) -> Arc<SchemaInfo> {
         let properties = Vec::new();

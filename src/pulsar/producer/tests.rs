@@ -2,8 +2,8 @@ use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
 use super::*;
-use crate::pulsar::command::Command;
-use crate::pulsar::frame::{Decoder, Frame};
+use crate::command::Command;
+use crate::frame::{Decoder, Frame};
 
 const WALL: u64 = 1_700_000_000_000;
 
@@ -188,7 +188,8 @@ fn a_batch_says_what_its_messages_share_and_the_broker_how_many_they_are() {
     };
     assert_eq!(metadata, expected);
     assert!((400..1000).contains(&size) && body.len() < 400);
-    let plain = crate::compression::decompress(Compression::Lz4, &body, size as usize, 1 << 20).unwrap();
+    let plain =
+        forebay_base::compression::decompress(Compression::Lz4, &body, size as usize, 1 << 20).unwrap();
     assert_eq!(plain.len(), size as usize);
 
     push(&mut p, b"x").unwrap();
@@ -874,7 +875,7 @@ fn a_message_alone_says_how_it_is_compressed() {
     let [(_, metadata, body)] = sends(&mut p).try_into().unwrap();
     assert_eq!(metadata.compression, Some(pb::CompressionType::Zstd as i32));
     assert_eq!(metadata.uncompressed_size, Some(900));
-    let plain = crate::compression::decompress(Compression::Zstd, &body, 900, 1 << 20).unwrap();
+    let plain = forebay_base::compression::decompress(Compression::Zstd, &body, 900, 1 << 20).unwrap();
     assert_eq!(plain, vec![7; 900]);
 }
 
@@ -926,8 +927,7 @@ fn messages_for_some_clusters_are_entries_of_their_own_and_keep_their_place() {
     let few = Outgoing { payload: b"b", replicate_to: &["east", "west"], ..Default::default() };
     p.push(now, WALL, &few).unwrap();
     push(&mut p, b"c").unwrap();
-    let none =
-        Outgoing { payload: b"d", replicate_to: &[crate::pulsar::LOCAL_CLUSTER], ..Default::default() };
+    let none = Outgoing { payload: b"d", replicate_to: &[crate::LOCAL_CLUSTER], ..Default::default() };
     p.push(now, WALL, &none).unwrap();
     let sends = sends(&mut p);
     let clusters: Vec<_> = sends.iter().map(|(_, metadata, _)| metadata.replicate_to.join(" ")).collect();
@@ -980,8 +980,8 @@ fn a_message_has_a_largest_number_of_chunks() {
     };
     let first = chunked(1000, 2000).unwrap().remove(0).2.len();
     let one_byte_each = 1000 - first + 1;
-    assert_eq!(chunked(one_byte_each, crate::pulsar::MAX_CHUNKS).unwrap().len(), crate::pulsar::MAX_CHUNKS);
-    let error = chunked(one_byte_each, crate::pulsar::MAX_CHUNKS + 1).unwrap_err();
+    assert_eq!(chunked(one_byte_each, crate::MAX_CHUNKS).unwrap().len(), crate::MAX_CHUNKS);
+    let error = chunked(one_byte_each, crate::MAX_CHUNKS + 1).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::MessageTooLarge);
 }
 

@@ -3,14 +3,14 @@
 use arrow_array::RecordBatch;
 use pyo3::prelude::*;
 
-use crate::client::mqtt::{Consumer, Message};
-use crate::error::Result;
-use crate::python::consumer::{Receiver, Subscription, consumer_class, targets};
-use crate::python::convert::wrong_target;
-use crate::python::message::Message as _;
-use crate::python::mqtt::message::to_batch;
-use crate::python::receives::Source;
-use crate::python::value::IntoPython;
+use crate::consumer::{Receiver, Subscription, consumer_class, targets};
+use crate::convert::wrong_target;
+use crate::message::Message as _;
+use crate::mqtt::message::to_batch;
+use crate::receives::Source;
+use crate::value::IntoPython;
+use forebay_base::error::Result;
+use forebay_client::mqtt::{Consumer, Message};
 
 consumer_class! {
     /// A consumer of one or several topic filters.

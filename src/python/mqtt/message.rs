@@ -9,17 +9,17 @@ use arrow_array::builder::{
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::client::mqtt as native;
-use crate::error::Result;
-use crate::frame::arrow_error;
-use crate::mqtt::packet::Publish;
-use crate::python::arrow::{batch, properties_builder};
-use crate::python::convert::missing;
-use crate::python::message::Message;
+use crate::arrow::{batch, properties_builder};
+use crate::convert::missing;
+use crate::message::Message;
+use forebay_base::error::Result;
+use forebay_client::mqtt as native;
+use forebay_mqtt::packet::Publish;
+use forebay_rows::arrow_error;
 
 /// A received message.
 #[pyclass(frozen, module = "forebay._engine")]
-pub(in crate::python) struct MqttMessage(pub(super) native::Message);
+pub(crate) struct MqttMessage(pub(super) native::Message);
 
 impl Message for native::Message {
     #[inline]

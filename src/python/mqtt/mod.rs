@@ -5,16 +5,16 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::client::journal::Journal;
-use crate::client::mqtt as native;
-use crate::client::traffic::Traffic;
-use crate::error::Result;
-use crate::mqtt::Version;
-use crate::mqtt::topic::{self, Filter};
-use crate::python::bridge::Loop;
-use crate::python::client::{Connected, Connection, client_class};
-use crate::python::convert::py_result;
-use crate::python::value::IntoPython;
+use crate::bridge::Loop;
+use crate::client::{Connected, Connection, client_class};
+use crate::convert::py_result;
+use crate::value::IntoPython;
+use forebay_base::error::Result;
+use forebay_client::journal::Journal;
+use forebay_client::mqtt as native;
+use forebay_client::traffic::Traffic;
+use forebay_mqtt::Version;
+use forebay_mqtt::topic::{self, Filter};
 
 mod consumer;
 mod message;

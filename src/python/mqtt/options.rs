@@ -5,17 +5,17 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::client::mqtt::options::{
+use crate::convert::{Fields, py_result, raise, secret, tls};
+use crate::exit::Call;
+use crate::sender::pairs;
+use forebay_base::error::{Error, ErrorKind};
+use forebay_client::mqtt::options::{
     Authenticator, ClientOptions, ConsumerOptions, OfflinePolicy, ProducerOptions, UnclaimedPolicy,
 };
-use crate::client::mqtt::outbox::OutboxOptions;
-use crate::error::{Error, ErrorKind};
-use crate::mqtt::packet::{Publish, RetainHandling, SubscribeOptions, Will};
-use crate::mqtt::topic::{self, Filter};
-use crate::mqtt::{Properties, Property, QoS, Version};
-use crate::python::convert::{Fields, py_result, raise, secret, tls};
-use crate::python::exit::Call;
-use crate::python::sender::pairs;
+use forebay_client::mqtt::outbox::OutboxOptions;
+use forebay_mqtt::packet::{Publish, RetainHandling, SubscribeOptions, Will};
+use forebay_mqtt::topic::{self, Filter};
+use forebay_mqtt::{Properties, Property, QoS, Version};
 
 fn invalid(py: Python<'_>, text: impl Into<String>) -> PyErr {
     raise(py, &Error::new(ErrorKind::InvalidArgument, text))
@@ -147,7 +147,7 @@ pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<Clien
     }
     if to.client_id.is_empty() && to.version != Some(Version::V5) {
         // 3.x servers are not required to assign one.
-        to.client_id = crate::client::mqtt::random_client_id();
+        to.client_id = forebay_client::mqtt::random_client_id();
     }
     Ok(to)
 }

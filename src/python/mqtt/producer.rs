@@ -5,19 +5,19 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::client::events::Receipt;
-use crate::client::mqtt::{Outgoing, Producer};
-use crate::client::traffic::SendCounts;
-use crate::error::Result;
-use crate::frame::RowRef;
-use crate::mqtt::{Property, QoS};
-use crate::python::convert::{Fields, Payload, foreign_receipt};
-use crate::python::frame::{Form, FrameRows};
-use crate::python::mqtt::options::{message_properties, qos};
-use crate::python::mqtt::reason::reason_code;
-use crate::python::sender::{Sender, Sink, producer_class};
-use crate::python::sends::{Receipts, Waiting};
-use crate::python::value::IntoPython;
+use crate::convert::{Fields, Payload, foreign_receipt};
+use crate::frame::{Form, FrameRows};
+use crate::mqtt::options::{message_properties, qos};
+use crate::mqtt::reason::reason_code;
+use crate::sender::{Sender, Sink, producer_class};
+use crate::sends::{Receipts, Waiting};
+use crate::value::IntoPython;
+use forebay_base::error::Result;
+use forebay_client::events::Receipt;
+use forebay_client::mqtt::{Outgoing, Producer};
+use forebay_client::traffic::SendCounts;
+use forebay_mqtt::{Property, QoS};
+use forebay_rows::RowRef;
 
 producer_class! {
     /// A publisher.

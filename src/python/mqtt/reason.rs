@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use crate::mqtt::Reason;
+use forebay_mqtt::Reason;
 
 /// The members of the enumeration, by code.
 static REASON_CODES: PyOnceLock<Vec<Option<Py<PyAny>>>> = PyOnceLock::new();

@@ -9,18 +9,18 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::client::pulsar as native;
-use crate::error::Result;
-use crate::pulsar as core;
-use crate::python::arrow::ArrowBatch;
-use crate::python::consumer::{Receiver, Redeliver, Subscription, consumer_class, targets};
-use crate::python::convert::{py_result, raise, seconds, wrong_target};
-use crate::python::pulsar::message::{PulsarMessage, to_batch};
-use crate::python::pulsar::message_id::MessageId;
-use crate::python::pulsar::schema::columns;
-use crate::python::receives::Source;
-use crate::python::sender::pairs;
-use crate::python::value::IntoPython;
+use crate::arrow::ArrowBatch;
+use crate::consumer::{Receiver, Redeliver, Subscription, consumer_class, targets};
+use crate::convert::{py_result, raise, seconds, wrong_target};
+use crate::pulsar::message::{PulsarMessage, to_batch};
+use crate::pulsar::message_id::MessageId;
+use crate::pulsar::schema::columns;
+use crate::receives::Source;
+use crate::sender::pairs;
+use crate::value::IntoPython;
+use forebay_base::error::Result;
+use forebay_client::pulsar as native;
+use forebay_pulsar as core;
 
 consumer_class! {
     /// A consumer of one or several topics.

@@ -10,18 +10,18 @@ use base64::engine::general_purpose::STANDARD;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::error::Result;
-use crate::frame::arrow_error;
-use crate::pulsar as core;
-use crate::python::arrow::{batch, properties_builder};
-use crate::python::convert::{missing, raise};
-use crate::python::message::Message;
-use crate::python::pulsar::message_id::MessageId;
-use crate::python::pulsar::schema;
+use crate::arrow::{batch, properties_builder};
+use crate::convert::{missing, raise};
+use crate::message::Message;
+use crate::pulsar::message_id::MessageId;
+use crate::pulsar::schema;
+use forebay_base::error::Result;
+use forebay_pulsar as core;
+use forebay_rows::arrow_error;
 
 /// A received message.
 #[pyclass(frozen, module = "forebay._engine")]
-pub(in crate::python) struct PulsarMessage(pub(super) core::Message);
+pub(crate) struct PulsarMessage(pub(super) core::Message);
 
 impl Message for core::Message {
     #[inline]

@@ -9,13 +9,13 @@ use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyBytes, PyList, PySlice, PyTuple};
 
-use crate::pulsar as core;
-use crate::python::convert::py_result;
-use crate::python::value::IntoPython;
+use crate::convert::py_result;
+use crate::value::IntoPython;
+use forebay_pulsar as core;
 
 /// The position of a message in its topic, which is empty when it is not known.
 #[pyclass(frozen, module = "forebay._engine")]
-pub(in crate::python) struct MessageId {
+pub(crate) struct MessageId {
     pub(super) id: core::MessageId,
     pub(super) topic: Arc<str>,
 }
@@ -123,7 +123,7 @@ fn position(id: &core::MessageId) -> (i64, i64, i32, i32) {
 
 /// The ids of messages that were sent together, in their order. The Python objects are created on access.
 #[pyclass(frozen, sequence, module = "forebay._engine")]
-pub(in crate::python) struct MessageIds(pub(super) Vec<core::MessageId>);
+pub(crate) struct MessageIds(pub(super) Vec<core::MessageId>);
 
 #[pymethods]
 impl MessageIds {

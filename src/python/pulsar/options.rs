@@ -5,19 +5,19 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::client::pulsar::options::{
+use crate::convert::{Fields, raise, seconds, secret, tls};
+use crate::pulsar::message_id::MessageId;
+use crate::pulsar::schema;
+use forebay_base::compression::Compression;
+use forebay_base::error::{Error, ErrorKind};
+use forebay_client::pulsar::options::{
     AccessMode, Basic, ClientOptions, ConsumerOptions, DeadLetterPolicy, KeySharedPolicy, ProducerOptions,
 };
-use crate::compression::Compression;
-use crate::error::{Error, ErrorKind};
-use crate::pulsar::MessageId as Id;
-use crate::pulsar::consumer::{Backoff, Unreadable};
-use crate::pulsar::pb::command_get_topics_of_namespace::Mode;
-use crate::pulsar::pb::command_subscribe::SubType;
-use crate::pulsar::topic::{HashingScheme, Routing};
-use crate::python::convert::{Fields, raise, seconds, secret, tls};
-use crate::python::pulsar::message_id::MessageId;
-use crate::python::pulsar::schema;
+use forebay_pulsar::MessageId as Id;
+use forebay_pulsar::consumer::{Backoff, Unreadable};
+use forebay_pulsar::pb::command_get_topics_of_namespace::Mode;
+use forebay_pulsar::pb::command_subscribe::SubType;
+use forebay_pulsar::topic::{HashingScheme, Routing};
 
 /// Options of a client.
 pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<ClientOptions> {

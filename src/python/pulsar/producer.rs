@@ -7,22 +7,22 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::client::events::Receipt;
-use crate::client::pulsar as native;
-use crate::client::traffic::SendCounts;
-use crate::error::{Error, ErrorKind, Result};
-use crate::frame::{Columns, Naming, RowRef, Rows};
-use crate::pulsar::Outgoing;
-use crate::pulsar::schema::Codec;
-use crate::pulsar::schema::SchemaInfo;
-use crate::python::convert::{EventTime, Payload, borrowed, foreign_receipt, py_result, raise};
-use crate::python::frame::{Form, FrameRows, Roles};
-use crate::python::pulsar::message_id::{MessageId, MessageIds};
-use crate::python::pulsar::schema::pair::{Separated, is_separated};
-use crate::python::pulsar::schema::{self, PulsarSchema};
-use crate::python::sender::{Sender, Sink, keys_for, pairs, producer_class};
-use crate::python::sends::{Receipts, Waiting};
-use crate::python::value::IntoPython;
+use crate::convert::{EventTime, Payload, borrowed, foreign_receipt, py_result, raise};
+use crate::frame::{Form, FrameRows, Roles};
+use crate::pulsar::message_id::{MessageId, MessageIds};
+use crate::pulsar::schema::pair::{Separated, is_separated};
+use crate::pulsar::schema::{self, PulsarSchema};
+use crate::sender::{Sender, Sink, keys_for, pairs, producer_class};
+use crate::sends::{Receipts, Waiting};
+use crate::value::IntoPython;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_client::events::Receipt;
+use forebay_client::pulsar as native;
+use forebay_client::traffic::SendCounts;
+use forebay_pulsar::Outgoing;
+use forebay_pulsar::schema::Codec;
+use forebay_pulsar::schema::SchemaInfo;
+use forebay_rows::{Columns, Naming, RowRef, Rows};
 
 producer_class! {
     /// A producer of one topic.
@@ -104,7 +104,7 @@ producer_class! {
 /// Encodes the rows of a frame for producers without a schema of their own.
 #[pyfunction]
 #[pyo3(signature = (frame, roles, *, schema, encoding=None))]
-pub(in crate::python) fn encode_pulsar_frame(
+pub(crate) fn encode_pulsar_frame(
     py: Python<'_>,
     frame: &Bound<'_, PyAny>,
     roles: Roles,

@@ -6,19 +6,19 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tokio::sync::Mutex;
 
-use crate::client::pulsar::Consumer;
-use crate::client::pulsar::range::RangeReader;
-use crate::pulsar::Message;
-use crate::python::arrow::ArrowBatch;
-use crate::python::convert::py_result;
-use crate::python::promise::Caller;
-use crate::python::pulsar::schema::columns::Values;
-use crate::python::pulsar::table::{Content, table};
-use crate::python::value::IntoPython;
+use crate::arrow::ArrowBatch;
+use crate::convert::py_result;
+use crate::promise::Caller;
+use crate::pulsar::schema::columns::Values;
+use crate::pulsar::table::{Content, table};
+use crate::value::IntoPython;
+use forebay_client::pulsar::Consumer;
+use forebay_client::pulsar::range::RangeReader;
+use forebay_pulsar::Message;
 
 /// Reads a part of a partition.
 #[pyclass(frozen, module = "forebay._engine")]
-pub(in crate::python) struct PulsarRange {
+pub(crate) struct PulsarRange {
     reader: Arc<Mutex<RangeReader>>,
     consumer: Arc<Consumer>,
     shape: Arc<Shape>,

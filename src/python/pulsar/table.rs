@@ -6,13 +6,13 @@ use arrow_array::builder::{BinaryBuilder, StringBuilder};
 use arrow_array::cast::AsArray as _;
 use arrow_array::{ArrayRef, RecordBatch};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::Message;
-use crate::pulsar::topic::TopicName;
-use crate::python::arrow::batch;
-use crate::python::columns::{binary, headers, long, moment, properties, text, whole};
-use crate::python::pulsar::message::key_bytes;
-use crate::python::pulsar::schema::columns::Values;
+use crate::arrow::batch;
+use crate::columns::{binary, headers, long, moment, properties, text, whole};
+use crate::pulsar::message::key_bytes;
+use crate::pulsar::schema::columns::Values;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_pulsar::Message;
+use forebay_pulsar::topic::TopicName;
 
 /// Content of a column. Moments are in microseconds and UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,17 +8,17 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::client::tubemq::{Consumer, PartitionState, SeekTo};
-use crate::error::Result;
-use crate::python::consumer::{Receiver, Redeliver, Subscription, consumer_class, targets};
-use crate::python::convert::{py_result, wrong_target};
-use crate::python::message::Message as _;
-use crate::python::receives::Source;
-use crate::python::tubemq::message::to_batch;
-use crate::python::tubemq::position::Position;
-use crate::python::value::IntoPython;
-use crate::tubemq::Partition;
-use crate::tubemq::consumer::{Message, Start};
+use crate::consumer::{Receiver, Redeliver, Subscription, consumer_class, targets};
+use crate::convert::{py_result, wrong_target};
+use crate::message::Message as _;
+use crate::receives::Source;
+use crate::tubemq::message::to_batch;
+use crate::tubemq::position::Position;
+use crate::value::IntoPython;
+use forebay_base::error::Result;
+use forebay_client::tubemq::{Consumer, PartitionState, SeekTo};
+use forebay_tubemq::Partition;
+use forebay_tubemq::consumer::{Message, Start};
 
 consumer_class! {
     /// A member of a consumer group.

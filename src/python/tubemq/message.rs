@@ -10,17 +10,17 @@ use arrow_array::builder::{
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::error::Result;
-use crate::frame::arrow_error;
-use crate::python::arrow::{batch, properties_builder};
-use crate::python::convert::missing;
-use crate::python::message::Message;
-use crate::python::tubemq::position::Position;
-use crate::tubemq::consumer as core;
+use crate::arrow::{batch, properties_builder};
+use crate::convert::missing;
+use crate::message::Message;
+use crate::tubemq::position::Position;
+use forebay_base::error::Result;
+use forebay_rows::arrow_error;
+use forebay_tubemq::consumer as core;
 
 /// A received message.
 #[pyclass(frozen, module = "forebay._engine")]
-pub(in crate::python) struct TubeMqMessage(pub(super) core::Message);
+pub(crate) struct TubeMqMessage(pub(super) core::Message);
 
 impl Message for core::Message {
     #[inline]

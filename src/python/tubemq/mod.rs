@@ -6,16 +6,16 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::client::journal::Journal;
-use crate::client::traffic::Traffic;
-use crate::client::tubemq as native;
-use crate::error::Result;
-use crate::python::bridge::Loop;
-use crate::python::client::{Connected, Connection, client_class};
-use crate::python::convert::{py_result, seconds};
-use crate::python::tubemq::range::{Location, located};
-use crate::python::tubemq::table::Content;
-use crate::python::value::IntoPython;
+use crate::bridge::Loop;
+use crate::client::{Connected, Connection, client_class};
+use crate::convert::{py_result, seconds};
+use crate::tubemq::range::{Location, located};
+use crate::tubemq::table::Content;
+use crate::value::IntoPython;
+use forebay_base::error::Result;
+use forebay_client::journal::Journal;
+use forebay_client::traffic::Traffic;
+use forebay_client::tubemq as native;
 
 mod consumer;
 mod message;

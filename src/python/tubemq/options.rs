@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::client::tubemq::options::{ClientOptions, ConsumerOptions, ProducerOptions};
-use crate::error::{Error, ErrorKind};
-use crate::python::convert::{Fields, raise, secret, tls};
-use crate::python::tubemq::position::Position;
-use crate::tubemq::balance::Balance;
-use crate::tubemq::consumer::Start;
+use crate::convert::{Fields, raise, secret, tls};
+use crate::tubemq::position::Position;
+use forebay_base::error::{Error, ErrorKind};
+use forebay_client::tubemq::options::{ClientOptions, ConsumerOptions, ProducerOptions};
+use forebay_tubemq::balance::Balance;
+use forebay_tubemq::consumer::Start;
 
 /// Options of a client.
 pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<ClientOptions> {

@@ -7,15 +7,15 @@ use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::PyTuple;
 
-use crate::error::{Error, ErrorKind};
-use crate::python::convert::raise;
-use crate::tubemq::Partition;
-use crate::tubemq::consumer::Message;
-use crate::tubemq::producer::Position as At;
+use crate::convert::raise;
+use forebay_base::error::{Error, ErrorKind};
+use forebay_tubemq::Partition;
+use forebay_tubemq::consumer::Message;
+use forebay_tubemq::producer::Position as At;
 
 /// The position of a message in the store of a broker.
 #[pyclass(frozen, module = "forebay._engine")]
-pub(in crate::python) struct Position(pub(super) At);
+pub(crate) struct Position(pub(super) At);
 
 impl Position {
     /// The position of a received message, whose offset is that of its pack.

@@ -5,17 +5,17 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::client::events::Receipt;
-use crate::client::traffic::SendCounts;
-use crate::client::tubemq::{Outgoing, Producer};
-use crate::error::Result;
-use crate::frame::RowRef;
-use crate::python::convert::{EventTime, Payload, borrowed, foreign_receipt};
-use crate::python::frame::{Form, FrameRows};
-use crate::python::sender::{Sender, Sink, pairs, producer_class};
-use crate::python::sends::{Receipts, Waiting};
-use crate::python::tubemq::position::Position;
-use crate::python::value::IntoPython;
+use crate::convert::{EventTime, Payload, borrowed, foreign_receipt};
+use crate::frame::{Form, FrameRows};
+use crate::sender::{Sender, Sink, pairs, producer_class};
+use crate::sends::{Receipts, Waiting};
+use crate::tubemq::position::Position;
+use crate::value::IntoPython;
+use forebay_base::error::Result;
+use forebay_client::events::Receipt;
+use forebay_client::traffic::SendCounts;
+use forebay_client::tubemq::{Outgoing, Producer};
+use forebay_rows::RowRef;
 
 producer_class! {
     /// A producer of one topic.

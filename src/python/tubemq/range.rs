@@ -6,16 +6,16 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tokio::sync::{Mutex, watch};
 
-use crate::client::tubemq::range::{RangeReader, Record, Tail};
-use crate::error::{Error, ErrorKind};
-use crate::python::arrow::ArrowBatch;
-use crate::python::convert::py_result;
-use crate::python::promise::Caller;
-use crate::python::tubemq::table::{Content, table};
-use crate::python::value::IntoPython;
-use crate::tubemq::Partition;
-use crate::tubemq::balance::PartitionLocation;
-use crate::tubemq::topic::Broker;
+use crate::arrow::ArrowBatch;
+use crate::convert::py_result;
+use crate::promise::Caller;
+use crate::tubemq::table::{Content, table};
+use crate::value::IntoPython;
+use forebay_base::error::{Error, ErrorKind};
+use forebay_client::tubemq::range::{RangeReader, Record, Tail};
+use forebay_tubemq::Partition;
+use forebay_tubemq::balance::PartitionLocation;
+use forebay_tubemq::topic::Broker;
 
 /// Topic, number of the broker, number of the partition there, and the broker's host and port.
 pub(super) type Location = (String, u32, u32, String, u16);
@@ -56,7 +56,7 @@ impl IntoPython for Confirmed {
 
 /// Reads a part of a partition.
 #[pyclass(frozen, module = "forebay._engine")]
-pub(in crate::python) struct TubeMqRange {
+pub(crate) struct TubeMqRange {
     reader: Arc<Mutex<RangeReader>>,
     location: PartitionLocation,
     columns: Arc<[(Content, String)]>,
@@ -125,7 +125,7 @@ impl TubeMqRange {
 
 /// Asks for the ends of partitions.
 #[pyclass(frozen, module = "forebay._engine")]
-pub(in crate::python) struct TubeMqTail(Arc<Mutex<Tail>>, Caller);
+pub(crate) struct TubeMqTail(Arc<Mutex<Tail>>, Caller);
 
 /// A tail as a result.
 pub(super) struct Asking(pub(super) Tail, pub(super) Caller);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use arrow_array::builder::{BinaryBuilder, StringBuilder};
 use arrow_array::{ArrayRef, RecordBatch};
 
-use crate::client::tubemq::range::Record;
-use crate::error::{Error, ErrorKind, Result};
-use crate::python::arrow::batch;
-use crate::python::columns::{binary, headers, long, moment, properties, text, whole};
-use crate::tubemq::balance::PartitionLocation;
+use crate::arrow::batch;
+use crate::columns::{binary, headers, long, moment, properties, text, whole};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_client::tubemq::range::Record;
+use forebay_tubemq::balance::PartitionLocation;
 
 /// "Create time" and "no time" of Kafka.
 const CREATE_TIME: i32 = 0;

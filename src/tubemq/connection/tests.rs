@@ -1,5 +1,5 @@
 use super::*;
-use crate::tubemq::{Exception, Frame, Request, pb};
+use crate::{Exception, Frame, Request, pb};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 

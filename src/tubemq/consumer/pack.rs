@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::random::HashSet;
-use crate::tubemq::balance::PartitionLocation;
-use crate::tubemq::message::{Attributes, unpack};
-use crate::tubemq::pb;
+use crate::balance::PartitionLocation;
+use crate::message::{Attributes, unpack};
+use crate::pb;
+use forebay_base::random::HashSet;
 
 /// The messages of one answer.
 #[derive(Debug)]

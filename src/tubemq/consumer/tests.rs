@@ -1,6 +1,6 @@
 use super::*;
-use crate::tubemq::message::{Outgoing, checksum, pack};
-use crate::tubemq::topic::{Broker, Partition};
+use crate::message::{Outgoing, checksum, pack};
+use crate::topic::{Broker, Partition};
 
 const VISIT: pb::AuthorizedInfo =
     pb::AuthorizedInfo { visit_authorized_token: 5, auth_authorized_token: None };

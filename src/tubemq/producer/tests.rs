@@ -3,10 +3,10 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::transmit::Transmit;
-use crate::tubemq::frame::{Decoder, MAX_PAYLOAD};
-use crate::tubemq::message::{Outgoing, pack};
-use crate::tubemq::{Call, Request};
+use crate::frame::{Decoder, MAX_PAYLOAD};
+use crate::message::{Outgoing, pack};
+use crate::{Call, Request};
+use forebay_base::transmit::Transmit;
 
 const VISIT: pb::AuthorizedInfo =
     pb::AuthorizedInfo { visit_authorized_token: 5, auth_authorized_token: None };

@@ -20,7 +20,7 @@ import forebay
 
 ROOT = Path(__file__).resolve().parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-CARGO = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]
+CARGO = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]
 
 
 def test_the_version_is_written_once() -> None:
@@ -121,7 +121,10 @@ def test_what_is_missing_or_too_much_is_found(checks: ModuleType, sdist: Path, t
             if not member.name.endswith("/build.rs"):
                 new.addfile(member, old.extractfile(member))
         new.add(__file__, f"{member.name.partition('/')[0]}/secret.key")
-    assert checks.problems(changed) == ["build.rs is missing", "secret.key does not belong there"]
+    assert checks.problems(changed) == [
+        *(f"src/{crate}/build.rs is missing" for crate in ("pulsar", "python", "tubemq")),
+        "secret.key does not belong there",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay::broker::auth::TokenKeys;
-use forebay::broker::{Broker, Listener, MqttOptions, Options};
+use forebay_broker::auth::TokenKeys;
+use forebay_broker::{Broker, Listener, MqttOptions, Options};
 use serde_json::Value;
 
 const SECRET: [u8; 32] = [7; 32];

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use forebay::broker::{Address, Broker, Listener, MqttOptions, Options, TubeMqOptions};
-use forebay::error::ErrorKind;
+use forebay_base::error::ErrorKind;
+use forebay_broker::{Address, Broker, Listener, MqttOptions, Options, TubeMqOptions};
 
 /// A user of `mosquitto_passwd`.
 pub(crate) const USER: &str = "till:$7$101$dkowch7IvcMGC9ZP$LWnT8hQq9KQjwhFy+BJZzeRv+47iAysVi4D7fS6Au6TcZWCkQuZK4EC2qpt4vGwToQeYy/hIwX9gZ6JyPQf4pg==";

@@ -7,13 +7,13 @@ use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use forebay::broker::auth::TokenKeys;
-use forebay::broker::{Broker, Durability, Listener, Options, ServerTls};
-use forebay::error::ErrorKind;
-use forebay::net::tcp::Pacing;
-use forebay::pulsar::command::Command;
-use forebay::pulsar::frame::{Decoder, Frame, Payload};
-use forebay::pulsar::{hot, pb};
+use forebay_base::error::ErrorKind;
+use forebay_broker::auth::TokenKeys;
+use forebay_broker::{Broker, Durability, Listener, Options, ServerTls};
+use forebay_net::tcp::Pacing;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::frame::{Decoder, Frame, Payload};
+use forebay_pulsar::{hot, pb};
 
 const TOPIC: &str = "persistent://public/default/kept";
 
@@ -205,7 +205,7 @@ fn a_consumer_whose_next_entry_is_damaged_is_stopped_and_told_its_topic_and_numb
     (0..10).for_each(|i| peer.send(i));
     peer.receipts(10);
     assert!(broker.stop(Duration::from_secs(60)));
-    let db = forebay::sqlite::open(&data.join("broker.db"), forebay::sqlite::Sync::Os).unwrap();
+    let db = forebay_sqlite::open(&data.join("broker.db"), forebay_sqlite::Sync::Os).unwrap();
     // Number 5 of the topic: a bit of its body is another one.
     db.execute_batch(
         "UPDATE entry SET body = CAST(replace(body, x'05', x'04') AS BLOB) WHERE id % (1 << 30) = 5",
@@ -247,7 +247,7 @@ fn a_consumer_whose_next_entry_is_damaged_is_stopped_and_told_its_topic_and_numb
     assert!(matches!(peer.ask(subscribe("t", Some(6))), Command::Success(_)));
     assert_eq!(peer.take(4).iter().map(|(_, number)| *number).collect::<Vec<_>>(), [6, 7, 8, 9]);
     assert!(broker.stop(Duration::from_secs(60)));
-    let checked = forebay::broker::store::check::check(data).unwrap();
+    let checked = forebay_broker::store::check::check(data).unwrap();
     assert_eq!(checked.entries, 9);
     assert!(checked.damage.len() == 1 && checked.damage[0].contains("entry 5"), "{:?}", checked.damage);
 }
@@ -438,8 +438,8 @@ fn tls_and_a_token_let_in_who_has_both() {
     .unwrap();
     assert!(broker.url().starts_with("pulsar+ssl://"), "{}", broker.url());
     let port = broker.url().rsplit_once(':').unwrap().1.parse().unwrap();
-    let tls = forebay::net::tls::connector(
-        &forebay::net::tls::TlsOptions { ca: Some(certificate), ..Default::default() },
+    let tls = forebay_net::tls::connector(
+        &forebay_net::tls::TlsOptions { ca: Some(certificate), ..Default::default() },
         None,
     )
     .unwrap();
@@ -449,7 +449,7 @@ fn tls_and_a_token_let_in_who_has_both() {
             use tokio::io::{AsyncReadExt, AsyncWriteExt};
             let limit = Duration::from_secs(60);
             let mut stream =
-                forebay::net::connect("localhost", port, Some(&tls), Pacing::Kernel, limit).await.unwrap();
+                forebay_net::connect("localhost", port, Some(&tls), Pacing::Kernel, limit).await.unwrap();
             let connect = pb::CommandConnect {
                 client_version: "test".into(),
                 auth_method_name: Some("token".into()),

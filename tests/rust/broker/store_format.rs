@@ -2,18 +2,18 @@
 //! A store of another format is refused and left as it is.
 //!
 //! A change of the tables needs the next format number and a new kept store:
-//! `WRITE_GOLDEN=1 cargo test --features simulation --test broker store_format -- --test-threads 1`.
+//! `WRITE_GOLDEN=1 cargo test -p forebay-tests --test broker store_format -- --test-threads 1`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay::broker::log::cursor::Cursor;
-use forebay::broker::log::{BATCH, CHUNK, Entry, Last, Source as _, TopicIds};
-use forebay::broker::store::mqtt::{Found as Sessions, Op as MqttOp, QueueRow, SessionRow, StoredSession};
-use forebay::broker::store::{self, Database, Found, Op, StoredCursor, StoredTopic, check};
-use forebay::error::ErrorKind;
-use forebay::sqlite::{Connection, Job as _, Sync};
+use forebay_base::error::ErrorKind;
+use forebay_broker::log::cursor::Cursor;
+use forebay_broker::log::{BATCH, CHUNK, Entry, Last, Source as _, TopicIds};
+use forebay_broker::store::mqtt::{Found as Sessions, Op as MqttOp, QueueRow, SessionRow, StoredSession};
+use forebay_broker::store::{self, Database, Found, Op, StoredCursor, StoredTopic, check};
+use forebay_sqlite::{Connection, Job as _, Sync};
 
 /// The format that this version writes.
 const FORMAT: u32 = 1;
@@ -31,7 +31,7 @@ const GONE: u64 = 9;
 const RUN_MS: u64 = 7_200_000;
 
 fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/store/format-{FORMAT}.db"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../golden/store/format-{FORMAT}.db"))
 }
 
 /// An entry that uses what an entry of its number can have.

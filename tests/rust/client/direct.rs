@@ -5,13 +5,13 @@ use std::net::TcpListener;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use forebay::client::Engine;
-use forebay::client::mqtt;
-use forebay::client::pulsar::Client;
-use forebay::client::pulsar::options::{ClientOptions, ProducerOptions};
-use forebay::mqtt::{QoS, Version};
-use forebay::pulsar::Outgoing;
-use forebay::pulsar::command::Command;
+use forebay_client::Engine;
+use forebay_client::mqtt;
+use forebay_client::pulsar::Client;
+use forebay_client::pulsar::options::{ClientOptions, ProducerOptions};
+use forebay_mqtt::{QoS, Version};
+use forebay_pulsar::Outgoing;
+use forebay_pulsar::command::Command;
 
 use crate::script::{Broker, Events};
 

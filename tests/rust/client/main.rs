@@ -2,7 +2,6 @@
 
 mod direct;
 mod mqtt_late_connect;
-#[cfg(feature = "broker")]
 mod mqtt_outbox;
 mod mqtt_outbox_format;
 mod mqtt_outbox_store;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use forebay::client::Engine;
-use forebay::client::mqtt::Client;
-use forebay::client::mqtt::options::ClientOptions;
+use forebay_client::Engine;
+use forebay_client::mqtt::Client;
+use forebay_client::mqtt::options::ClientOptions;
 
 /// What a broker does with a connection.
 #[derive(Clone, Copy, Debug)]

@@ -8,16 +8,16 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use forebay::broker::{Broker, Durability, Listener, Options};
-use forebay::client::Engine;
-use forebay::client::events::{ConsumerEvents, ProducerEvents, SendOutcome};
-use forebay::client::mqtt::options::{ClientOptions, ConsumerOptions, ProducerOptions};
-use forebay::client::mqtt::outbox::OutboxOptions;
-use forebay::client::mqtt::{Client, Consumer, Message, Outgoing, Producer};
-use forebay::error::{Error, ErrorKind, Result};
-use forebay::mqtt::QoS;
-use forebay::mqtt::packet::SubscribeOptions;
-use forebay::mqtt::topic::Filter;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_broker::{Broker, Durability, Listener, Options};
+use forebay_client::Engine;
+use forebay_client::events::{ConsumerEvents, ProducerEvents, SendOutcome};
+use forebay_client::mqtt::options::{ClientOptions, ConsumerOptions, ProducerOptions};
+use forebay_client::mqtt::outbox::OutboxOptions;
+use forebay_client::mqtt::{Client, Consumer, Message, Outgoing, Producer};
+use forebay_mqtt::QoS;
+use forebay_mqtt::packet::SubscribeOptions;
+use forebay_mqtt::topic::Filter;
 
 /// An address without a listener.
 const NOWHERE: &str = "mqtt://127.0.0.1:1";

@@ -2,25 +2,25 @@
 //! writes. A file of another format is refused and left as it is.
 //!
 //! A change of the tables needs the next format number and a new kept file:
-//! `WRITE_GOLDEN=1 cargo test --features simulation --test client outbox_format -- --test-threads 1`.
+//! `WRITE_GOLDEN=1 cargo test -p forebay-tests --test client outbox_format -- --test-threads 1`.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay::client::mqtt::outbox::{InFlight, Outbox, OutboxOptions};
-use forebay::error::ErrorKind;
-use forebay::mqtt::packet::{PacketId, Publish};
-use forebay::mqtt::{Properties, Property, QoS};
-use forebay::sqlite::Connection;
+use forebay_base::error::ErrorKind;
+use forebay_client::mqtt::outbox::{InFlight, Outbox, OutboxOptions};
+use forebay_mqtt::packet::{PacketId, Publish};
+use forebay_mqtt::{Properties, Property, QoS};
+use forebay_sqlite::Connection;
 
 /// The format that this version writes.
 const FORMAT: u32 = 1;
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/outbox/format-{FORMAT}.db"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../golden/outbox/format-{FORMAT}.db"))
 }
 
 fn publish(key: u64) -> Publish {

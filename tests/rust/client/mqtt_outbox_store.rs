@@ -9,9 +9,9 @@ use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use forebay::client::mqtt::outbox::{Outbox, OutboxOptions};
-use forebay::mqtt::QoS;
-use forebay::mqtt::packet::{PacketId, Publish};
+use forebay_client::mqtt::outbox::{Outbox, OutboxOptions};
+use forebay_mqtt::QoS;
+use forebay_mqtt::packet::{PacketId, Publish};
 
 /// Set for the process that is to be killed.
 const VICTIM: &str = "OUTBOX_VICTIM";
@@ -38,7 +38,7 @@ fn victim(path: &Path) -> ! {
         writeln!(out, "{text}").and_then(|()| out.flush()).unwrap();
     };
     let wait = |ticket| loop {
-        let (reported, outcome): (u64, forebay::error::Result<()>) = reports.recv().unwrap();
+        let (reported, outcome): (u64, forebay_base::error::Result<()>) = reports.recv().unwrap();
         outcome.unwrap();
         if reported >= ticket {
             break;

@@ -4,9 +4,9 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use forebay::client::Engine;
-use forebay::client::pulsar::Client;
-use forebay::client::pulsar::options::ClientOptions;
+use forebay_client::Engine;
+use forebay_client::pulsar::Client;
+use forebay_client::pulsar::options::ClientOptions;
 
 /// Far beyond the time in which the test ends.
 const NEVER: Duration = Duration::from_secs(600);

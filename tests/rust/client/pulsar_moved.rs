@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use forebay::client::pulsar::Client;
-use forebay::client::pulsar::options::{ClientOptions, ConsumerOptions, ProducerOptions};
-use forebay::pulsar::command::Command;
-use forebay::pulsar::{Outgoing, pb};
+use forebay_client::pulsar::Client;
+use forebay_client::pulsar::options::{ClientOptions, ConsumerOptions, ProducerOptions};
+use forebay_pulsar::command::Command;
+use forebay_pulsar::{Outgoing, pb};
 
 use crate::script::{Broker, Events, in_time, partitions, refusal, run, run_in_time, until};
 

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use forebay::client::Engine;
-use forebay::client::pulsar::options::{AccessMode, ClientOptions, ConsumerOptions, ProducerOptions};
-use forebay::client::pulsar::{Client, SeekTo};
-use forebay::error::{ErrorKind, Result};
-use forebay::pulsar::command::Command;
-use forebay::pulsar::frame::{Decoder, Frame};
-use forebay::pulsar::{MessageId, Outgoing, pb};
+use forebay_base::error::{ErrorKind, Result};
+use forebay_client::Engine;
+use forebay_client::pulsar::options::{AccessMode, ClientOptions, ConsumerOptions, ProducerOptions};
+use forebay_client::pulsar::{Client, SeekTo};
+use forebay_pulsar::command::Command;
+use forebay_pulsar::frame::{Decoder, Frame};
+use forebay_pulsar::{MessageId, Outgoing, pb};
 
 use crate::script::{Events, in_time, run, run_in_time, until};
 

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay::client::pulsar::Client;
-use forebay::client::pulsar::options::{ClientOptions, ProducerOptions};
-use forebay::error::{ErrorKind, Result};
-use forebay::pulsar::command::Command;
-use forebay::pulsar::schema::{SchemaInfo, Type};
-use forebay::pulsar::{Outgoing, pb};
+use forebay_base::error::{ErrorKind, Result};
+use forebay_client::pulsar::Client;
+use forebay_client::pulsar::options::{ClientOptions, ProducerOptions};
+use forebay_pulsar::command::Command;
+use forebay_pulsar::schema::{SchemaInfo, Type};
+use forebay_pulsar::{Outgoing, pb};
 
 use crate::script::{Broker, Events, refusal, run};
 

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use forebay::client::Engine;
-use forebay::client::events::{ConsumerEvents, ProducerEvents, SendOutcome};
-use forebay::error::{Error, ErrorKind, Result};
-use forebay::pulsar::command::Command;
-use forebay::pulsar::frame::{Decoder, Frame};
-use forebay::pulsar::{hot, pb};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_client::Engine;
+use forebay_client::events::{ConsumerEvents, ProducerEvents, SendOutcome};
+use forebay_pulsar::command::Command;
+use forebay_pulsar::frame::{Decoder, Frame};
+use forebay_pulsar::{hot, pb};
 
 /// Answers to a command; `None` cuts the connection.
 pub(crate) type Answers = Vec<Option<Command>>;

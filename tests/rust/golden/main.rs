@@ -1,8 +1,6 @@
 //! Traffic recorded between clients and brokers of other authors, read and written by the codecs of each protocol.
 
 // With the other tests that need no feature, so that one binary less is linked.
-#[path = "../layers/mod.rs"]
-mod layers;
 mod mqtt;
 mod pulsar;
 mod tubemq;

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use bytes::{Bytes, BytesMut};
-use forebay::mqtt::frame::{Decoder, Frame};
-use forebay::mqtt::packet::{Ack, Will};
-use forebay::mqtt::{Packet, Properties, Property, Reason, Sender, Version, Violation};
-use forebay::transmit::Transmit;
+use forebay_base::transmit::Transmit;
+use forebay_mqtt::frame::{Decoder, Frame};
+use forebay_mqtt::packet::{Ack, Will};
+use forebay_mqtt::{Packet, Properties, Property, Reason, Sender, Version, Violation};
 use serde_json::{Map, Value, json};
 
 const MAX: usize = 1 << 20;
@@ -48,7 +48,7 @@ impl Connection {
 }
 
 static RECORDED: LazyLock<Vec<Connection>> = LazyLock::new(|| {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/mqtt");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../golden/mqtt");
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     let mut all = Vec::new();

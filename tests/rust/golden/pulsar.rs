@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use bytes::{Buf, Bytes, BytesMut};
-use forebay::compression::{Compression, decompress};
-use forebay::error::ErrorKind;
-use forebay::pulsar::command::Command;
-use forebay::pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder, Frame};
-use forebay::pulsar::{hot, pb};
+use forebay_base::compression::{Compression, decompress};
+use forebay_base::error::ErrorKind;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::frame::{DEFAULT_MAX_MESSAGE_SIZE, Decoder, Frame};
+use forebay_pulsar::{hot, pb};
 use serde_json::Value;
 
 struct Recorded {
@@ -34,7 +34,7 @@ impl Recorded {
 }
 
 static RECORDED: LazyLock<Vec<Recorded>> = LazyLock::new(|| {
-    let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/pulsar");
+    let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../golden/pulsar");
     let index: Value = serde_json::from_slice(&std::fs::read(folder.join("index.json")).unwrap()).unwrap();
     let mut all = Vec::new();
     for connection in index["connections"].as_array().unwrap() {

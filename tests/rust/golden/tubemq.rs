@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use bytes::{Bytes, BytesMut};
-use forebay::error::ErrorKind;
-use forebay::transmit::Transmit;
-use forebay::tubemq::frame::{Decoder, MAX_PAYLOAD};
-use forebay::tubemq::message::{Outgoing, checksum, pack, unpack};
-use forebay::tubemq::topic::{
+use forebay_base::error::ErrorKind;
+use forebay_base::transmit::Transmit;
+use forebay_tubemq::frame::{Decoder, MAX_PAYLOAD};
+use forebay_tubemq::message::{Outgoing, checksum, pack, unpack};
+use forebay_tubemq::topic::{
     Broker, Condition, ConsumerTopic, HeldInfo, ProducerTopic, SubscribeInfo, TopicShare, check_group,
     check_topic,
 };
-use forebay::tubemq::{Call, Frame, Method, Partition, Reply, Request, Response, pb};
+use forebay_tubemq::{Call, Frame, Method, Partition, Reply, Request, Response, pb};
 use prost_reflect::{DescriptorPool, DynamicMessage, ReflectMessage, Value as Field};
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ struct Recorded {
 }
 
 static RECORDED: LazyLock<Vec<Recorded>> = LazyLock::new(|| {
-    let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tubemq");
+    let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../golden/tubemq");
     let index: Value = serde_json::from_slice(&std::fs::read(folder.join("index.json")).unwrap()).unwrap();
     let mut all = Vec::new();
     for connection in index["connections"].as_array().unwrap() {
@@ -57,7 +57,7 @@ static RECORDED: LazyLock<Vec<Recorded>> = LazyLock::new(|| {
 
 /// The descriptors of our own `proto/tubemq.proto`, to compare field by field with the index.
 static DESCRIPTORS: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
     let files = protox::compile([folder.join("tubemq.proto")], [folder]).unwrap();
     DescriptorPool::from_file_descriptor_set(files).unwrap()
 });
@@ -104,7 +104,7 @@ enum Said {
 }
 
 impl Said {
-    fn decode(from_client: bool, payload: &Bytes) -> forebay::error::Result<Self> {
+    fn decode(from_client: bool, payload: &Bytes) -> forebay_base::error::Result<Self> {
         Ok(if from_client {
             Self::Call(Call::decode(payload)?)
         } else {

@@ -1,6 +1,6 @@
 //! The disk itself: what it keeps, what it loses, and that SQLite's locks work on it.
 
-use forebay::sqlite::{self, Connection, Sync};
+use forebay_sqlite::{Connection, Sync};
 use rusqlite::ffi;
 
 use crate::disk::{Call, Disk, Fault, Image, Loss};
@@ -19,7 +19,7 @@ fn count(db: &Connection) -> i64 {
 
 fn rows(image: Image) -> Option<i64> {
     let (directory, _mount) = on(image);
-    let db = sqlite::open(&directory.path().join("x.db"), Sync::Full).unwrap();
+    let db = forebay_sqlite::open(&directory.path().join("x.db"), Sync::Full).unwrap();
     let sound: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(sound, "ok");
     db.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).ok()
@@ -80,7 +80,7 @@ fn the_disk_fails_when_it_is_told_to_and_as_often() {
 fn what_sqlite_has_committed_survives_every_crash_and_only_with_syncs() {
     for (sync, survives) in [(Sync::Full, true), (Sync::Os, false)] {
         let (directory, mount) = on(Image::default());
-        let db = sqlite::open(&directory.path().join("x.db"), sync).unwrap();
+        let db = forebay_sqlite::open(&directory.path().join("x.db"), sync).unwrap();
         db.execute_batch("CREATE TABLE t (x); PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
         let mut replay = mount.disk().start_trace();
         for i in 1..=20 {
@@ -107,7 +107,7 @@ fn connections_exclude_each_other_as_processes_do() {
     let (directory, mount) = on(Image::default());
     let path = directory.path().join("x.db");
     let open = || {
-        let db = sqlite::open(&path, Sync::Full).unwrap();
+        let db = forebay_sqlite::open(&path, Sync::Full).unwrap();
         db.busy_timeout(std::time::Duration::ZERO).unwrap();
         db
     };

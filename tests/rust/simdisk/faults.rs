@@ -6,9 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Once;
 
-use forebay::broker::log::Entry;
-use forebay::broker::store::{Database, Op, check};
-use forebay::sqlite::{self, Job as _, Sync};
+use forebay_broker::log::Entry;
+use forebay_broker::store::{Database, Op, check};
+use forebay_sqlite::{Job as _, Sync};
 use rusqlite::ffi;
 
 use crate::crash::{campaign_in, recover, scripts};
@@ -184,7 +184,7 @@ fn caught(action: impl FnOnce()) -> Option<(String, String)> {
 /// Pages of a database by the table that they belong to.
 fn pages(directory: &Path, image: &Image) -> BTreeMap<usize, String> {
     let _mount = Mount::new(directory, Disk::with(image.clone()));
-    let db = sqlite::open(&directory.join("broker.db"), Sync::Full).unwrap();
+    let db = forebay_sqlite::open(&directory.join("broker.db"), Sync::Full).unwrap();
     let mut statement = db.prepare("SELECT pageno, name FROM dbstat").unwrap();
     let rows = statement.query_map([], |row| Ok((row.get::<_, i64>(0)? as usize, row.get(1)?))).unwrap();
     rows.collect::<rusqlite::Result<_>>().unwrap()

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use forebay::mqtt::packet::{Connect, Disconnect, Subscribe, SubscribeOptions};
-use forebay::mqtt::{Packet, Properties, Property, QoS, Reason, Sender, Version, frame};
+use forebay_mqtt::packet::{Connect, Disconnect, Subscribe, SubscribeOptions};
+use forebay_mqtt::{Packet, Properties, Property, QoS, Reason, Sender, Version, frame};
 
 use crate::node::MQTT;
 use crate::support::chance::Chance;

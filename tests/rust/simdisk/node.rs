@@ -8,13 +8,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use forebay::broker::log::{Source, TopicIds};
-use forebay::broker::protocol::{Clock, Protocol};
-use forebay::broker::store::{self, Database, Directory, Op, StoreUsage};
-use forebay::broker::{mqtt, pulsar, tubemq};
-use forebay::error::Result;
-use forebay::sqlite::{Committer, Connection, Job, Outcome, Report, Sync};
-use forebay::transmit::Transmit;
+use forebay_base::error::Result;
+use forebay_base::transmit::Transmit;
+use forebay_broker::log::{Source, TopicIds};
+use forebay_broker::protocol::{Clock, Protocol};
+use forebay_broker::store::{self, Database, Directory, Op, StoreUsage};
+use forebay_broker::{mqtt, pulsar, tubemq};
+use forebay_sqlite::{Committer, Connection, Job, Outcome, Report, Sync};
 
 pub const PULSAR: usize = 0;
 pub const MQTT: usize = 1;

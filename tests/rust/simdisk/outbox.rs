@@ -9,11 +9,11 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay::client::mqtt::outbox::{Found, Outbox, OutboxOptions, Ticket};
-use forebay::error::Result;
-use forebay::mqtt::QoS;
-use forebay::mqtt::packet::{PacketId, Publish};
-use forebay::sqlite::Sync;
+use forebay_base::error::Result;
+use forebay_client::mqtt::outbox::{Found, Outbox, OutboxOptions, Ticket};
+use forebay_mqtt::QoS;
+use forebay_mqtt::packet::{PacketId, Publish};
+use forebay_sqlite::Sync;
 
 use crate::crash::scripts;
 use crate::disk::{Disk, Image, Loss, Replay, Trace};
@@ -182,7 +182,7 @@ fn record(path: &Path, seed: u64, sync: Sync) -> Recorded {
                 client = again;
             }
             3..6 => {
-                let neighbour = forebay::sqlite::Connection::open(path.join(FILE)).unwrap();
+                let neighbour = forebay_sqlite::Connection::open(path.join(FILE)).unwrap();
                 let _ = neighbour.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
             }
             _ => {}

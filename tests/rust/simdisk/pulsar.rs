@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
-use forebay::broker::protocol::Topics;
-use forebay::pulsar::command::Command;
-use forebay::pulsar::frame::{Decoder, Frame, Payload};
-use forebay::pulsar::{hot, pb};
+use forebay_broker::protocol::Topics;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::frame::{Decoder, Frame, Payload};
+use forebay_pulsar::{hot, pb};
 
 use crate::node::PULSAR;
 use crate::support::chance::Chance;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use forebay::transmit::Transmit;
-use forebay::tubemq::command::{Call, Reply, Request, Response};
-use forebay::tubemq::frame::Decoder;
-use forebay::tubemq::pb;
+use forebay_base::transmit::Transmit;
+use forebay_tubemq::command::{Call, Reply, Request, Response};
+use forebay_tubemq::frame::Decoder;
+use forebay_tubemq::pb;
 
 use crate::node::TUBEMQ;
 use crate::support::chance::Chance;

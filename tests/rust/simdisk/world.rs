@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay::error::Result;
-use forebay::sqlite::{self, Connection, Sync};
+use forebay_base::error::Result;
+use forebay_sqlite::{Connection, Sync};
 
 use crate::disk::{Disk, Fault, Replay, Trace};
 use crate::node::{MQTT, Node, PULSAR, Reach, TUBEMQ};
@@ -258,7 +258,7 @@ impl World {
 
     /// The answer of SQLite's own check.
     pub fn integrity(&self) -> String {
-        let db = sqlite::open(&self.path.join("broker.db"), Sync::Full).unwrap();
+        let db = forebay_sqlite::open(&self.path.join("broker.db"), Sync::Full).unwrap();
         db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap()
     }
 

@@ -10,9 +10,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use forebay::broker::protocol::Protocol as _;
-use forebay::mqtt::packet::Connect;
-use forebay::mqtt::{Packet, Properties, Property, QoS, Reason, Version};
+use forebay_broker::protocol::Protocol as _;
+use forebay_mqtt::packet::Connect;
+use forebay_mqtt::{Packet, Properties, Property, QoS, Reason, Version};
 
 use crate::support::chance::Chance;
 use crate::support::mqtt::*;

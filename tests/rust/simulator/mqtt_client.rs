@@ -14,15 +14,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use forebay::broker::protocol::Protocol as _;
-use forebay::error::{Error, ErrorKind};
-use forebay::machine::Machine as _;
-use forebay::mqtt::connection::{Connection, Event};
-use forebay::mqtt::packet::{Connect, PacketId, Publish, SubscribeOptions};
-use forebay::mqtt::session::{self, Session};
-use forebay::mqtt::topic::Filter;
-use forebay::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
-use forebay::transmit::Transmit;
+use forebay_base::error::{Error, ErrorKind};
+use forebay_base::machine::Machine as _;
+use forebay_base::transmit::Transmit;
+use forebay_broker::protocol::Protocol as _;
+use forebay_mqtt::connection::{Connection, Event};
+use forebay_mqtt::packet::{Connect, PacketId, Publish, SubscribeOptions};
+use forebay_mqtt::session::{self, Session};
+use forebay_mqtt::topic::Filter;
+use forebay_mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
 
 use crate::support::chance::Chance;
 use crate::support::link::Link;

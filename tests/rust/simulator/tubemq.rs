@@ -16,17 +16,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use forebay::error::{Error, ErrorKind};
-use forebay::machine::Machine as _;
-use forebay::transmit::Transmit;
-use forebay::tubemq::balance::PartitionLocation;
-use forebay::tubemq::connection::Connection;
-use forebay::tubemq::consumer::{self, Consumer, Message, Start};
-use forebay::tubemq::frame::{Decoder, MAX_PAYLOAD};
-use forebay::tubemq::message::{Outgoing, checksum, pack};
-use forebay::tubemq::producer::{self, Producer};
-use forebay::tubemq::topic::{Broker as BrokerInfo, Partition};
-use forebay::tubemq::{Call, Reply, Request, Response, UNDEFINED, pb};
+use forebay_base::error::{Error, ErrorKind};
+use forebay_base::machine::Machine as _;
+use forebay_base::transmit::Transmit;
+use forebay_tubemq::balance::PartitionLocation;
+use forebay_tubemq::connection::Connection;
+use forebay_tubemq::consumer::{self, Consumer, Message, Start};
+use forebay_tubemq::frame::{Decoder, MAX_PAYLOAD};
+use forebay_tubemq::message::{Outgoing, checksum, pack};
+use forebay_tubemq::producer::{self, Producer};
+use forebay_tubemq::topic::{Broker as BrokerInfo, Partition};
+use forebay_tubemq::{Call, Reply, Request, Response, UNDEFINED, pb};
 
 use crate::support::chance::Chance;
 use crate::support::seeds::{self, play, trace};

@@ -10,12 +10,8 @@
 
 pub mod chance;
 pub mod link;
-#[cfg(feature = "broker")]
 pub mod mqtt;
-#[cfg(feature = "broker")]
 pub mod pulsar;
 pub mod seeds;
-#[cfg(feature = "broker")]
 pub mod settings;
-#[cfg(feature = "broker")]
 pub mod tubemq;

@@ -5,17 +5,17 @@ use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use forebay::broker::log::{Source, TopicIds};
-use forebay::broker::mqtt::{Broker, Settings};
-use forebay::broker::protocol::{Clock, Protocol as _};
-use forebay::broker::store::{self, Directory, Op, Stored, prepare};
-use forebay::error::{Error, ErrorKind, Result};
-use forebay::mqtt::packet::{
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::transmit::Transmit;
+use forebay_broker::log::{Source, TopicIds};
+use forebay_broker::mqtt::{Broker, Settings};
+use forebay_broker::protocol::{Clock, Protocol as _};
+use forebay_broker::store::{self, Directory, Op, Stored, prepare};
+use forebay_mqtt::packet::{
     Ack, ConnAck, Connect, Disconnect, PacketId, Publish, SubAck, Subscribe, SubscribeOptions, Unsubscribe,
 };
-use forebay::mqtt::{Packet, Properties, Property, QoS, Reason, Sender, Version, frame};
-use forebay::sqlite::{Connection, Job, Outcome, Report, Sync};
-use forebay::transmit::Transmit;
+use forebay_mqtt::{Packet, Properties, Property, QoS, Reason, Sender, Version, frame};
+use forebay_sqlite::{Connection, Job, Outcome, Report, Sync};
 
 pub use super::settings::{WALL_MS, mqtt as settings};
 

@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use forebay::broker::protocol::Protocol as _;
-use forebay::broker::pulsar::{Broker, options::Settings};
-use forebay::broker::store::Found;
-use forebay::error::{Error, ErrorKind, Result};
-use forebay::pulsar::command::Command;
-use forebay::pulsar::frame::{Decoder, Frame, Payload};
-use forebay::pulsar::{hot, pb};
-use forebay::sqlite::{Outcome, Report};
-use forebay::transmit::Transmit;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::transmit::Transmit;
+use forebay_broker::protocol::Protocol as _;
+use forebay_broker::pulsar::{Broker, options::Settings};
+use forebay_broker::store::Found;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::frame::{Decoder, Frame, Payload};
+use forebay_pulsar::{hot, pb};
+use forebay_sqlite::{Outcome, Report};
 
 pub use super::settings::{WALL_MS, pulsar as settings};
 

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use forebay::broker::log::TopicIds;
-use forebay::broker::protocol::Clock;
-use forebay::broker::store::StoreUsage;
-use forebay::broker::{mqtt, pulsar, tubemq};
+use forebay_broker::log::TopicIds;
+use forebay_broker::protocol::Clock;
+use forebay_broker::store::StoreUsage;
+use forebay_broker::{mqtt, pulsar, tubemq};
 
 /// Time at the start of a test, in milliseconds since 1970.
 pub const WALL_MS: u64 = 1_700_000_000_000;

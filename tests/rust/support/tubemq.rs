@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use forebay::broker::log::Source;
-use forebay::broker::protocol::Protocol as _;
-use forebay::broker::store::{Directory, Op, Stored, load, prepare};
-use forebay::broker::tubemq::{Broker, Settings};
-use forebay::error::{Error, ErrorKind};
-use forebay::sqlite::{Connection, Job, Outcome, Report, Sync};
-use forebay::transmit::Transmit;
-use forebay::tubemq::command::{Call, Reply, Request, Response};
-use forebay::tubemq::frame::Decoder;
-use forebay::tubemq::pb;
+use forebay_base::error::{Error, ErrorKind};
+use forebay_base::transmit::Transmit;
+use forebay_broker::log::Source;
+use forebay_broker::protocol::Protocol as _;
+use forebay_broker::store::{Directory, Op, Stored, load, prepare};
+use forebay_broker::tubemq::{Broker, Settings};
+use forebay_sqlite::{Connection, Job, Outcome, Report, Sync};
+use forebay_tubemq::command::{Call, Reply, Request, Response};
+use forebay_tubemq::frame::Decoder;
+use forebay_tubemq::pb;
 
 pub use super::settings::tubemq as settings;
 
@@ -111,7 +111,7 @@ impl Bench {
     }
 
     /// Passes raw bytes to the broker.
-    pub fn input(&mut self, seat: u64, bytes: &[u8]) -> forebay::error::Result<()> {
+    pub fn input(&mut self, seat: u64, bytes: &[u8]) -> forebay_base::error::Result<()> {
         let result = self.broker.handle_input(self.now, seat, &mut BytesMut::from(bytes));
         self.settle();
         result

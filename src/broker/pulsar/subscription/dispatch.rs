@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::{Damage, Delivery, Kind, MAX_UNACKED, Pending, Reading, Sink, Subscription};
-use crate::broker::log::{CHUNK, Entry};
-use crate::broker::pulsar::names::Facts;
-use crate::random::HashSet;
+use crate::log::{CHUNK, Entry};
+use crate::pulsar::names::Facts;
+use forebay_base::random::HashSet;
 
 /// Number of entries, for each consumer, that a Key_Shared subscription reads past blocked ones.
 const LOOK_AHEAD: usize = 2_000;

@@ -1,7 +1,7 @@
 //! Non-persistent topics: an entry goes to the consumer that can take it now, or is dropped.
 
 use super::{Delivery, Kind, Sink, Subscription};
-use crate::broker::log::Entry;
+use crate::log::Entry;
 
 impl Subscription {
     /// Sends an entry that is not stored. Returns the number of messages that were dropped instead: the consumer had no

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::topics::no_topic;
 use super::{Refusal, Reply};
-use crate::broker::http::message::{Answer, Request};
-use crate::broker::pulsar::Broker;
-use crate::broker::pulsar::names::Name;
-use crate::error::ErrorKind;
+use crate::http::message::{Answer, Request};
+use crate::pulsar::Broker;
+use crate::pulsar::names::Name;
+use forebay_base::error::ErrorKind;
 
 /// Name of the only cluster, as that of a standalone broker.
 pub(super) const CLUSTER: &str = "standalone";

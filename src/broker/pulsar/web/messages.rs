@@ -9,16 +9,16 @@ use serde_json::{Map, Value, json};
 
 use super::subscriptions::{missing, nth_unacked, number};
 use super::{Refusal, Reply};
-use crate::broker::http::PROPERTY;
-use crate::broker::http::message::{Answer, Request};
-use crate::broker::log::Entry;
-use crate::broker::pulsar::Broker;
-use crate::broker::pulsar::names::Name;
-use crate::broker::pulsar::topic::is_stored;
-use crate::calendar;
-use crate::compression::{Compression, decompress};
-use crate::pulsar::frame::Payload;
-use crate::pulsar::pb;
+use crate::http::PROPERTY;
+use crate::http::message::{Answer, Request};
+use crate::log::Entry;
+use crate::pulsar::Broker;
+use crate::pulsar::names::Name;
+use crate::pulsar::topic::is_stored;
+use forebay_base::calendar;
+use forebay_base::compression::{Compression, decompress};
+use forebay_pulsar::frame::Payload;
+use forebay_pulsar::pb;
 
 impl Broker {
     /// The n-th message or batch that a subscription has not acknowledged.

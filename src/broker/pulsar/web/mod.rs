@@ -16,8 +16,8 @@ use super::Broker;
 use super::names::Name;
 use super::permitted::Operation;
 use super::subscription::PEEKS;
-use crate::broker::http::message::{Answer, Request};
-use crate::error::{Error, ErrorKind};
+use crate::http::message::{Answer, Request};
+use forebay_base::error::{Error, ErrorKind};
 
 mod cluster;
 mod messages;

@@ -7,15 +7,15 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::Refusal;
-use crate::broker::http::message::{Answer, Request};
-use crate::broker::http::publication::Publication;
-use crate::broker::pulsar::Broker;
-use crate::broker::pulsar::names::Name;
-use crate::error::{Error, ErrorKind};
-use crate::pulsar::key_value::type_name;
-use crate::pulsar::pb;
-use crate::pulsar::schema::Type;
-use crate::pulsar::topic::HashingScheme;
+use crate::http::message::{Answer, Request};
+use crate::http::publication::Publication;
+use crate::pulsar::Broker;
+use crate::pulsar::names::Name;
+use forebay_base::error::{Error, ErrorKind};
+use forebay_pulsar::key_value::type_name;
+use forebay_pulsar::pb;
+use forebay_pulsar::schema::Type;
+use forebay_pulsar::topic::HashingScheme;
 
 /// The name of the producer that wrote the messages of operators.
 const OPERATOR: &str = "forebay-operator";

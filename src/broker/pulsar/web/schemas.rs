@@ -4,13 +4,13 @@ use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::{Refusal, Reply, body};
-use crate::broker::http::message::{Answer, Request};
-use crate::broker::pulsar::Broker;
-use crate::broker::pulsar::names::Name;
-use crate::broker::pulsar::schemas::{INVALID, living};
-use crate::pulsar::key_value::{KeyValueInfo, join, type_name, type_of};
-use crate::pulsar::pb;
-use crate::pulsar::schema::{SchemaInfo, Type};
+use crate::http::message::{Answer, Request};
+use crate::pulsar::Broker;
+use crate::pulsar::names::Name;
+use crate::pulsar::schemas::{INVALID, living};
+use forebay_pulsar::key_value::{KeyValueInfo, join, type_name, type_of};
+use forebay_pulsar::pb;
+use forebay_pulsar::schema::{SchemaInfo, Type};
 
 /// The schema in a body.
 fn posted(request: &Request) -> Result<pb::Schema, Refusal> {

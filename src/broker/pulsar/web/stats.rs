@@ -4,11 +4,11 @@ use serde_json::{Map, Value, json};
 
 use super::topics::no_topic;
 use super::{Refusal, Reply};
-use crate::broker::http::message::{Answer, Request};
-use crate::broker::pulsar::Broker;
-use crate::broker::pulsar::names::Name;
-use crate::broker::pulsar::subscription::Subscription;
-use crate::broker::pulsar::topic::Topic;
+use crate::http::message::{Answer, Request};
+use crate::pulsar::Broker;
+use crate::pulsar::names::Name;
+use crate::pulsar::subscription::Subscription;
+use crate::pulsar::topic::Topic;
 
 impl Broker {
     pub(super) fn stats_of(&mut self, name: &Name) -> Reply {

@@ -9,15 +9,15 @@ use hyper::{Method, StatusCode};
 use serde_json::json;
 
 use super::{Refusal, Reply, body};
-use crate::broker::http::message::{Answer, Request};
-use crate::broker::log::Log;
-use crate::broker::pulsar::Broker;
-use crate::broker::pulsar::connection::Reader;
-use crate::broker::pulsar::consume::{PER_TOPIC, position};
-use crate::broker::pulsar::names::Name;
-use crate::broker::pulsar::subscription::Subscription;
-use crate::broker::pulsar::topic::is_stored;
-use crate::pulsar::pb;
+use crate::http::message::{Answer, Request};
+use crate::log::Log;
+use crate::pulsar::Broker;
+use crate::pulsar::connection::Reader;
+use crate::pulsar::consume::{PER_TOPIC, position};
+use crate::pulsar::names::Name;
+use crate::pulsar::subscription::Subscription;
+use crate::pulsar::topic::is_stored;
+use forebay_pulsar::pb;
 
 /// Backlog below which the real broker expires nothing for consumers that are connected, unless the oldest message is old enough.
 const NEARLY_READ: u64 = 1_000;

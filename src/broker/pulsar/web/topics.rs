@@ -4,11 +4,11 @@ use hyper::StatusCode;
 use serde_json::{Map, json};
 
 use super::{Refusal, Reply, body};
-use crate::broker::http::message::{Answer, Request};
-use crate::broker::pulsar::Broker;
-use crate::broker::pulsar::names::Name;
-use crate::broker::pulsar::topic::{Topic, is_stored};
-use crate::broker::store::MAX_PARTITIONS;
+use crate::http::message::{Answer, Request};
+use crate::pulsar::Broker;
+use crate::pulsar::names::Name;
+use crate::pulsar::topic::{Topic, is_stored};
+use crate::store::MAX_PARTITIONS;
 
 /// The number of partitions in a body: alone, or among the metadata of a topic.
 fn partitions_in(request: &Request) -> Result<u32, Refusal> {

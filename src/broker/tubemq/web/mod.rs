@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::Broker;
-use crate::broker::http::message::{Answer, Request};
+use crate::http::message::{Answer, Request};
 
 mod operate;
 mod peek;

@@ -13,15 +13,15 @@ use std::sync::Arc;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::broker::http::fields::Fields;
-use crate::broker::http::message::{Answer, Request};
-use crate::broker::http::publication::Publication;
-use crate::broker::record;
-use crate::broker::tubemq::partition::{OFFSET_UNIT, offset_of};
-use crate::broker::tubemq::{Broker, PREFIX};
-use crate::error::ErrorKind;
-use crate::log::{self, Level, Record};
-use crate::tubemq::message::Outgoing;
+use crate::http::fields::Fields;
+use crate::http::message::{Answer, Request};
+use crate::http::publication::Publication;
+use crate::record;
+use crate::tubemq::partition::{OFFSET_UNIT, offset_of};
+use crate::tubemq::{Broker, PREFIX};
+use forebay_base::error::ErrorKind;
+use forebay_base::log::{self, Level, Record};
+use forebay_tubemq::message::Outgoing;
 
 /// Destination of a group that is moved.
 #[derive(Clone, Copy, Debug)]

@@ -15,14 +15,14 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
 
 use super::operate::missing;
-use crate::broker::http::message::{Answer, Request};
-use crate::broker::http::publication::Publication;
-use crate::broker::log::Entry;
-use crate::broker::tubemq::partition::{OFFSET_UNIT, offset_of};
-use crate::broker::tubemq::{Broker, PREFIX};
-use crate::error::Error;
-use crate::tubemq::message::unpack;
-use crate::tubemq::pb;
+use crate::http::message::{Answer, Request};
+use crate::http::publication::Publication;
+use crate::log::Entry;
+use crate::tubemq::partition::{OFFSET_UNIT, offset_of};
+use crate::tubemq::{Broker, PREFIX};
+use forebay_base::error::Error;
+use forebay_tubemq::message::unpack;
+use forebay_tubemq::pb;
 
 /// Limits on the messages of an answer: if none is stated, and the largest.
 const USUAL: u64 = 10;

@@ -10,14 +10,14 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
 use rusqlite::{OpenFlags, OptionalExtension, Row};
 
-use crate::clock::wall_ms;
-use crate::error::{Error, ErrorKind, Result};
-use crate::mqtt::frame::Decoder;
-use crate::mqtt::packet::{PacketId, Publish};
-use crate::mqtt::{Packet, Property, QoS, Sender, Version};
-use crate::sqlite::sums::sum_of;
-use crate::sqlite::{self, Connection, Sync, structure};
-use crate::transmit::Transmit;
+use forebay_base::clock::wall_ms;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::transmit::Transmit;
+use forebay_mqtt::frame::Decoder;
+use forebay_mqtt::packet::{PacketId, Publish};
+use forebay_mqtt::{Packet, Property, QoS, Sender, Version};
+use forebay_sqlite::sums::sum_of;
+use forebay_sqlite::{Connection, Sync, structure};
 
 /// Application id of an outbox: "PsOb".
 const APPLICATION: i32 = 0x5073_4F62;
@@ -95,7 +95,7 @@ pub struct Loaded {
 pub(super) fn claim(path: &Path) -> Result<Connection> {
     let mut lock = path.as_os_str().to_owned();
     lock.push(".lock");
-    sqlite::claim(Path::new(&lock))?.ok_or_else(|| {
+    forebay_sqlite::claim(Path::new(&lock))?.ok_or_else(|| {
         let text = "another client has it open: give each client a file of its own";
         Error::new(ErrorKind::InvalidArgument, text)
     })
@@ -168,7 +168,7 @@ fn require_own(path: &Path) -> Result<()> {
 pub(super) fn connect(options: &OutboxOptions) -> Result<Connection> {
     check_header(&options.path)?;
     require_own(&options.path)?;
-    let db = sqlite::open(&options.path, options.sync)?;
+    let db = forebay_sqlite::open(&options.path, options.sync)?;
     let number = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
     let is_new = match (number("application_id")?, number("user_version")?) {
         (APPLICATION, FORMAT) => false,

@@ -15,17 +15,17 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use crate::client::mqtt::options::{ClientOptions, random_client_id};
-use crate::client::mqtt::outbox::{Found, InFlight, Loaded, Outbox, Ticket};
-use crate::error::{Error, ErrorKind, Result};
-use crate::mqtt::packet::Publish;
-use crate::mqtt::producer::{Outcome, Record, cost};
-use crate::mqtt::session::Session;
-use crate::mqtt::{QoS, Reason};
-use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::mqtt::options::{ClientOptions, random_client_id};
+use crate::mqtt::outbox::{Found, InFlight, Loaded, Outbox, Ticket};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::sync::{Mutex, MutexGuard, Rank};
+use forebay_mqtt::packet::Publish;
+use forebay_mqtt::producer::{Outcome, Record, cost};
+use forebay_mqtt::session::Session;
+use forebay_mqtt::{QoS, Reason};
 
 /// Bit of owners that are keys of the outbox; other owners are producers.
-pub(in crate::client::mqtt) const DURABLE: u64 = 1 << 63;
+pub(in crate::mqtt) const DURABLE: u64 = 1 << 63;
 
 /// State and counters of a client's outbox.
 #[derive(Clone, Debug, Default)]
@@ -44,7 +44,7 @@ pub struct OutboxStats {
 
 /// Moves durable publications between producers, the outbox and the session.
 #[derive(Debug)]
-pub(in crate::client::mqtt) struct OutboxSession {
+pub(in crate::mqtt) struct OutboxSession {
     state: Mutex<State>,
     reports: Arc<Reports>,
     /// Limit on the bytes of messages in the session.
@@ -55,15 +55,15 @@ pub(in crate::client::mqtt) struct OutboxSession {
 
 /// Result of [`OutboxSession::take_progress`].
 #[derive(Debug, Default)]
-pub(in crate::client::mqtt) struct Progress {
+pub(in crate::mqtt) struct Progress {
     /// Messages for the session, with their keys.
-    pub(in crate::client::mqtt) messages: Vec<(u64, Publish)>,
+    pub(in crate::mqtt) messages: Vec<(u64, Publish)>,
     /// Sends that have ended.
-    pub(in crate::client::mqtt) done: Vec<(Staged, Result<Reason>)>,
+    pub(in crate::mqtt) done: Vec<(Staged, Result<Reason>)>,
     /// Number of the session's records that are on disk.
-    pub(in crate::client::mqtt) recorded: Option<u64>,
+    pub(in crate::mqtt) recorded: Option<u64>,
     /// Error of the outbox.
-    pub(in crate::client::mqtt) failed: Option<Error>,
+    pub(in crate::mqtt) failed: Option<Error>,
 }
 
 #[derive(Debug)]
@@ -87,19 +87,19 @@ struct State {
 
 /// A publication whose send has not ended.
 #[derive(Debug)]
-pub(in crate::client::mqtt) struct Staged {
+pub(in crate::mqtt) struct Staged {
     ticket: Ticket,
     key: u64,
-    pub(in crate::client::mqtt) owner: u64,
-    pub(in crate::client::mqtt) qos: QoS,
-    pub(in crate::client::mqtt) bytes: usize,
+    pub(in crate::mqtt) owner: u64,
+    pub(in crate::mqtt) qos: QoS,
+    pub(in crate::mqtt) bytes: usize,
     /// For the session, unless older ones wait on disk.
     publish: Option<Publish>,
 }
 
 /// Reports of the outbox's thread.
 #[derive(Debug, Default)]
-pub(in crate::client::mqtt) struct Reports {
+pub(in crate::mqtt) struct Reports {
     reported: Mutex<Reported>,
     changed: Notify,
 }
@@ -119,17 +119,14 @@ impl Reports {
     }
 
     /// Resolves when something was reported.
-    pub(in crate::client::mqtt) async fn wait(&self) {
+    pub(in crate::mqtt) async fn wait(&self) {
         self.changed.notified().await;
     }
 }
 
 impl OutboxSession {
     /// Opens the outbox of `options`, restores what was in flight to the session, and fixes the client identifier.
-    pub(in crate::client::mqtt) fn open(
-        options: &mut ClientOptions,
-        session: &mut Session,
-    ) -> Result<Option<Self>> {
+    pub(in crate::mqtt) fn open(options: &mut ClientOptions, session: &mut Session) -> Result<Option<Self>> {
         let Some(outbox_options) = &options.outbox else { return Ok(None) };
         let reports = Arc::new(Reports::default());
         let report = Arc::clone(&reports);
@@ -192,19 +189,19 @@ impl OutboxSession {
     }
 
     /// Number of messages that the server does not have.
-    pub(in crate::client::mqtt) fn pending(&self) -> usize {
+    pub(in crate::mqtt) fn pending(&self) -> usize {
         let state = self.state.lock();
         state.staged.len() + state.stats.messages as usize
     }
 
-    pub(in crate::client::mqtt) fn stats(&self) -> OutboxStats {
+    pub(in crate::mqtt) fn stats(&self) -> OutboxStats {
         let state = self.state.lock();
         let bytes = state.outbox.as_ref().map_or(0, Outbox::bytes);
         OutboxStats { bytes, ..state.stats.clone() }
     }
 
     /// Stores a publication of `owner`, whose send ends when it is on disk. The caller holds the session's lock.
-    pub(in crate::client::mqtt) fn push(&self, owner: u64, publish: Publish) -> Result<()> {
+    pub(in crate::mqtt) fn push(&self, owner: u64, publish: Publish) -> Result<()> {
         let mut state = self.state.lock();
         let key = state.next_key;
         let ticket = state.outbox()?.store(key, &publish)?;
@@ -220,7 +217,7 @@ impl OutboxSession {
     }
 
     /// Stores the records of the session.
-    pub(in crate::client::mqtt) fn record(&self, session: &mut Session) {
+    pub(in crate::mqtt) fn record(&self, session: &mut Session) {
         let mut state = self.state.lock();
         while let Some(record) = session.producer().poll_record() {
             // After a failure nothing is stored: the client ends.
@@ -238,7 +235,7 @@ impl OutboxSession {
     }
 
     /// Removes publications of the session that have an outcome. Not called once the client has ended: then they stay.
-    pub(in crate::client::mqtt) fn ended(&self, outcomes: Vec<Outcome>) {
+    pub(in crate::mqtt) fn ended(&self, outcomes: Vec<Outcome>) {
         if outcomes.is_empty() {
             return;
         }
@@ -277,17 +274,17 @@ impl OutboxSession {
     }
 
     /// Reports of the outbox's thread.
-    pub(in crate::client::mqtt) fn reported(&self) -> Arc<Reports> {
+    pub(in crate::mqtt) fn reported(&self) -> Arc<Reports> {
         Arc::clone(&self.reports)
     }
 
     /// Held while messages are moved on.
-    pub(in crate::client::mqtt) fn pump(&self) -> MutexGuard<'_, ()> {
+    pub(in crate::mqtt) fn pump(&self) -> MutexGuard<'_, ()> {
         self.pumping.lock()
     }
 
     /// Takes what the outbox's thread has reported: the sends that have ended, and the messages for the session.
-    pub(in crate::client::mqtt) fn take_progress(&self) -> Progress {
+    pub(in crate::mqtt) fn take_progress(&self) -> Progress {
         let Reported { ticket, failed, loaded } = {
             let mut reported = self.reports.reported.lock();
             Reported {
@@ -332,7 +329,7 @@ impl OutboxSession {
     }
 
     /// Takes the file away: nothing is stored from here on.
-    pub(in crate::client::mqtt) fn take_outbox(&self) -> Option<Outbox> {
+    pub(in crate::mqtt) fn take_outbox(&self) -> Option<Outbox> {
         self.state.lock().outbox.take()
     }
 }

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::mqtt::{Properties, Property};
-use crate::sqlite::Sync;
+use forebay_mqtt::{Properties, Property};
+use forebay_sqlite::Sync;
 
 type Reports = mpsc::Receiver<(Ticket, Result<()>)>;
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Consumer, Target, letters};
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::command::Command;
-use crate::pulsar::consumer::Consumer as Machine;
-use crate::pulsar::{Message, MessageId};
-use crate::random::HashMap;
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::random::HashMap;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::consumer::Consumer as Machine;
+use forebay_pulsar::{Message, MessageId};
 
 impl Consumer {
     /// Tells that the application gets messages that were taken: their acknowledgement timeout begins.

@@ -12,14 +12,14 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::members::{Members, Place};
 use super::part::PartitionConsumer;
 use super::watch::Listing;
-use crate::client::pulsar::shared::Shared;
-use crate::client::together::together;
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::log;
-use crate::net::backoff::Backoff;
-use crate::pulsar::topic::TopicName;
-use crate::random::HashSet;
+use crate::pulsar::shared::Shared;
+use crate::together::together;
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::log;
+use forebay_base::random::HashSet;
+use forebay_net::backoff::Backoff;
+use forebay_pulsar::topic::TopicName;
 
 /// A topic with its partitions.
 #[derive(Debug)]

@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 
-use crate::sync::Mutex;
+use forebay_base::sync::Mutex;
 
 /// The ids of partitions, each once, in the order in which they are served.
 #[derive(Debug, Default)]

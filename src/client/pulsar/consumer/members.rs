@@ -10,15 +10,15 @@ use tokio::sync::{Notify, oneshot};
 
 use super::holders::Holders;
 use super::part::{ActiveChanges, Ends, News, Others, PartitionConsumer, Supervisor, is_exact};
-use crate::client::events::Signal;
-use crate::client::pulsar::options::ConsumerOptions;
-use crate::client::pulsar::part::supervise;
-use crate::client::pulsar::shared::Shared;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::MessageId;
-use crate::pulsar::consumer::Counts;
-use crate::random::HashMap;
-use crate::sync::Mutex;
+use crate::events::Signal;
+use crate::pulsar::options::ConsumerOptions;
+use crate::pulsar::part::supervise;
+use crate::pulsar::shared::Shared;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::random::HashMap;
+use forebay_base::sync::Mutex;
+use forebay_pulsar::MessageId;
+use forebay_pulsar::consumer::Counts;
 
 /// A partition, or a topic without any.
 #[derive(Clone, Debug, PartialEq, Eq)]

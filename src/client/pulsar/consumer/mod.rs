@@ -12,19 +12,19 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use crate::client::events::{ConsumerEvents, Signal};
-use crate::client::pulsar::options::ConsumerOptions;
-use crate::client::pulsar::shared::Shared;
-use crate::client::registry;
-use crate::client::together::together;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::command::Command;
-use crate::pulsar::consumer::{Consumer as Machine, Counts};
-use crate::pulsar::pb::command_subscribe::SubType;
-use crate::pulsar::schema::Codec;
-use crate::pulsar::{Message, MessageId, pb};
-use crate::random::{self, HashSet};
-use crate::sync::Mutex;
+use crate::events::{ConsumerEvents, Signal};
+use crate::pulsar::options::ConsumerOptions;
+use crate::pulsar::shared::Shared;
+use crate::registry;
+use crate::together::together;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::random::{self, HashSet};
+use forebay_base::sync::Mutex;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::consumer::{Consumer as Machine, Counts};
+use forebay_pulsar::pb::command_subscribe::SubType;
+use forebay_pulsar::schema::Codec;
+use forebay_pulsar::{Message, MessageId, pb};
 
 mod acks;
 mod growth;
@@ -49,7 +49,7 @@ use watch::Listing;
 pub struct Consumer(Arc<Inner>);
 
 #[derive(Debug)]
-pub(in crate::client) struct Inner {
+pub(crate) struct Inner {
     topic: String,
     subscription: String,
     members: Arc<Members>,

@@ -9,29 +9,29 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use super::holders::Holders;
-use crate::client::events::Signal;
-use crate::client::pulsar::connection::{Connection, ConsumerRoute, Loss, PartId};
-use crate::client::pulsar::directions::Directions;
-use crate::client::pulsar::options::{ConsumerOptions, SchemaOptions};
-use crate::client::pulsar::part::{PartWatch, Seek, SeekRefused};
-use crate::client::pulsar::schema;
-use crate::client::pulsar::shared::Shared;
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result, because};
-use crate::log;
-use crate::machine::Machine as _;
-use crate::net::backoff::Backoff;
-use crate::pulsar::command::Command;
-use crate::pulsar::consumer::{
+use crate::events::Signal;
+use crate::pulsar::connection::{Connection, ConsumerRoute, Loss, PartId};
+use crate::pulsar::directions::Directions;
+use crate::pulsar::options::{ConsumerOptions, SchemaOptions};
+use crate::pulsar::part::{PartWatch, Seek, SeekRefused};
+use crate::pulsar::schema;
+use crate::pulsar::shared::Shared;
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result, because};
+use forebay_base::log;
+use forebay_base::machine::Machine as _;
+use forebay_base::random::HashMap;
+use forebay_base::sync::{Mutex, MutexGuard, Rank};
+use forebay_base::transmit::Transmit;
+use forebay_net::backoff::Backoff;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::consumer::{
     ChunkLimits, Consumer as Machine, Counts, FIRST_PERMITS, Options as MachineOptions,
 };
-use crate::pulsar::frame::Payload;
-use crate::pulsar::pb::command_subscribe::SubType;
-use crate::pulsar::schema::Wanted;
-use crate::pulsar::{Message, MessageId, hot, pb};
-use crate::random::HashMap;
-use crate::sync::{Mutex, MutexGuard, Rank};
-use crate::transmit::Transmit;
+use forebay_pulsar::frame::Payload;
+use forebay_pulsar::pb::command_subscribe::SubType;
+use forebay_pulsar::schema::Wanted;
+use forebay_pulsar::{Message, MessageId, hot, pb};
 
 mod supervisor;
 

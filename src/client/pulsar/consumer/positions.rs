@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::Consumer;
 use super::part::{self, PartitionConsumer, SeekTo, last_message_id};
-use crate::client::together::together;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::{Message, MessageId, pb};
+use crate::together::together;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_pulsar::{Message, MessageId, pb};
 
 impl Consumer {
     /// Moves the subscription. Resolves when the consumer is subscribed again at the new position.
@@ -80,7 +80,7 @@ impl Consumer {
 
     /// The latest publish time, in milliseconds since 1970, of the chunks of messages that have not come whole, whose first chunk `is_in`
     /// a range; `None` if there are none.
-    pub(in crate::client::pulsar) fn incomplete(&self, is_in: impl Fn(&MessageId) -> bool) -> Option<u64> {
+    pub(in crate::pulsar) fn incomplete(&self, is_in: impl Fn(&MessageId) -> bool) -> Option<u64> {
         let parts = self.parts();
         let of = |part: &Arc<PartitionConsumer>| {
             let machine = part.machine();
@@ -90,12 +90,12 @@ impl Consumer {
     }
 
     /// The first chunk of a message that was given up, but not because its next chunk did not come in time, if it `is_in` a range.
-    pub(in crate::client::pulsar) fn lost(&self, is_in: impl Fn(&MessageId) -> bool) -> Option<MessageId> {
+    pub(in crate::pulsar) fn lost(&self, is_in: impl Fn(&MessageId) -> bool) -> Option<MessageId> {
         self.parts().iter().find_map(|part| part.machine().lost().find(|first| is_in(first)))
     }
 
     /// The latest entry that has arrived, if no message that has arrived waits to be taken. Of several partitions, of any.
-    pub(in crate::client::pulsar) fn drained_to(&self) -> Option<MessageId> {
+    pub(in crate::pulsar) fn drained_to(&self) -> Option<MessageId> {
         self.parts().iter().find_map(|part| part.machine().drained_to())
     }
 

@@ -1,7 +1,7 @@
 //! Topics that a consumer is opened for.
 
-use crate::pulsar::pattern::Pattern;
-use crate::pulsar::topic::TopicName;
+use forebay_pulsar::pattern::Pattern;
+use forebay_pulsar::topic::TopicName;
 
 /// Topics of a consumer.
 #[derive(Clone, Debug)]

@@ -14,16 +14,16 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use crate::client::pulsar::connection::{Connection, WatcherRoute};
-use crate::client::pulsar::shared::Shared;
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::command::Command;
-use crate::pulsar::pattern::{Pattern, hash_of};
-use crate::pulsar::pb;
-use crate::pulsar::pb::command_get_topics_of_namespace::Mode;
-use crate::pulsar::topic::TopicName;
-use crate::sync::Mutex;
+use crate::pulsar::connection::{Connection, WatcherRoute};
+use crate::pulsar::shared::Shared;
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::sync::Mutex;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::pattern::{Pattern, hash_of};
+use forebay_pulsar::pb;
+use forebay_pulsar::pb::command_get_topics_of_namespace::Mode;
+use forebay_pulsar::topic::TopicName;
 
 /// Limit on the names in updates that have not been looked at. With more, the list is asked for.
 const MAX_NEWS: usize = 10_000;

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::client::pulsar::connection::{Connection, Pool};
-use crate::client::pulsar::lookup::common::{MAX_REDIRECTS, Preferred, broker_address, partition_count};
-use crate::client::pulsar::options::ClientOptions;
-use crate::error::{Error, Result};
-use crate::net::url::{Address, ServiceUrl};
-use crate::pulsar::command::Command;
-use crate::pulsar::connection::ServerInfo;
-use crate::pulsar::pattern::Pattern;
-use crate::pulsar::pb;
-use crate::pulsar::pb::command_lookup_topic_response::LookupType;
-use crate::pulsar::schema::SchemaInfo;
+use crate::pulsar::connection::{Connection, Pool};
+use crate::pulsar::lookup::common::{MAX_REDIRECTS, Preferred, broker_address, partition_count};
+use crate::pulsar::options::ClientOptions;
+use forebay_base::error::{Error, Result};
+use forebay_net::url::{Address, ServiceUrl};
+use forebay_pulsar::command::Command;
+use forebay_pulsar::connection::ServerInfo;
+use forebay_pulsar::pattern::Pattern;
+use forebay_pulsar::pb;
+use forebay_pulsar::pb::command_lookup_topic_response::LookupType;
+use forebay_pulsar::schema::SchemaInfo;
 
 #[derive(Debug)]
 pub(super) struct BinaryLookup {

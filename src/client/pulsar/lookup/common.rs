@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::error::{Error, Result};
-use crate::net::url::{Address, ServiceUrl};
+use forebay_base::error::{Error, Result};
+use forebay_net::url::{Address, ServiceUrl};
 
 /// More redirects than this are a loop.
 pub(super) const MAX_REDIRECTS: usize = 20;

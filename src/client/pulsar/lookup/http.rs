@@ -13,15 +13,15 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use crate::client::pulsar::connection::{Connection, Pool, credentials};
-use crate::client::pulsar::lookup::common::{MAX_REDIRECTS, Preferred, broker_address, partition_count};
-use crate::client::pulsar::options::ClientOptions;
-use crate::error::{Error, ErrorKind, Result};
-use crate::net::http::HttpClient;
-use crate::net::url::ServiceUrl;
-use crate::pulsar::pattern::{Pattern, hash_of};
-use crate::pulsar::pb::command_get_topics_of_namespace::Mode;
-use crate::pulsar::schema::{SchemaInfo, Type};
+use crate::pulsar::connection::{Connection, Pool, credentials};
+use crate::pulsar::lookup::common::{MAX_REDIRECTS, Preferred, broker_address, partition_count};
+use crate::pulsar::options::ClientOptions;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_net::http::HttpClient;
+use forebay_net::url::ServiceUrl;
+use forebay_pulsar::pattern::{Pattern, hash_of};
+use forebay_pulsar::pb::command_get_topics_of_namespace::Mode;
+use forebay_pulsar::schema::{SchemaInfo, Type};
 
 /// Limits on answers, in bytes: a list of the topics of a namespace, a schema, and others.
 const MAX_LIST: usize = 16 << 20;

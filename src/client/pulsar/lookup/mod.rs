@@ -12,15 +12,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::client::pulsar::connection::{Connection, Pool};
-use crate::client::pulsar::counters::LookupCounters;
-use crate::client::pulsar::options::ClientOptions;
-use crate::clock;
-use crate::error::{ErrorKind, Result};
-use crate::net::backoff::Backoff;
-use crate::net::url::{ServiceUrl, Transport};
-use crate::pulsar::pattern::Pattern;
-use crate::pulsar::schema::SchemaInfo;
+use crate::pulsar::connection::{Connection, Pool};
+use crate::pulsar::counters::LookupCounters;
+use crate::pulsar::options::ClientOptions;
+use forebay_base::clock;
+use forebay_base::error::{ErrorKind, Result};
+use forebay_net::backoff::Backoff;
+use forebay_net::url::{ServiceUrl, Transport};
+use forebay_pulsar::pattern::Pattern;
+use forebay_pulsar::schema::SchemaInfo;
 
 use binary::BinaryLookup;
 use http::HttpLookup;

@@ -11,12 +11,12 @@ use super::inner::Inner;
 use super::lazy::Starter;
 use super::part::{PartitionProducer, Supervisor};
 use super::schemas::Registrar;
-use crate::client::events::ProducerEvents;
-use crate::client::pulsar::options::ProducerOptions;
-use crate::client::pulsar::part::supervise;
-use crate::error::{Error, ErrorKind, Result};
-use crate::log;
-use crate::pulsar::topic::TopicName;
+use crate::events::ProducerEvents;
+use crate::pulsar::options::ProducerOptions;
+use crate::pulsar::part::supervise;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::log;
+use forebay_pulsar::topic::TopicName;
 
 /// A partition with its slot.
 #[derive(Debug)]

@@ -10,12 +10,12 @@ use super::lazy::Starter;
 use super::parts::Parts;
 use super::schemas::Registrar;
 use super::topic_schema::TopicSchema;
-use crate::pulsar::schema::Codec;
-use crate::pulsar::topic::Router;
-use crate::sync::Mutex;
+use forebay_base::sync::Mutex;
+use forebay_pulsar::schema::Codec;
+use forebay_pulsar::topic::Router;
 
 #[derive(Debug)]
-pub(in crate::client) struct Inner {
+pub(crate) struct Inner {
     pub(super) topic: String,
     pub(super) parts: Parts,
     /// Name at the broker, once a partition is open and it was asked for.

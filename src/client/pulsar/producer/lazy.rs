@@ -6,14 +6,14 @@ use tokio::sync::oneshot;
 
 use super::part::{PartitionProducer, Supervisor};
 use super::schemas::Registrar;
-use crate::client::pulsar::options::ProducerOptions;
-use crate::client::pulsar::part::supervise;
-use crate::client::pulsar::shared::Shared;
-use crate::error::Result;
+use crate::pulsar::options::ProducerOptions;
+use crate::pulsar::part::supervise;
+use crate::pulsar::shared::Shared;
+use forebay_base::error::Result;
 
 /// Opens partitions, also for messages that are pushed outside the engine.
 #[derive(Clone, Debug)]
-pub(in crate::client) struct Starter {
+pub(crate) struct Starter {
     registrar: Registrar,
     pub(super) options: ProducerOptions,
 }

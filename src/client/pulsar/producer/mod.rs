@@ -21,22 +21,22 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::client::events::ProducerEvents;
-use crate::client::pulsar::options::{AccessMode, ProducerOptions};
-use crate::client::pulsar::schema;
-use crate::client::pulsar::shared::Shared;
-use crate::client::pushed::{Dispatch as _, Pushed};
-use crate::client::registry;
-use crate::client::together::together;
-use crate::client::traffic::SendCounts;
-use crate::clock::{self, wall_ms};
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::Outgoing;
-use crate::pulsar::producer::Producer as Machine;
-use crate::pulsar::schema::{Codec, SchemaInfo};
-use crate::pulsar::topic::{Router, TopicName};
-use crate::random;
-use crate::sync::{Mutex, MutexGuard};
+use crate::events::ProducerEvents;
+use crate::pulsar::options::{AccessMode, ProducerOptions};
+use crate::pulsar::schema;
+use crate::pulsar::shared::Shared;
+use crate::pushed::{Dispatch as _, Pushed};
+use crate::registry;
+use crate::together::together;
+use crate::traffic::SendCounts;
+use forebay_base::clock::{self, wall_ms};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::random;
+use forebay_base::sync::{Mutex, MutexGuard};
+use forebay_pulsar::Outgoing;
+use forebay_pulsar::producer::Producer as Machine;
+use forebay_pulsar::schema::{Codec, SchemaInfo};
+use forebay_pulsar::topic::{Router, TopicName};
 
 mod growth;
 mod inner;

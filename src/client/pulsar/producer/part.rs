@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::client::events::{ProducerEvents, Receipt, SendOutcome};
-use crate::client::outcomes::{Freed, Outcomes};
-use crate::client::pulsar::connection::{Connection, Loss, PartId, ProducerRoute};
-use crate::client::pulsar::directions::Directions;
-use crate::client::pulsar::options::ProducerOptions;
-use crate::client::pulsar::part::PartWatch;
-use crate::client::pulsar::schema;
-use crate::client::pulsar::shared::Shared;
-use crate::client::pushed::Dispatch;
-use crate::client::traffic::SendCounts;
-use crate::error::{Error, ErrorKind, Result, because};
-use crate::pulsar::producer::{Event, Options as MachineOptions, Producer as Machine};
-use crate::pulsar::schema::SchemaInfo;
-use crate::pulsar::{MessageId, Outgoing, hot, pb};
-use crate::sync::{Mutex, MutexGuard, Rank};
-use crate::transmit::Transmit;
+use crate::events::{ProducerEvents, Receipt, SendOutcome};
+use crate::outcomes::{Freed, Outcomes};
+use crate::pulsar::connection::{Connection, Loss, PartId, ProducerRoute};
+use crate::pulsar::directions::Directions;
+use crate::pulsar::options::ProducerOptions;
+use crate::pulsar::part::PartWatch;
+use crate::pulsar::schema;
+use crate::pulsar::shared::Shared;
+use crate::pushed::Dispatch;
+use crate::traffic::SendCounts;
+use forebay_base::error::{Error, ErrorKind, Result, because};
+use forebay_base::sync::{Mutex, MutexGuard, Rank};
+use forebay_base::transmit::Transmit;
+use forebay_pulsar::producer::{Event, Options as MachineOptions, Producer as Machine};
+use forebay_pulsar::schema::SchemaInfo;
+use forebay_pulsar::{MessageId, Outgoing, hot, pb};
 
 mod supervisor;
 
@@ -47,7 +47,7 @@ pub(super) struct PartitionProducer {
     directions: Directions,
     registration: Mutex<Registration>,
     outcomes: Outcomes,
-    /// Version of the schema of the producer, if it has one: see [`SchemaOptions::version`](crate::client::pulsar::options::SchemaOptions).
+    /// Version of the schema of the producer, if it has one: see [`SchemaOptions::version`](crate::pulsar::options::SchemaOptions).
     schema_version: Option<Arc<Mutex<Bytes>>>,
     started: AtomicBool,
     task: Mutex<Option<AbortHandle>>,

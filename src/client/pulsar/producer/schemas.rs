@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::part::PartitionProducer;
-use crate::client::pulsar::schema;
-use crate::client::pulsar::shared::Shared;
-use crate::net::backoff::Backoff;
-use crate::pulsar::schema::SchemaInfo;
+use crate::pulsar::schema;
+use crate::pulsar::shared::Shared;
+use forebay_net::backoff::Backoff;
+use forebay_pulsar::schema::SchemaInfo;
 
 /// Registers schemas. Messages are pushed outside the engine, so it keeps the engine's handle.
 #[derive(Clone, Debug)]
-pub(in crate::client) struct Registrar {
+pub(crate) struct Registrar {
     shared: Arc<Shared>,
     engine: Handle,
 }

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::client::pulsar::shared::Shared;
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::schema::Type;
-use crate::sync::Mutex;
+use crate::pulsar::shared::Shared;
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::sync::Mutex;
+use forebay_pulsar::schema::Type;
 
 /// How long a topic is taken to have no schema after the broker said so. That it has one is asked each time: it can be deleted.
 const KEPT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
-pub(in crate::client) struct TopicSchema {
+pub(crate) struct TopicSchema {
     shared: Arc<Shared>,
     has_none_until: Mutex<Option<Instant>>,
 }

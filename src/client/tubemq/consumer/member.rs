@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use crate::client::events::Signal;
-use crate::client::tubemq::auth;
-use crate::client::tubemq::consumer::part::{Fetched, PartitionConsumer, supervise};
-use crate::client::tubemq::options::ConsumerOptions;
-use crate::client::tubemq::shared::Shared;
-use crate::clock::{self, wall_ms};
-use crate::error::Error;
-use crate::random::HashMap;
-use crate::sync::{Mutex, Rank};
-use crate::tubemq::balance::{Balance, Event, Member, PartitionLocation};
-use crate::tubemq::consumer::{Options as MachineOptions, Phase, Start, heartbeat};
-use crate::tubemq::flow::Flow;
-use crate::tubemq::topic::SubscribeInfo;
-use crate::tubemq::{Code, Partition, Response};
+use crate::events::Signal;
+use crate::tubemq::auth;
+use crate::tubemq::consumer::part::{Fetched, PartitionConsumer, supervise};
+use crate::tubemq::options::ConsumerOptions;
+use crate::tubemq::shared::Shared;
+use forebay_base::clock::{self, wall_ms};
+use forebay_base::error::Error;
+use forebay_base::random::HashMap;
+use forebay_base::sync::{Mutex, Rank};
+use forebay_tubemq::balance::{Balance, Event, Member, PartitionLocation};
+use forebay_tubemq::consumer::{Options as MachineOptions, Phase, Start, heartbeat};
+use forebay_tubemq::flow::Flow;
+use forebay_tubemq::topic::SubscribeInfo;
+use forebay_tubemq::{Code, Partition, Response};
 
 /// Time for which a partition that is given back waits for its broker.
 pub(super) const LEAVE: Duration = Duration::from_secs(3);

@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
-use crate::client::events::{ConsumerEvents, Signal};
-use crate::client::registry;
-use crate::client::tubemq::options::ConsumerOptions;
-use crate::client::tubemq::shared::{Shared, client_id};
-use crate::clock::{self, wall_ms};
-use crate::error::{Error, ErrorKind, Result};
-use crate::tubemq::Partition;
-use crate::tubemq::balance::{Balance, Member, Options as MemberOptions, check_positions};
-use crate::tubemq::consumer::{INDEX_UNIT, Message, Phase, Start};
-use crate::tubemq::master::{Identity, TopicState};
+use crate::events::{ConsumerEvents, Signal};
+use crate::registry;
+use crate::tubemq::options::ConsumerOptions;
+use crate::tubemq::shared::{Shared, client_id};
+use forebay_base::clock::{self, wall_ms};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_tubemq::Partition;
+use forebay_tubemq::balance::{Balance, Member, Options as MemberOptions, check_positions};
+use forebay_tubemq::consumer::{INDEX_UNIT, Message, Phase, Start};
+use forebay_tubemq::master::{Identity, TopicState};
 
 mod member;
 mod part;
@@ -60,7 +60,7 @@ pub struct PartitionState {
 pub struct Consumer(Arc<Handle>);
 
 #[derive(Debug)]
-pub(in crate::client) struct Handle {
+pub(crate) struct Handle {
     core: Arc<Core>,
     title: String,
     tasks: [AbortHandle; 2],

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::client::events::Signal;
-use crate::client::tubemq::connection::{Connection, PartitionRoute, Purpose, Route};
-use crate::client::tubemq::shared::{Shared, address};
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::net::backoff::Backoff;
-use crate::sync::{Mutex, MutexGuard, Rank};
-use crate::tubemq::connection::Connection as Protocol;
-use crate::tubemq::consumer::{Consumer as Machine, Event, Options, Phase, Start};
-use crate::tubemq::{Response, pb};
+use crate::events::Signal;
+use crate::tubemq::connection::{Connection, PartitionRoute, Purpose, Route};
+use crate::tubemq::shared::{Shared, address};
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::sync::{Mutex, MutexGuard, Rank};
+use forebay_net::backoff::Backoff;
+use forebay_tubemq::connection::Connection as Protocol;
+use forebay_tubemq::consumer::{Consumer as Machine, Event, Options, Phase, Start};
+use forebay_tubemq::{Response, pb};
 
 /// A connection that lived this long was a good one, and its backoff is reset.
 const STEADY: Duration = Duration::from_secs(1);

@@ -10,15 +10,15 @@ use pyo3::prelude::*;
 
 use super::pair::{PairReader, raw_key};
 use super::{Coder, Encoding, Reader, no_definition};
-use crate::avro::{Plan, Schema as Avro};
-use crate::error::{Error, ErrorKind, Result};
-use crate::frame::arrow_error;
-use crate::frame::schema::{Cell, Gather, Plain, Types};
-use crate::pulsar as core;
-use crate::pulsar::key_value::split;
-use crate::pulsar::schema::{Codec, SchemaInfo, Type};
-use crate::python::arrow::{ArrowBatch, batch};
-use crate::python::convert::py_result;
+use crate::arrow::{ArrowBatch, batch};
+use crate::convert::py_result;
+use forebay_avro::{Plan, Schema as Avro};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_pulsar as core;
+use forebay_pulsar::key_value::split;
+use forebay_pulsar::schema::{Codec, SchemaInfo, Type};
+use forebay_rows::arrow_error;
+use forebay_rows::schema::{Cell, Gather, Plain, Types};
 
 /// The type of the column.
 enum Target {
@@ -187,7 +187,7 @@ impl Decoder<'_> {
 
 /// The batch with the values of its messages in the column `value`; `None` if payloads are left to the application. If `lenient`,
 /// the value of a message that cannot be decoded is null.
-pub(in crate::python::pulsar) fn decode(
+pub(in crate::pulsar) fn decode(
     codec: &dyn Codec,
     batch: &RecordBatch,
     messages: &[core::Message],
@@ -231,7 +231,7 @@ pub(in crate::python::pulsar) fn decode(
 }
 
 /// The values of a schema of a topic as a column: data of all versions become values of this one.
-pub(in crate::python::pulsar) struct Values {
+pub(in crate::pulsar) struct Values {
     target: Target,
     types: Types,
     /// Whether the value of a message that cannot be decoded is null.
@@ -240,7 +240,7 @@ pub(in crate::python::pulsar) struct Values {
 
 impl Values {
     /// The values of messages of a consumer that knows what each was written with.
-    pub(in crate::python::pulsar) fn column(&self, messages: &[core::Message]) -> Result<ArrayRef> {
+    pub(in crate::pulsar) fn column(&self, messages: &[core::Message]) -> Result<ArrayRef> {
         let mut column = self.target.column(self.types)?;
         let mut decoder = Decoder { target: &self.target, adopts: true, plans: Vec::new() };
         for message in messages {
@@ -264,9 +264,9 @@ impl Values {
     }
 }
 
-/// The values of a schema as a column, for [`range`](crate::python::pulsar::range).
+/// The values of a schema as a column, for [`range`](crate::pulsar::range).
 #[pyclass(frozen, module = "forebay._engine")]
-pub(in crate::python) struct PulsarValues(pub(in crate::python::pulsar) Arc<Values>);
+pub(crate) struct PulsarValues(pub(in crate::pulsar) Arc<Values>);
 
 #[pymethods]
 impl PulsarValues {

@@ -6,7 +6,7 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyString};
 
 use super::encode::named;
 use super::{Fail, Names, Structure, bad, helpers, instance};
-use crate::avro::{self, Builder, Logical, NodeId, Plan};
+use forebay_avro::{Builder, Logical, NodeId, Plan};
 
 type Result<T> = std::result::Result<T, Fail>;
 
@@ -17,7 +17,7 @@ pub(super) fn decode<'py>(
     payload: &[u8],
 ) -> Result<Bound<'py, PyAny>> {
     let names = structure.names(py)?;
-    avro::decode(plan, payload, &mut Objects { py, names })
+    forebay_avro::decode(plan, payload, &mut Objects { py, names })
 }
 
 /// Makes Python objects.

@@ -7,10 +7,10 @@ use pyo3::types::{
 };
 
 use super::{Fail, Names, Structure, bad, float, float32, helpers, integer, text, type_of, wants};
-use crate::avro::encode::{default_of, put_bytes, put_long};
-use crate::avro::schema::{Enum, Record};
-use crate::avro::{Kind, Logical, MAX_DEPTH, NodeId};
-use crate::python::convert::Payload;
+use crate::convert::Payload;
+use forebay_avro::encode::{default_of, put_bytes, put_long};
+use forebay_avro::schema::{Enum, Record};
+use forebay_avro::{Kind, Logical, MAX_DEPTH, NodeId};
 
 pub(super) type Result<T> = std::result::Result<T, Fail>;
 

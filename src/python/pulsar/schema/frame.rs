@@ -10,14 +10,14 @@ use pyo3::types::PyString;
 
 use super::columns::plain_of;
 use super::{Coder, Encoding, PulsarSchema, no_definition};
-use crate::avro::Schema as Avro;
-use crate::error::{Error, ErrorKind, Result};
-use crate::frame::schema::{DEFAULT_NAME, define};
-use crate::frame::{Columns, Imported, RowSchema};
-use crate::pulsar::schema::{Codec, SchemaInfo, Type};
-use crate::python::arrow::import;
-use crate::python::convert::py_result;
-use crate::python::frame::{Form, FrameRows};
+use crate::arrow::import;
+use crate::convert::py_result;
+use crate::frame::{Form, FrameRows};
+use forebay_avro::Schema as Avro;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_pulsar::schema::{Codec, SchemaInfo, Type};
+use forebay_rows::schema::{DEFAULT_NAME, define};
+use forebay_rows::{Columns, Imported, RowSchema};
 
 /// The schema of rows, and how they are encoded by it.
 struct Chosen {
@@ -28,7 +28,7 @@ struct Chosen {
 
 /// Encodes a frame. `schema` is `"producer"` for the schema of the producer, `own`; `"avro"` or `"json"` for one that is
 /// defined by the columns; a `PulsarSchema`; or `None` for payloads without a schema, whatever the topic has.
-pub(in crate::python::pulsar) fn encode(
+pub(in crate::pulsar) fn encode(
     py: Python<'_>,
     frame: &Bound<'_, PyAny>,
     own: Option<&dyn Codec>,

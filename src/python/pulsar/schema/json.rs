@@ -11,7 +11,7 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyString, PyTuple};
 use super::decode::meant;
 use super::encode::{Result, branch, bytes, fields, plain, symbol};
 use super::{Names, Structure, bad, float, helpers, instance, integer, text, type_of, wants};
-use crate::avro::{Kind, Logical, MAX_DEPTH, NodeId};
+use forebay_avro::{Kind, Logical, MAX_DEPTH, NodeId};
 
 pub(super) fn encode(structure: &Structure, value: &Bound<'_, PyAny>) -> Result<Vec<u8>> {
     let names = structure.names(value.py())?;

@@ -19,14 +19,14 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyModule, PyString};
 
-use crate::avro::{Kind, NodeId, Plan, Schema as Avro};
-use crate::client::pulsar::options::SchemaOptions;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::Message;
-use crate::pulsar::schema::{Codec, Resolved, SchemaInfo, Type};
-use crate::python::convert::{Payload, py_result, raise};
-use crate::random::HashMap;
-use crate::sync::Mutex;
+use crate::convert::{Payload, py_result, raise};
+use forebay_avro::{Kind, NodeId, Plan, Schema as Avro};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::random::HashMap;
+use forebay_base::sync::Mutex;
+use forebay_client::pulsar::options::SchemaOptions;
+use forebay_pulsar::Message;
+use forebay_pulsar::schema::{Codec, Resolved, SchemaInfo, Type};
 
 pub(super) mod columns;
 mod decode;
@@ -37,7 +37,7 @@ pub(super) mod pair;
 
 /// A schema, as `forebay.pulsar.Schema` uses it.
 #[pyclass(frozen, module = "forebay._engine")]
-pub(in crate::python) struct PulsarSchema(pub(super) SchemaOptions);
+pub(crate) struct PulsarSchema(pub(super) SchemaOptions);
 
 /// Form of payloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl Names {
             match &avro.node(id).kind {
                 Kind::Record(record) => {
                     // Interned names may stay for good: those of a class are there anyway, those of strangers are not kept.
-                    let name = |field: &crate::avro::schema::Field| match &class {
+                    let name = |field: &forebay_avro::schema::Field| match &class {
                         Some(_) => PyString::intern(py, &field.name).unbind(),
                         None => PyString::new(py, &field.name).unbind(),
                     };

@@ -10,10 +10,10 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
 
 use super::{Coder, Encoding, Fail, Reader, bad, wants};
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::key_value::{KeyValueInfo, join, split};
-use crate::pulsar::schema::{Codec, SchemaInfo};
-use crate::pulsar::{Message, Outgoing};
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_pulsar::key_value::{KeyValueInfo, join, split};
+use forebay_pulsar::schema::{Codec, SchemaInfo};
+use forebay_pulsar::{Message, Outgoing};
 
 /// The schemas of a key and its value.
 pub(super) struct Pair {
@@ -53,27 +53,27 @@ pub(super) fn coder(key: &dyn Codec, value: &dyn Codec, separated: bool) -> Resu
 }
 
 /// Whether messages have the keys of pairs as their own. Their payloads are inline until they are sent.
-pub(in crate::python::pulsar) fn is_separated(codec: Option<&Arc<dyn Codec>>) -> bool {
+pub(in crate::pulsar) fn is_separated(codec: Option<&Arc<dyn Codec>>) -> bool {
     let coder = codec.and_then(|codec| (&**codec as &dyn Any).downcast_ref::<Coder>());
     coder.and_then(|coder| coder.pair.as_ref()).is_some_and(|pair| pair.separated)
 }
 
 /// A separated pair on its way to the broker.
-pub(in crate::python::pulsar) struct Separated<'a> {
+pub(in crate::pulsar) struct Separated<'a> {
     key: Option<String>,
     value: Option<&'a [u8]>,
 }
 
 impl<'a> Separated<'a> {
     /// Takes an inline pair apart.
-    pub(in crate::python::pulsar) fn of(payload: &'a [u8]) -> Self {
+    pub(in crate::pulsar) fn of(payload: &'a [u8]) -> Self {
         // A tombstone has an empty payload.
         let (key, value) = split(payload).unwrap_or_default();
         Self { key: key.map(|key| BASE64.encode(key)), value }
     }
 
     /// The message with the key and the payload of the pair.
-    pub(in crate::python::pulsar) fn apply<'b>(&'b self, message: Outgoing<'b>) -> Outgoing<'b>
+    pub(in crate::pulsar) fn apply<'b>(&'b self, message: Outgoing<'b>) -> Outgoing<'b>
     where
         'a: 'b,
     {

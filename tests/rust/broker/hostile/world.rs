@@ -4,10 +4,10 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use forebay::broker::protocol::Protocol;
-use forebay::error::Result;
-use forebay::sqlite::{Job as _, Outcome, Report};
-use forebay::transmit::Transmit;
+use forebay_base::error::Result;
+use forebay_base::transmit::Transmit;
+use forebay_broker::protocol::Protocol;
+use forebay_sqlite::{Job as _, Outcome, Report};
 
 pub(crate) use crate::support::settings::WALL_MS;
 

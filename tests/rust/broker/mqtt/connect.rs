@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use forebay::broker::auth::TokenKeys;
-use forebay::broker::protocol::{Clock, Protocol as _};
-use forebay::mqtt::packet::{Ack, Connect, Publish};
-use forebay::mqtt::{Packet, Properties, Property, Reason, Version};
+use forebay_broker::auth::TokenKeys;
+use forebay_broker::protocol::{Clock, Protocol as _};
+use forebay_mqtt::packet::{Ack, Connect, Publish};
+use forebay_mqtt::{Packet, Properties, Property, Reason, Version};
 
 use super::{VERSIONS, limited};
 use crate::support::mqtt::*;

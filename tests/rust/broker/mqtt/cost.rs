@@ -1,7 +1,7 @@
 //! Filters that cost much are refused or take turns.
 
-use forebay::mqtt::packet::Connect;
-use forebay::mqtt::{Packet, QoS, Reason, Version};
+use forebay_mqtt::packet::Connect;
+use forebay_mqtt::{Packet, QoS, Reason, Version};
 
 use super::{limited, subscribe_packet};
 use crate::support::mqtt::*;

@@ -1,8 +1,8 @@
 //! The embedded MQTT broker as packets. No socket and no clock: the state machine, on a database, is driven by hand.
 
-use forebay::broker::mqtt::Limits;
-use forebay::mqtt::packet::{Subscribe, SubscribeOptions};
-use forebay::mqtt::{Packet, Properties, QoS, Version};
+use forebay_broker::mqtt::Limits;
+use forebay_mqtt::packet::{Subscribe, SubscribeOptions};
+use forebay_mqtt::{Packet, Properties, QoS, Version};
 
 use crate::support::mqtt::*;
 

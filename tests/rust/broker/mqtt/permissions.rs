@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay::broker::mqtt::Passwords;
-use forebay::broker::permissions::Permissions;
-use forebay::broker::protocol::Protocol as _;
-use forebay::mqtt::packet::{Connect, Disconnect, Will};
-use forebay::mqtt::{Packet, Properties, Property, Reason, Version};
+use forebay_broker::mqtt::Passwords;
+use forebay_broker::permissions::Permissions;
+use forebay_broker::protocol::Protocol as _;
+use forebay_mqtt::packet::{Connect, Disconnect, Will};
+use forebay_mqtt::{Packet, Properties, Property, Reason, Version};
 
 use super::subscribe_packet;
 use super::users::{ANN, BOB};

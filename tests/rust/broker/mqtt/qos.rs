@@ -1,7 +1,7 @@
 //! The steps of QoS 1 and 2, in flight and after a lost connection.
 
-use forebay::mqtt::packet::{Ack, Connect, Publish};
-use forebay::mqtt::{Packet, Properties, Property, QoS, Reason, Version};
+use forebay_mqtt::packet::{Ack, Connect, Publish};
+use forebay_mqtt::{Packet, Properties, Property, QoS, Reason, Version};
 
 use crate::support::mqtt::*;
 

@@ -1,8 +1,8 @@
 //! What MQTT does not allow ends the connection: CONNECT and reason codes, byte by byte against tables of the standard.
 
-use forebay::broker::protocol::Protocol as _;
-use forebay::mqtt::packet::{Connect, Will};
-use forebay::mqtt::{Packet, Properties, Property, Reason, Version};
+use forebay_broker::protocol::Protocol as _;
+use forebay_mqtt::packet::{Connect, Will};
+use forebay_mqtt::{Packet, Properties, Property, Reason, Version};
 
 use crate::support::mqtt::*;
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use forebay::broker::protocol::Protocol as _;
-use forebay::mqtt::packet::{Connect, Publish};
-use forebay::mqtt::{Packet, Properties, Property, Reason, Version};
+use forebay_broker::protocol::Protocol as _;
+use forebay_mqtt::packet::{Connect, Publish};
+use forebay_mqtt::{Packet, Properties, Property, Reason, Version};
 
 use super::subscribe_packet;
 use crate::support::mqtt::*;

@@ -1,7 +1,7 @@
 //! Retained messages: kept, limited, expired.
 
-use forebay::mqtt::packet::{Ack, Publish};
-use forebay::mqtt::{Packet, Properties, Property, Reason};
+use forebay_mqtt::packet::{Ack, Publish};
+use forebay_mqtt::{Packet, Properties, Property, Reason};
 
 use super::limited;
 use crate::support::mqtt::*;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use forebay::broker::protocol::Protocol as _;
-use forebay::mqtt::packet::{Ack, Connect, Disconnect, Publish, RetainHandling, Subscribe, SubscribeOptions};
-use forebay::mqtt::{Packet, Properties, Property, Reason, Version};
+use forebay_broker::protocol::Protocol as _;
+use forebay_mqtt::packet::{Ack, Connect, Disconnect, Publish, RetainHandling, Subscribe, SubscribeOptions};
+use forebay_mqtt::{Packet, Properties, Property, Reason, Version};
 
 use super::{VERSIONS, limited};
 use crate::support::mqtt::*;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use forebay::broker::mqtt::{FullQueue, SlowSubscriber};
-use forebay::broker::protocol::Protocol as _;
-use forebay::mqtt::packet::Connect;
-use forebay::mqtt::{Packet, Properties, Property, Reason, Version};
+use forebay_broker::mqtt::{FullQueue, SlowSubscriber};
+use forebay_broker::protocol::Protocol as _;
+use forebay_mqtt::packet::Connect;
+use forebay_mqtt::{Packet, Properties, Property, Reason, Version};
 
 use super::{limited, subscribe_packet};
 use crate::support::mqtt::*;
@@ -100,13 +100,13 @@ fn a_slow_subscriber_of_qos_0_delays_its_publishers_once() {
         send(&mut bench, 40);
         assert!(bench.broker.may_read(publisher.id), "nothing waits for it any more");
         bench.pass_for(Duration::from_millis(500));
-        let mut output = forebay::transmit::Transmit::default();
+        let mut output = forebay_base::transmit::Transmit::default();
         bench.broker.take_output(bench.now, slow.id, &mut output);
     }
     assert!(bench.broker.stats().messages_dropped > 20);
     // Now its socket takes 3 MiB at once.
     send(&mut bench, 40);
-    let mut output = forebay::transmit::Transmit::default();
+    let mut output = forebay_base::transmit::Transmit::default();
     bench.broker.take_output(bench.now, slow.id, &mut output);
     send(&mut bench, 12);
     assert!(!bench.broker.may_read(publisher.id), "it is quick again");

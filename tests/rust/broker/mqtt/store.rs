@@ -1,9 +1,9 @@
 //! A store that fails or is full, and messages that memory does not hold.
 
-use forebay::broker::mqtt::SlowSubscriber;
-use forebay::broker::protocol::Protocol as _;
-use forebay::mqtt::packet::{Ack, Connect};
-use forebay::mqtt::{Packet, Reason, Version};
+use forebay_broker::mqtt::SlowSubscriber;
+use forebay_broker::protocol::Protocol as _;
+use forebay_mqtt::packet::{Ack, Connect};
+use forebay_mqtt::{Packet, Reason, Version};
 
 use super::limited;
 use crate::support::mqtt::*;

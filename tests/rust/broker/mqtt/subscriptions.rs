@@ -1,7 +1,7 @@
 //! Subscriptions, shared ones among them, and the options of MQTT 5.0.
 
-use forebay::mqtt::packet::{Ack, Connect, RetainHandling, Subscribe, SubscribeOptions, Unsubscribe};
-use forebay::mqtt::{Packet, Properties, QoS, Reason, Version};
+use forebay_mqtt::packet::{Ack, Connect, RetainHandling, Subscribe, SubscribeOptions, Unsubscribe};
+use forebay_mqtt::{Packet, Properties, QoS, Reason, Version};
 
 use super::{VERSIONS, subscribe_packet};
 use crate::support::mqtt::*;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay::broker::auth::TokenKeys;
-use forebay::broker::mqtt::Passwords;
-use forebay::broker::protocol::{Protocol as _, Work};
-use forebay::error::{Error, ErrorKind};
-use forebay::mqtt::packet::{Connect, Disconnect, Will};
-use forebay::mqtt::{Packet, Properties, Property, Reason, Version};
-use forebay::sqlite::{Outcome, Report};
+use forebay_base::error::{Error, ErrorKind};
+use forebay_broker::auth::TokenKeys;
+use forebay_broker::mqtt::Passwords;
+use forebay_broker::protocol::{Protocol as _, Work};
+use forebay_mqtt::packet::{Connect, Disconnect, Will};
+use forebay_mqtt::{Packet, Properties, Property, Reason, Version};
+use forebay_sqlite::{Outcome, Report};
 
 use crate::support::mqtt::{Bench, Q1, encode, lasting};
 

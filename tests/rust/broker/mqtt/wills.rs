@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use forebay::mqtt::packet::{Connect, Will};
-use forebay::mqtt::{Properties, Property, Reason, Version};
+use forebay_mqtt::packet::{Connect, Will};
+use forebay_mqtt::{Properties, Property, Reason, Version};
 
 use crate::support::mqtt::*;
 

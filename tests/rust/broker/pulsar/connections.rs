@@ -92,8 +92,8 @@ fn random_bytes_and_random_commands_never_panic() {
             // A frame with a plausible head: [total][size][08 type][field, length, random bytes].
             let number = 2 + random() % 40;
             let body: Vec<u8> = (0..random() % 40).map(|_| (random() % 24) as u8).collect();
-            forebay::wire::put_varint_field(&mut bytes, 1, number);
-            forebay::wire::put_bytes_field(&mut bytes, number as u32, &body);
+            forebay_base::wire::put_varint_field(&mut bytes, 1, number);
+            forebay_base::wire::put_bytes_field(&mut bytes, number as u32, &body);
             let mut frame = BytesMut::new();
             frame.extend_from_slice(&(bytes.len() as u32 + 4).to_be_bytes());
             frame.extend_from_slice(&(bytes.len() as u32).to_be_bytes());

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use forebay::broker::protocol::Protocol as _;
-use forebay::pulsar::command::Command;
-use forebay::pulsar::pb;
+use forebay_broker::protocol::Protocol as _;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::pb;
 
 use crate::support::pulsar::*;
 

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use forebay::broker::auth::TokenKeys;
-use forebay::broker::log::{Entry, Source, unreadable};
-use forebay::broker::protocol::Protocol as _;
-use forebay::broker::pulsar::Broker;
-use forebay::broker::store::{Found, StoredTopic};
-use forebay::pulsar::command::Command;
-use forebay::pulsar::frame::{Decoder, Frame, Payload};
-use forebay::pulsar::{hot, pb};
-use forebay::sqlite::{Outcome, Report};
-use forebay::transmit::Transmit;
+use forebay_base::transmit::Transmit;
+use forebay_broker::auth::TokenKeys;
+use forebay_broker::log::{Entry, Source, unreadable};
+use forebay_broker::protocol::Protocol as _;
+use forebay_broker::pulsar::Broker;
+use forebay_broker::store::{Found, StoredTopic};
+use forebay_pulsar::command::Command;
+use forebay_pulsar::frame::{Decoder, Frame, Payload};
+use forebay_pulsar::{hot, pb};
+use forebay_sqlite::{Outcome, Report};
 
 use crate::support::pulsar::*;
 
@@ -35,7 +35,7 @@ mod web;
 struct Damaged;
 
 impl Source for Damaged {
-    fn read(&mut self, _: u64, from: u64, limit: usize, _: usize) -> forebay::error::Result<Vec<Entry>> {
+    fn read(&mut self, _: u64, from: u64, limit: usize, _: usize) -> forebay_base::error::Result<Vec<Entry>> {
         if from == 5 {
             return Err(unreadable(5, "the page is damaged"));
         }

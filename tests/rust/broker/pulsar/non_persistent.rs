@@ -291,7 +291,7 @@ fn what_needs_messages_that_are_kept_is_refused() {
     let last = pb::CommandGetLastMessageId { consumer_id: 1, request_id: 1 };
     assert_eq!(error_of(&bench.ask(peer, Command::GetLastMessageId(last))), pb::ServerError::UnknownError);
     let refused = bench.broker.terminate_topic(PASSING).unwrap_err();
-    assert_eq!(refused.kind(), forebay::error::ErrorKind::NotAllowed);
+    assert_eq!(refused.kind(), forebay_base::error::ErrorKind::NotAllowed);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What clients of Pulsar may do by the permissions, over its own protocol and over HTTP.
 
-use forebay::broker::http::message::{Answer, Request};
-use forebay::broker::permissions::Permissions;
+use forebay_broker::http::message::{Answer, Request};
+use forebay_broker::permissions::Permissions;
 
 use super::*;
 

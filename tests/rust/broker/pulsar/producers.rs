@@ -87,7 +87,7 @@ fn a_change_that_the_store_refuses_is_an_error_for_its_client_only() {
     bench.held = true;
     bench.ack(peer, 1, 0, vec![id(0)], Some(55));
     bench.settle();
-    let error = forebay::error::Error::new(forebay::error::ErrorKind::Persistence, "too big");
+    let error = forebay_base::error::Error::new(forebay_base::error::ErrorKind::Persistence, "too big");
     let jobs = std::mem::take(&mut bench.ops);
     bench.broker.handle_report(bench.now, Report { jobs, outcome: Outcome::Rejected(error) });
     bench.held = false;

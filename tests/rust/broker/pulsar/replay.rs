@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use bytes::BytesMut;
-use forebay::broker::protocol::Protocol as _;
-use forebay::pulsar::NO_REQUEST;
-use forebay::pulsar::command::Command;
-use forebay::pulsar::frame::{Decoder, Frame};
+use forebay_broker::protocol::Protocol as _;
+use forebay_pulsar::NO_REQUEST;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::frame::{Decoder, Frame};
 
 use crate::support::pulsar::*;
 
@@ -60,7 +60,7 @@ fn answers(frames: &[Frame]) -> HashMap<u64, (&'static str, Option<i32>)> {
 
 #[test]
 fn official_clients_get_the_answers_of_the_real_broker() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/pulsar");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../golden/pulsar");
     let mut scenarios: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for entry in std::fs::read_dir(&folder).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();

@@ -153,7 +153,7 @@ fn cursors_do_not_pile_up_while_the_store_cannot_write() {
     bench.fill(peer, 1, 0..20);
     bench.flow(peer, 1, 100);
     assert_eq!(bench.entries(peer).len(), 20);
-    let full = forebay::error::Error::new(forebay::error::ErrorKind::Persistence, "no space left");
+    let full = forebay_base::error::Error::new(forebay_base::error::ErrorKind::Persistence, "no space left");
     bench.broker.handle_report(bench.now, Report { jobs: 0, outcome: Outcome::Waiting(full) });
     let before = bench.broker.issued();
     for entry in 0..20 {
@@ -170,7 +170,7 @@ fn cursors_do_not_pile_up_while_the_store_cannot_write() {
 struct Counting(Arc<std::sync::atomic::AtomicUsize>);
 
 impl Source for Counting {
-    fn read(&mut self, _: u64, from: u64, _: usize, _: usize) -> forebay::error::Result<Vec<Entry>> {
+    fn read(&mut self, _: u64, from: u64, _: usize, _: usize) -> forebay_base::error::Result<Vec<Entry>> {
         self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut entry = Damaged.read(7, 0, 1, 1)?.remove(0);
         (entry.sequence, entry.count) = (from, 100);

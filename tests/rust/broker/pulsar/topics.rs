@@ -1,6 +1,6 @@
 //! Topics, partitions and schemas.
 
-use forebay::error::ErrorKind;
+use forebay_base::error::ErrorKind;
 
 use super::*;
 

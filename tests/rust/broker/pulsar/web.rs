@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use forebay::broker::http::message::Request;
-use forebay::broker::protocol::Protocol as _;
-use forebay::broker::pulsar::Broker;
-use forebay::broker::store::Found;
-use forebay::sqlite::{Outcome, Report};
+use forebay_broker::http::message::Request;
+use forebay_broker::protocol::Protocol as _;
+use forebay_broker::pulsar::Broker;
+use forebay_broker::store::Found;
+use forebay_sqlite::{Outcome, Report};
 use proptest::prelude::*;
 
 use crate::support::settings;

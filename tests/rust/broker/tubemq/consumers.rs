@@ -435,7 +435,7 @@ fn offsets_do_not_pile_up_while_the_store_cannot_write() {
     (0..20).for_each(|_| assert!(bench.produce(seat, "demo", 0, &[7; 400 << 10]).success));
     bench.take(seat, "c", 0, |_| {});
     bench.pass(Duration::from_secs(1));
-    let full = forebay::error::Error::new(ErrorKind::Persistence, "no space left");
+    let full = forebay_base::error::Error::new(ErrorKind::Persistence, "no space left");
     bench.broker.handle_report(bench.now, Report { jobs: 0, outcome: Outcome::Waiting(full) });
     let before = bench.broker.issued();
     for _ in 0..8 {

@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use forebay::broker::protocol::Protocol as _;
-use forebay::broker::tubemq::Users;
-use forebay::error::ErrorKind;
-use forebay::sqlite::{Outcome, Report};
-use forebay::transmit::Transmit;
-use forebay::tubemq::command::{Call, Reply, Request, Response};
-use forebay::tubemq::frame::{Decoder, Frame};
-use forebay::tubemq::pb;
+use forebay_base::error::ErrorKind;
+use forebay_base::transmit::Transmit;
+use forebay_broker::protocol::Protocol as _;
+use forebay_broker::tubemq::Users;
+use forebay_sqlite::{Outcome, Report};
+use forebay_tubemq::command::{Call, Reply, Request, Response};
+use forebay_tubemq::frame::{Decoder, Frame};
+use forebay_tubemq::pb;
 
 use crate::support::settings::WALL_MS;
 use crate::support::tubemq::*;

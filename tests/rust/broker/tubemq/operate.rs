@@ -1,7 +1,7 @@
 //! Requests of the page for operators: groups that are moved and messages that are looked into, beside clients, restarts and a
 //! store that fails.
 
-use forebay::broker::http::message::{Answer, Request as HttpRequest};
+use forebay_broker::http::message::{Answer, Request as HttpRequest};
 use serde_json::{Value, json};
 
 use super::*;

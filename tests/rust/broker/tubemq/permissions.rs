@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use forebay::broker::permissions::Permissions;
-use forebay::broker::protocol::Entry;
+use forebay_broker::permissions::Permissions;
+use forebay_broker::protocol::Entry;
 
 use super::*;
 

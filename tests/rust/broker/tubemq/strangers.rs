@@ -134,7 +134,7 @@ fn the_first_message_of_a_registered_producer_may_be_large_from_any_address() {
             bench.broker.handle_input(bench.now, seat, &mut input)?;
             bench.settle();
         }
-        Ok::<_, forebay::error::Error>(bench.replies(seat))
+        Ok::<_, forebay_base::error::Error>(bench.replies(seat))
     };
     let sent = call("p", &mut bench, 2).unwrap();
     let [(1, Reply::Response { response: Response::SendMessage(sent), .. })] = &sent[..] else {

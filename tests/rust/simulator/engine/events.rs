@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::sync::Mutex;
 
-use forebay::client::events::{ConsumerEvents, ProducerEvents, Receipt, SendOutcome};
-use forebay::client::pushed::Pushed;
-use forebay::error::{Error, ErrorKind};
+use forebay_base::error::{Error, ErrorKind};
+use forebay_client::events::{ConsumerEvents, ProducerEvents, Receipt, SendOutcome};
+use forebay_client::pushed::Pushed;
 use tokio::sync::Notify;
 
 use super::host::violate;

@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, Once};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use forebay::broker::Options;
-use forebay::broker::simulation::Broker;
-use forebay::error::Error;
-use forebay::sqlite::simulation::set_disk;
-use forebay::{clock, random};
+use forebay_base::error::Error;
+use forebay_base::{clock, random};
+use forebay_broker::Options;
+use forebay_broker::simulation::Broker;
+use forebay_sqlite::simulation::set_disk;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
@@ -70,7 +70,7 @@ pub(crate) struct Disk {
     killed: AtomicBool,
 }
 
-impl forebay::sqlite::simulation::Disk for Disk {
+impl forebay_sqlite::simulation::Disk for Disk {
     fn latency(&self) -> Duration {
         let slowness = self.slowness.load(Ordering::Relaxed) as usize;
         self.chance.lock().unwrap().as_mut().map_or(Duration::ZERO, |chance| chance.micros(slowness))
@@ -272,12 +272,12 @@ fn play_here(
         let disk = Arc::new(Disk::default());
         disk.slowness.store(slowness.1, Ordering::Relaxed);
         *disk.chance.lock().unwrap() = Some(Chance::new(chance.next()));
-        forebay::net::simulation::set_network(Some(Arc::new(network.clone())));
+        forebay_net::simulation::set_network(Some(Arc::new(network.clone())));
         set_disk(Some(disk.clone()));
         let memory = std::path::Path::new("/dev/shm");
         let data = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
         options.data = Some(data.path().to_owned());
-        options.durability = forebay::broker::Durability::Os;
+        options.durability = forebay_broker::Durability::Os;
         let (running, waker) =
             (Rc::<RefCell<Option<LocalSet>>>::default(), Rc::<RefCell<Option<Waker>>>::default());
         let (slot, wake) = (running.clone(), waker.clone());
@@ -306,7 +306,7 @@ fn play_here(
     });
     drop(outer);
     drop(runtime);
-    forebay::net::simulation::set_network(None);
+    forebay_net::simulation::set_network(None);
     set_disk(None);
     clock::set_wall_ms(None);
     random::seed(None);

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use forebay::broker::{Listener, Options};
-use forebay::client::events::Receipt;
-use forebay::client::mqtt::options::{ClientOptions, ConsumerOptions, ProducerOptions};
-use forebay::client::mqtt::{Client, Consumer, Message, Outgoing, Producer};
-use forebay::error::ErrorKind;
-use forebay::mqtt::frame::Decoder;
-use forebay::mqtt::packet::SubscribeOptions;
-use forebay::mqtt::topic::Filter;
-use forebay::mqtt::{QoS, Version};
+use forebay_base::error::ErrorKind;
+use forebay_broker::{Listener, Options};
+use forebay_client::events::Receipt;
+use forebay_client::mqtt::options::{ClientOptions, ConsumerOptions, ProducerOptions};
+use forebay_client::mqtt::{Client, Consumer, Message, Outgoing, Producer};
+use forebay_mqtt::frame::Decoder;
+use forebay_mqtt::packet::SubscribeOptions;
+use forebay_mqtt::topic::Filter;
+use forebay_mqtt::{QoS, Version};
 
 use super::events::{Fate, Ready, Sink, slot};
 use super::faults::Swarm;

@@ -17,14 +17,14 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use forebay::broker::auth::TokenKeys;
-use forebay::broker::{Listener, Options, PulsarOptions};
-use forebay::client::credentials::Secret;
-use forebay::client::pulsar::Client;
-use forebay::client::pulsar::options::ClientOptions;
-use forebay::clock;
-use forebay::error::{Error, ErrorKind};
-use forebay::pulsar::pb::command_subscribe::SubType;
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind};
+use forebay_broker::auth::TokenKeys;
+use forebay_broker::{Listener, Options, PulsarOptions};
+use forebay_client::credentials::Secret;
+use forebay_client::pulsar::Client;
+use forebay_client::pulsar::options::ClientOptions;
+use forebay_pulsar::pb::command_subscribe::SubType;
 
 use super::faults::Swarm;
 use super::host::{self, Host, Run, Setting, ends, violate};

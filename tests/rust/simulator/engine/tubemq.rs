@@ -8,15 +8,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::broker::{Listener, Options, TubeMqOptions};
-use forebay::client::credentials::Secret;
-use forebay::client::events::Receipt;
-use forebay::client::tubemq::options::{ClientOptions, ConsumerOptions, ProducerOptions};
-use forebay::client::tubemq::{Client, Consumer, Outgoing, Producer, SeekTo};
-use forebay::error::{Error, ErrorKind};
-use forebay::tubemq::balance::Balance;
-use forebay::tubemq::consumer::{Message, Phase, Start};
-use forebay::tubemq::producer::Position;
+use forebay_base::error::{Error, ErrorKind};
+use forebay_broker::{Listener, Options, TubeMqOptions};
+use forebay_client::credentials::Secret;
+use forebay_client::events::Receipt;
+use forebay_client::tubemq::options::{ClientOptions, ConsumerOptions, ProducerOptions};
+use forebay_client::tubemq::{Client, Consumer, Outgoing, Producer, SeekTo};
+use forebay_tubemq::balance::Balance;
+use forebay_tubemq::consumer::{Message, Phase, Start};
+use forebay_tubemq::producer::Position;
 use tokio::task::JoinHandle;
 
 use super::events::{Fate, Ready, Sink, slot};

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::broker::{Listener, Options};
-use forebay::client::{mqtt, pulsar, tubemq};
-use forebay::error::{ErrorKind, Result as Sent};
-use forebay::mqtt::QoS;
+use forebay_base::error::{ErrorKind, Result as Sent};
+use forebay_broker::{Listener, Options};
+use forebay_client::{mqtt, pulsar, tubemq};
+use forebay_mqtt::QoS;
 use tokio::time::Instant;
 
 use super::events::Sink;
@@ -91,7 +91,7 @@ impl Sender {
     fn push(&self, payload: &[u8]) -> Sent<usize> {
         let pushed = match self {
             Self::Pulsar(producer) => {
-                producer.push(&forebay::pulsar::Outgoing { payload, ..Default::default() }, None, false)
+                producer.push(&forebay_pulsar::Outgoing { payload, ..Default::default() }, None, false)
             }
             Self::Mqtt(producer) => {
                 let qos = Some(QoS::AtLeastOnce);
@@ -173,7 +173,7 @@ fn calm_setting(_: &mut Chance) -> Setting {
 
 /// Lets the protocol number `loaded` send all it can, and the others one message at a time.
 async fn load(loaded: usize) -> Result<(), String> {
-    let fail = |error: forebay::error::Error| error.to_string();
+    let fail = |error: forebay_base::error::Error| error.to_string();
     let sinks: [Arc<Sink<u64>>; 3] = Default::default();
     let url = |scheme: &str, port: u16| format!("{scheme}://broker.test:{port}");
     let one = pulsar::Client::connect(pulsar::options::ClientOptions {

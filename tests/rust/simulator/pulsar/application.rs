@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use forebay::error::ErrorKind;
-use forebay::pulsar::pb::command_subscribe::SubType;
-use forebay::pulsar::producer::Event;
-use forebay::pulsar::{Message, MessageId, Outgoing};
+use forebay_base::error::ErrorKind;
+use forebay_pulsar::pb::command_subscribe::SubType;
+use forebay_pulsar::producer::Event;
+use forebay_pulsar::{Message, MessageId, Outgoing};
 
 use super::disk::{Disk, Name, key_of, payload};
 use super::node::{Reader, Writer};

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use forebay::broker::log::cursor::Cursor;
-use forebay::broker::log::{Entry, Last, Source};
-use forebay::broker::store::{Found, Op, StoredCursor, StoredTopic};
-use forebay::compression::{Compression, decompress};
-use forebay::pulsar::frame::Payload;
-use forebay::pulsar::hot;
-use forebay::wire::Reader;
+use forebay_base::compression::{Compression, decompress};
+use forebay_base::wire::Reader;
+use forebay_broker::log::cursor::Cursor;
+use forebay_broker::log::{Entry, Last, Source};
+use forebay_broker::store::{Found, Op, StoredCursor, StoredTopic};
+use forebay_pulsar::frame::Payload;
+use forebay_pulsar::hot;
 
 /// A message of the simulation: its producer, and its number there.
 pub(crate) type Name = (u8, u64);
@@ -137,7 +137,7 @@ impl Disk {
         if !payload.checksum_ok() {
             return Err(format!("entry {} was damaged", entry.sequence));
         }
-        let read = || -> forebay::error::Result<_> { Ok((payload.metadata()?, payload.body()?)) };
+        let read = || -> forebay_base::error::Result<_> { Ok((payload.metadata()?, payload.body()?)) };
         let (metadata, mut body) = read().map_err(|e| e.to_string())?;
         if let Some(uuid) = &metadata.uuid {
             let chunks = self.chunks.entry(uuid.clone()).or_default();
@@ -158,7 +158,7 @@ impl Disk {
             .map_err(|e| e.to_string())?;
         let Some(count) = metadata.num_messages_in_batch else { return Ok(vec![name_of(&body)?]) };
         let mut reader = Reader::new(&body);
-        let mut one = || -> forebay::error::Result<Vec<u8>> {
+        let mut one = || -> forebay_base::error::Result<Vec<u8>> {
             let size = reader.u32()? as usize;
             let single = hot::decode_single(&Bytes::copy_from_slice(reader.take(size)?))?;
             Ok(reader.take(single.payload_size as usize)?.to_vec())
@@ -215,7 +215,7 @@ impl Source for Shelf {
         from: u64,
         limit: usize,
         bytes: usize,
-    ) -> forebay::error::Result<Vec<Entry>> {
+    ) -> forebay_base::error::Result<Vec<Entry>> {
         let disk = self.0.borrow();
         let Some(topic) = disk.topics.get(&topic) else { return Ok(Vec::new()) };
         let mut left = bytes;

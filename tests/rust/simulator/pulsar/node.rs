@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use forebay::error::{Error, ErrorKind};
-use forebay::machine::{Machine, earliest};
-use forebay::pulsar::command::Command;
-use forebay::pulsar::connection::{Config, Connection, Event};
-use forebay::pulsar::consumer::Consumer;
-use forebay::pulsar::pb::command_subscribe::{InitialPosition, SubType};
-use forebay::pulsar::producer::Producer;
-use forebay::pulsar::{Message, MessageId, pb};
+use forebay_base::error::{Error, ErrorKind};
+use forebay_base::machine::{Machine, earliest};
+use forebay_pulsar::command::Command;
+use forebay_pulsar::connection::{Config, Connection, Event};
+use forebay_pulsar::consumer::Consumer;
+use forebay_pulsar::pb::command_subscribe::{InitialPosition, SubType};
+use forebay_pulsar::producer::Producer;
+use forebay_pulsar::{Message, MessageId, pb};
 
 use super::disk::Name;
 use crate::support::chance::Chance;
@@ -178,7 +178,7 @@ impl Node {
         &mut self,
         now: Instant,
         request: u64,
-        result: forebay::error::Result<Command>,
+        result: forebay_base::error::Result<Command>,
         chance: &mut Chance,
     ) -> Result<(), String> {
         if !self.open.remove(&request) {

@@ -14,19 +14,19 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use forebay::broker::log::TopicIds;
-use forebay::broker::protocol::{Clock, Protocol as _};
-use forebay::broker::pulsar::session::SessionConfig;
-use forebay::broker::pulsar::{Broker, options::SchemaCompatibility, options::Settings};
-use forebay::broker::store::{Op, StoreUsage};
-use forebay::compression::Compression;
-use forebay::machine::{Machine, earliest};
-use forebay::pulsar::MessageId;
-use forebay::pulsar::consumer::{self, Consumer};
-use forebay::pulsar::pb::command_subscribe::SubType;
-use forebay::pulsar::producer::{self, Producer};
-use forebay::sqlite::{Outcome, Report};
-use forebay::transmit::Transmit;
+use forebay_base::compression::Compression;
+use forebay_base::machine::{Machine, earliest};
+use forebay_base::transmit::Transmit;
+use forebay_broker::log::TopicIds;
+use forebay_broker::protocol::{Clock, Protocol as _};
+use forebay_broker::pulsar::session::SessionConfig;
+use forebay_broker::pulsar::{Broker, options::SchemaCompatibility, options::Settings};
+use forebay_broker::store::{Op, StoreUsage};
+use forebay_pulsar::MessageId;
+use forebay_pulsar::consumer::{self, Consumer};
+use forebay_pulsar::pb::command_subscribe::SubType;
+use forebay_pulsar::producer::{self, Producer};
+use forebay_sqlite::{Outcome, Report};
 
 use super::application::{WALL_MS, check_given, outcomes, push_some, settle};
 use super::disk::{Disk, Name, Shelf, name_of};
@@ -449,7 +449,7 @@ impl World {
                         reader.machine.available()
                     ));
                 }
-                let mut messages: Vec<forebay::pulsar::Message> = Vec::new();
+                let mut messages: Vec<forebay_pulsar::Message> = Vec::new();
                 let many = if hurry { 1000 } else { self.chance.below(12) };
                 reader.machine.take(many, &mut messages);
                 for message in messages {

@@ -5,19 +5,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{PartitionConsumer, is_exact, last_message_id, send_seek, whole_entry};
-use crate::client::journal::Journal;
-use crate::client::pulsar::connection::{Connection, ConsumerRoute, PartId, Withdraw};
-use crate::client::pulsar::directions::Directions;
-use crate::client::pulsar::options::{ClientOptions, ConsumerOptions, KeySharedPolicy};
-use crate::client::pulsar::part::{PartWatch, Supervised};
-use crate::client::pulsar::schema;
-use crate::client::pulsar::shared::{Shared, key_values};
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::command::Command;
-use crate::pulsar::pb::command_subscribe::InitialPosition as Position;
-use crate::pulsar::{MessageId, pb};
-use crate::sync::{Mutex, Rank};
+use crate::journal::Journal;
+use crate::pulsar::connection::{Connection, ConsumerRoute, PartId, Withdraw};
+use crate::pulsar::directions::Directions;
+use crate::pulsar::options::{ClientOptions, ConsumerOptions, KeySharedPolicy};
+use crate::pulsar::part::{PartWatch, Supervised};
+use crate::pulsar::schema;
+use crate::pulsar::shared::{Shared, key_values};
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::sync::{Mutex, Rank};
+use forebay_pulsar::command::Command;
+use forebay_pulsar::pb::command_subscribe::InitialPosition as Position;
+use forebay_pulsar::{MessageId, pb};
 
 /// Time for which a durable subscription is refused at most while one of its name that is not durable is deleted, and the
 /// pause before each attempt.
@@ -28,8 +28,8 @@ const PLACE_PAUSE: Duration = Duration::from_millis(50);
 const DYING_ATTEMPTS: u32 = 3;
 const DYING_PAUSE: Duration = Duration::from_secs(1);
 
-/// Opens a partition for [`supervise`](crate::client::pulsar::part::supervise).
-pub(in crate::client::pulsar::consumer) struct Supervisor {
+/// Opens a partition for [`supervise`](crate::pulsar::part::supervise).
+pub(in crate::pulsar::consumer) struct Supervisor {
     shared: Arc<Shared>,
     part: Arc<PartitionConsumer>,
     options: ConsumerOptions,
@@ -44,7 +44,7 @@ pub(in crate::client::pulsar::consumer) struct Supervisor {
 }
 
 impl Supervisor {
-    pub(in crate::client::pulsar::consumer) fn new(
+    pub(in crate::pulsar::consumer) fn new(
         shared: Arc<Shared>,
         part: Arc<PartitionConsumer>,
         options: ConsumerOptions,

@@ -9,20 +9,20 @@ use bytes::Bytes;
 
 use super::super::schemas::Registrar;
 use super::{PartitionProducer, Registration, TICK};
-use crate::client::journal::Journal;
-use crate::client::pulsar::connection::{Connection, PartId, ProducerRoute, Withdraw};
-use crate::client::pulsar::directions::Directions;
-use crate::client::pulsar::options::{AccessMode, ClientOptions, ProducerOptions};
-use crate::client::pulsar::part::{PartWatch, Supervised};
-use crate::client::pulsar::schema;
-use crate::client::pulsar::shared::{Shared, key_values};
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pulsar::command::Command;
-use crate::pulsar::pb;
+use crate::journal::Journal;
+use crate::pulsar::connection::{Connection, PartId, ProducerRoute, Withdraw};
+use crate::pulsar::directions::Directions;
+use crate::pulsar::options::{AccessMode, ClientOptions, ProducerOptions};
+use crate::pulsar::part::{PartWatch, Supervised};
+use crate::pulsar::schema;
+use crate::pulsar::shared::{Shared, key_values};
+use forebay_base::clock;
+use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_pulsar::command::Command;
+use forebay_pulsar::pb;
 
-/// Opens a partition for [`supervise`](crate::client::pulsar::part::supervise).
-pub(in crate::client::pulsar::producer) struct Supervisor {
+/// Opens a partition for [`supervise`](crate::pulsar::part::supervise).
+pub(in crate::pulsar::producer) struct Supervisor {
     shared: Arc<Shared>,
     part: Arc<PartitionProducer>,
     options: ProducerOptions,
@@ -34,7 +34,7 @@ pub(in crate::client::pulsar::producer) struct Supervisor {
 }
 
 impl Supervisor {
-    pub(in crate::client::pulsar::producer) fn new(
+    pub(in crate::pulsar::producer) fn new(
         registrar: Registrar,
         part: Arc<PartitionProducer>,
         options: ProducerOptions,

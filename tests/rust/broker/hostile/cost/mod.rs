@@ -5,7 +5,7 @@
 //! the limit; one that reads them is served in turns that are short.
 
 use bytes::BytesMut;
-use forebay::broker::protocol::Protocol;
+use forebay_broker::protocol::Protocol;
 
 use crate::hostile::world::World;
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use forebay::broker::auth::TokenKeys;
-use forebay::broker::mqtt::{Broker, Settings};
-use forebay::broker::protocol::Protocol as _;
-use forebay::broker::store::mqtt::Found;
-use forebay::mqtt::packet::{Ack, Connect, Publish, Subscribe, SubscribeOptions, Unsubscribe};
-use forebay::mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
+use forebay_broker::auth::TokenKeys;
+use forebay_broker::mqtt::{Broker, Settings};
+use forebay_broker::protocol::Protocol as _;
+use forebay_broker::store::mqtt::Found;
+use forebay_mqtt::packet::{Ack, Connect, Publish, Subscribe, SubscribeOptions, Unsubscribe};
+use forebay_mqtt::{Packet, Properties, Property, QoS, Sender, Version, frame};
 
 use super::{AFTER, BEFORE, SIZES, assert_cheap, repeat};
 use crate::hostile::strangers::mqtt::{encode, kinds, row};

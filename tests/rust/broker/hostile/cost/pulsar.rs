@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
-use forebay::broker::auth::TokenKeys;
-use forebay::broker::log::cursor::MAX_BATCH;
-use forebay::broker::pulsar::Broker;
-use forebay::broker::pulsar::options::Settings;
-use forebay::broker::store::Found;
-use forebay::pulsar::command::Command;
-use forebay::pulsar::frame::{Frame, Payload};
-use forebay::pulsar::{hot, pb};
+use forebay_broker::auth::TokenKeys;
+use forebay_broker::log::cursor::MAX_BATCH;
+use forebay_broker::pulsar::Broker;
+use forebay_broker::pulsar::options::Settings;
+use forebay_broker::store::Found;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::frame::{Frame, Payload};
+use forebay_pulsar::{hot, pb};
 
 use super::{AFTER, BEFORE, SIZES, assert_cheap, repeat};
 use crate::hostile::strangers::pulsar::{bytes, row};

@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use forebay::broker::store::Found;
-use forebay::broker::tubemq::{Broker, Settings, Users};
-use forebay::tubemq::command::{Method, Request};
-use forebay::tubemq::pb;
+use forebay_broker::store::Found;
+use forebay_broker::tubemq::{Broker, Settings, Users};
+use forebay_tubemq::command::{Method, Request};
+use forebay_tubemq::pb;
 
 use super::{AFTER, BEFORE, SIZES, assert_cheap, repeat};
 use crate::hostile::strangers::Ids;

@@ -9,7 +9,7 @@
 
 use std::fmt::Debug;
 
-use forebay::broker::protocol::Protocol;
+use forebay_broker::protocol::Protocol;
 
 use crate::hostile::world::{HELD, Visit, World, difference};
 

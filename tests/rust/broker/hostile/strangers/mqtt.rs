@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use forebay::broker::auth::TokenKeys;
-use forebay::broker::mqtt::{Broker, Settings};
-use forebay::broker::protocol::Protocol as _;
-use forebay::broker::store::mqtt::Found;
-use forebay::mqtt::packet::{
+use forebay_base::transmit::Transmit;
+use forebay_broker::auth::TokenKeys;
+use forebay_broker::mqtt::{Broker, Settings};
+use forebay_broker::protocol::Protocol as _;
+use forebay_broker::store::mqtt::Found;
+use forebay_mqtt::packet::{
     Ack, Auth, ConnAck, Connect, Disconnect, Kind, Publish, SubAck, Subscribe, SubscribeOptions, UnsubAck,
     Unsubscribe, Will,
 };
-use forebay::mqtt::{Packet, Properties, Property, QoS, Reason, Version};
-use forebay::transmit::Transmit;
+use forebay_mqtt::{Packet, Properties, Property, QoS, Reason, Version};
 
 use super::{Credentials, ELSEWHERE, Ids, Reach, assert_bounded, assert_shut_out};
 use crate::hostile::world::{HELD, PATIENCE, WALL_MS, World, difference};

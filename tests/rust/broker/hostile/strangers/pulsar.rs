@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use forebay::broker::auth::TokenKeys;
-use forebay::broker::pulsar::Broker;
-use forebay::broker::store::Found;
-use forebay::pulsar::command::Command;
-use forebay::pulsar::frame::{Frame, Payload};
-use forebay::pulsar::{hot, pb};
+use forebay_broker::auth::TokenKeys;
+use forebay_broker::pulsar::Broker;
+use forebay_broker::store::Found;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::frame::{Frame, Payload};
+use forebay_pulsar::{hot, pb};
 
 use super::{Credentials, ELSEWHERE, Ids, Reach, assert_bounded, assert_shut_out};
 use crate::hostile::world::{HELD, PATIENCE, WALL_MS, World, difference};

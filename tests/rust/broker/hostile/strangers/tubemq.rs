@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use forebay::broker::protocol::Protocol as _;
-use forebay::broker::store::Found;
-use forebay::broker::tubemq::{Broker, Settings, Users};
-use forebay::client::tubemq::signature;
-use forebay::transmit::Transmit;
-use forebay::tubemq::command::{Call, Method, Reply, Request, Response};
-use forebay::tubemq::frame::Decoder;
-use forebay::tubemq::pb;
+use forebay_base::transmit::Transmit;
+use forebay_broker::protocol::Protocol as _;
+use forebay_broker::store::Found;
+use forebay_broker::tubemq::{Broker, Settings, Users};
+use forebay_client::tubemq::signature;
+use forebay_tubemq::command::{Call, Method, Reply, Request, Response};
+use forebay_tubemq::frame::Decoder;
+use forebay_tubemq::pb;
 
 use super::{Credentials, ELSEWHERE, Ids, Reach, assert_bounded, assert_shut_out};
 use crate::hostile::world::{HELD, PATIENCE, WALL_MS, World, difference};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay::pulsar::MessageId;
+use forebay_pulsar::MessageId;
 use tokio::time::Instant;
 
 use super::super::events::Fate;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::client::pulsar::options::{ConsumerOptions, DeadLetterPolicy};
-use forebay::pulsar::{Message, MessageId};
+use forebay_client::pulsar::options::{ConsumerOptions, DeadLetterPolicy};
+use forebay_pulsar::{Message, MessageId};
 
 use super::super::events::Ready;
 use super::super::host::{self, ends, violate};

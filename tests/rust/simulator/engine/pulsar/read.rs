@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::client::pulsar::options::ConsumerOptions;
-use forebay::client::pulsar::{Consumer, SeekTo, Target};
-use forebay::clock;
-use forebay::pulsar::pb::command_subscribe::SubType;
-use forebay::pulsar::{Message, MessageId};
+use forebay_base::clock;
+use forebay_client::pulsar::options::ConsumerOptions;
+use forebay_client::pulsar::{Consumer, SeekTo, Target};
+use forebay_pulsar::pb::command_subscribe::SubType;
+use forebay_pulsar::{Message, MessageId};
 use tokio::time::Instant;
 
 use super::super::events::{Fate, Ready};

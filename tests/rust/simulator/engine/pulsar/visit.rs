@@ -3,8 +3,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use forebay::client::pulsar::options::ConsumerOptions;
-use forebay::client::pulsar::{Client, SeekTo};
+use forebay_client::pulsar::options::ConsumerOptions;
+use forebay_client::pulsar::{Client, SeekTo};
 
 use super::super::events::Ready;
 use super::super::host::{self, ends, linger, violate};

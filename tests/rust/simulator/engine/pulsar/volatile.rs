@@ -6,10 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::client::pulsar::options::{ConsumerOptions, ProducerOptions};
-use forebay::client::pulsar::{Client, Consumer, Producer, Target};
-use forebay::pulsar::pb::command_subscribe::SubType;
-use forebay::pulsar::{Message, MessageId, Outgoing};
+use forebay_client::pulsar::options::{ConsumerOptions, ProducerOptions};
+use forebay_client::pulsar::{Client, Consumer, Producer, Target};
+use forebay_pulsar::pb::command_subscribe::SubType;
+use forebay_pulsar::{Message, MessageId, Outgoing};
 
 use super::super::events::{Ready, Sink};
 use super::super::host::{self, ends, violate};

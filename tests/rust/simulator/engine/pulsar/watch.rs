@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::BytesMut;
-use forebay::pulsar::command::Command;
-use forebay::pulsar::frame::Decoder;
-use forebay::pulsar::hot::Ack;
-use forebay::pulsar::pb::command_ack::AckType;
+use forebay_pulsar::command::Command;
+use forebay_pulsar::frame::Decoder;
+use forebay_pulsar::hot::Ack;
+use forebay_pulsar::pb::command_ack::AckType;
 
 use super::super::network::Tap;
 

@@ -4,12 +4,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay::client::events::Receipt;
-use forebay::client::pulsar::options::ProducerOptions;
-use forebay::client::pulsar::{Client, Producer};
-use forebay::compression::Compression;
-use forebay::error::ErrorKind;
-use forebay::pulsar::{MessageId, Outgoing};
+use forebay_base::compression::Compression;
+use forebay_base::error::ErrorKind;
+use forebay_client::events::Receipt;
+use forebay_client::pulsar::options::ProducerOptions;
+use forebay_client::pulsar::{Client, Producer};
+use forebay_pulsar::{MessageId, Outgoing};
 use tokio::time::Instant;
 
 use super::super::events::{Fate, Sink, slot};

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::BytesMut;
-use forebay::tubemq::command::{Call, Reply, Request, Response};
-use forebay::tubemq::frame::{Decoder, MAX_PAYLOAD};
-use forebay::tubemq::pb;
+use forebay_tubemq::command::{Call, Reply, Request, Response};
+use forebay_tubemq::frame::{Decoder, MAX_PAYLOAD};
+use forebay_tubemq::pb;
 use tokio::time::Instant;
 
 use super::super::network::Tap;
