@@ -162,7 +162,7 @@ rustdoc:
 	@$(STEP) "cargo doc, warnings denied" env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --workspace
 
 rust-test:
-	@$(STEP) "Rust tests, 200 seeds" env SIMULATOR_SHARE=10 tools/in-memory cargo test --quiet --workspace
+	@$(STEP) "Rust tests, 200 seeds" env SIMULATOR_SHARE=10 tools/in-memory cargo test --quiet --workspace --no-fail-fast
 
 # The seeds that `make test` plays are the first of these.
 simulate-test:

@@ -164,7 +164,7 @@ const NEIGHBOUR: &str = "FOREBAY_TEST_NEIGHBOUR";
 fn look_from_another_process(path: &Path) -> String {
     let output = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture"])
-        .arg("sqlite::tests::a_neighbour_that_opens_and_closes_the_database_leaves_the_log_alone")
+        .arg("tests::a_neighbour_that_opens_and_closes_the_database_leaves_the_log_alone")
         .env(NEIGHBOUR, path)
         .output()
         .unwrap();
