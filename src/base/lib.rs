@@ -8,7 +8,6 @@ pub mod checksum;
 pub mod clock;
 pub mod compression;
 pub mod error;
-pub mod log;
 pub mod machine;
 pub mod random;
 pub mod sync;

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use crate::record::{self, Logger, Record};
 use crate::store::StoreUsage;
 use forebay_base::clock;
-use forebay_base::log::{self, Level, Record};
+use tracing::Level;
 
 /// Interval of measurements. Between them the store's own growth counts.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -81,11 +82,11 @@ impl Disk {
         }
         let (level, what) = match low {
             true => {
-                (Level::Warning, format!("has less than {} bytes left: messages are refused", self.min_free))
+                (Level::WARN, format!("has less than {} bytes left: messages are refused", self.min_free))
             }
-            false => (Level::Info, "has room again".to_owned()),
+            false => (Level::INFO, "has room again".to_owned()),
         };
-        log::write(level, "forebay.broker.store", || {
+        record::write(level, Logger::Store, || {
             Record::new(format!("the disk of the store {what}")).with("event", "disk")
         });
     }

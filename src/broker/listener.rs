@@ -11,17 +11,17 @@ use tokio::sync::Notify;
 
 use crate::listeners::{Address, Listener, Listening, bracketed};
 use crate::protocol::Entry;
-use crate::record;
+use crate::record::{self, Logger, Record};
 use crate::runner::{Open, Runner};
 use crate::service::{Framing, Speech};
 use crate::stats::ClientStats;
 use crate::tls::{HANDSHAKE, Tls};
 use forebay_base::error::{Error, ErrorKind, Result, sanitise};
-use forebay_base::log::{self, Level, Record};
 use forebay_base::transmit::Transmit;
 use forebay_net::driver::{Endpoint, Turn, drive};
 use forebay_net::socket::{self, Accepted};
 use forebay_net::ws;
+use tracing::Level;
 
 /// Bytes that a WebSocket message may have beyond an MQTT packet: several small packets may share a message.
 const WS_MARGIN: usize = 64 << 10;
@@ -133,7 +133,7 @@ pub(super) async fn accept(runner: Rc<Runner>, mut port: Port) {
     loop {
         let (stream, address, transport) = port.accept().await;
         if !runner.admission().admits(address.ip()) {
-            record::refused(LOGGER, runner.name(), &address.to_string(), FULL);
+            record::refused(Logger::Connection, runner.name(), &address.to_string(), FULL);
             continue;
         }
         let connection = Connection::new(runner.clone(), address);
@@ -190,9 +190,6 @@ where
     }
 }
 
-/// The logger of connections.
-const LOGGER: &str = "forebay.broker.connection";
-
 /// A connection that is registered with its protocol, from accept to close.
 struct Connection {
     runner: Rc<Runner>,
@@ -218,7 +215,7 @@ impl Connection {
             return;
         }
         let client = self.client.get_or_init(|| client);
-        log::write(Level::Info, LOGGER, || self.record("connected", client, ""));
+        record::write(Level::INFO, Logger::Connection, || self.record("connected", client, ""));
     }
 
     /// Writes to the log that the connection has ended, with its reason.
@@ -236,12 +233,17 @@ impl Connection {
         match (self.client.get(), reason) {
             (Some(client), reason) => {
                 let reason = reason.as_deref().unwrap_or("the client has left");
-                log::write(Level::Info, LOGGER, || self.record("ended", client, reason));
+                record::write(Level::INFO, Logger::Connection, || self.record("ended", client, reason));
             }
             (None, Some(reason)) => {
-                record::refused(LOGGER, self.runner.name(), &self.open.address.to_string(), &reason);
+                record::refused(
+                    Logger::Connection,
+                    self.runner.name(),
+                    &self.open.address.to_string(),
+                    &reason,
+                );
             }
-            (None, None) => record::write_limited(Level::Debug, LOGGER, || {
+            (None, None) => record::write_limited(Level::DEBUG, Logger::Connection, || {
                 self.record("left", &ClientStats::default(), "before it was let in")
             }),
         }
@@ -254,7 +256,7 @@ impl Connection {
             [("client", &client.name), ("user", client.user.as_ref().unwrap_or(&String::new()))]
         {
             if !value.is_empty() {
-                text += &format!(", {title} {:?}", log::cut(value));
+                text += &format!(", {title} {:?}", record::cut(value));
             }
         }
         if !reason.is_empty() {

@@ -19,6 +19,7 @@ use crate::log::TopicIds;
 use crate::options::{Durability, Options};
 use crate::permissions::Permissions;
 use crate::protocol::{Clock, Protocol, Topics};
+use crate::record::{self, Logger, Record};
 use crate::registry::{Registry, Running, no_owner};
 use crate::runner::{OnWritten, Runner};
 use crate::service::{Context, Framing, Service, Speech};
@@ -29,9 +30,9 @@ use crate::tls::{Current, Tls};
 use crate::{mqtt, pulsar, tubemq};
 use forebay_base::clock::{self, wall_ms};
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_base::log::{self, Level, Record};
 use forebay_base::random;
 use forebay_sqlite::Sync;
+use tracing::Level;
 
 /// Gives a protocol with its options.
 type Configure = fn(&Options) -> Result<Box<dyn Service>>;
@@ -154,7 +155,7 @@ impl KeysInUse {
 /// Logs the kinds of the keys that tokens are verified with, so that a key that was read as another kind is noticed.
 fn log_keys(what: &str, keys: &TokenKeys) {
     let algorithms = keys.algorithms();
-    log::write(Level::Info, "forebay.broker", || {
+    record::write(Level::INFO, Logger::Broker, || {
         Record::new(format!("{what} token_key: {algorithms}"))
             .with("event", "token_keys")
             .with("algorithms", &algorithms)

@@ -6,10 +6,11 @@ use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, timeout_at};
 
+use crate::logger;
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_base::log;
 use forebay_net::spawn_thread;
 use forebay_net::url::{Protocol, ServiceUrl};
+use tracing::warn;
 
 /// Returns a token or password when one is needed: at each connect, and whenever the broker asks for a fresh one.
 pub type SecretSupplier = Callback<(), String>;
@@ -129,10 +130,11 @@ fn warn_if_plain(url: &ServiceUrl, what: &str) {
     if let Some(address) = url.addresses.iter().find(|address| !is_local(&address.host))
         && !url.tls
     {
-        log::warn(&format!(
+        warn!(
+            target: logger::CREDENTIALS,
             "the {what} is sent to {} in plain text, for all on the way to read: use TLS",
-            address.host
-        ));
+            address.host,
+        );
     }
 }
 

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tracing::Level;
 
 use crate::until;
 use forebay_base::clock::wall_ms;
 use forebay_base::error::{Error, ErrorKind};
-use forebay_base::log::{self, Level};
 use forebay_base::sync::Mutex;
 
 /// Events that are kept for readers.
@@ -65,13 +65,13 @@ pub enum ConnectionEvent {
 }
 
 impl ConnectionEvent {
-    fn level(&self) -> Level {
+    pub(super) fn level(&self) -> Level {
         match self {
             // The consumer of a topic gets the error, too.
-            Self::GaveUp { topic: None, .. } => Level::Warning,
+            Self::GaveUp { topic: None, .. } => Level::WARN,
             // A thousand partitions may be opened again at the same time.
-            Self::Resubscribed { .. } => Level::Debug,
-            _ => Level::Info,
+            Self::Resubscribed { .. } => Level::DEBUG,
+            _ => Level::INFO,
         }
     }
 }
@@ -109,6 +109,21 @@ impl fmt::Display for ConnectionEvent {
         }
     }
 }
+
+/// Writes the log record of an event.
+type Log = fn(&ConnectionEvent);
+
+/// A [`Log`] for a logger. `tracing` wants its name when it is compiled.
+macro_rules! log_to {
+    ($logger:expr) => {
+        |event| match event.level() {
+            tracing::Level::WARN => tracing::warn!(target: $logger, "{event}"),
+            tracing::Level::INFO => tracing::info!(target: $logger, "{event}"),
+            _ => tracing::debug!(target: $logger, "{event}"),
+        }
+    };
+}
+pub(super) use log_to;
 
 /// An event with its number and time.
 #[derive(Clone, Debug)]
@@ -172,17 +187,17 @@ struct Counters {
 /// The connection events of one client.
 #[derive(Debug)]
 pub struct Journal {
-    logger: &'static str,
+    log: Log,
     entries: Mutex<Entries>,
     changed: Notify,
     counters: Counters,
 }
 
 impl Journal {
-    /// A journal whose records go to `logger`.
-    pub(super) fn new(logger: &'static str) -> Arc<Self> {
+    /// A journal whose log records are written by `log`, which [`log_to`] makes.
+    pub(super) fn new(log: Log) -> Arc<Self> {
         Arc::new(Self {
-            logger,
+            log,
             entries: Mutex::leaf(Entries::default()),
             changed: Notify::new(),
             counters: Counters::default(),
@@ -273,7 +288,7 @@ impl Journal {
 
     /// Logs and counts an event.
     fn tell(&self, event: &ConnectionEvent) {
-        log::record(event.level(), self.logger, || event.to_string());
+        (self.log)(event);
         let counter = match event {
             ConnectionEvent::Connected { .. } => Some(&self.counters.opened),
             ConnectionEvent::ConnectFailed { .. } => Some(&self.counters.failed),
@@ -372,7 +387,7 @@ mod tests {
 
     #[test]
     fn a_slow_reader_misses_the_oldest_events_and_sees_how_many() {
-        let journal = Journal::new("forebay.test");
+        let journal = Journal::new(|_| {});
         for topic in 0..KEPT + 5 {
             journal.resubscribed(&topic.to_string());
         }
@@ -386,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_reported_as_down_only_if_it_was_up() {
-        let journal = Journal::new("forebay.test");
+        let journal = Journal::new(|_| {});
         let mut attempts = Attempts::default();
         Line::new(&journal, "a:1", attempts).down(&closed());
         assert!(journal.first_from(0).is_none());
@@ -410,7 +425,7 @@ mod tests {
 
     #[test]
     fn the_end_reports_connections_that_are_still_up_as_down_once() {
-        let journal = Journal::new("forebay.test");
+        let journal = Journal::new(|_| {});
         let mut lines =
             ["a:1", "b:2", "c:3"].map(|address| Line::new(&journal, address, Attempts::default()));
         lines[0].up(None);
@@ -427,7 +442,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_wakes_readers_and_nothing_follows_it() {
-        let journal = Journal::new("forebay.test");
+        let journal = Journal::new(|_| {});
         let waiting = tokio::spawn({
             let journal = Arc::clone(&journal);
             async move { journal.due(0).await }

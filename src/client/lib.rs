@@ -29,6 +29,7 @@ mod budget;
 pub mod credentials;
 pub mod events;
 pub mod journal;
+mod logger;
 pub mod mqtt;
 mod outcomes;
 pub mod pulsar;

@@ -1,7 +1,8 @@
-//! The engine's log records on their way to Python's `logging`.
+//! The engine's log records on their way to Python's `logging`: the subscriber of the events of `tracing`, whose targets are the
+//! names of the loggers.
 //!
 //! ```text
-//! engine thread ── push ──► queue of MOST records ──► thread "forebay-log" ──► logging.getLogger("forebay. …")
+//! engine thread ── event ──► queue of MOST records ──► thread "forebay-log" ──► logging.getLogger("forebay. …")
 //! ```
 //! The engine's threads never attach to the interpreter, and never wait for a handler, which may run any code. The thread
 //! starts with the first record of a burst and ends when the queue is empty. While a handler hangs, the queue fills; what
@@ -10,7 +11,8 @@
 //! Records below the level of all loggers are not made. The level is looked up by the thread with each burst; a record
 //! that comes later than [`FRESH`] is always made, so that a change of the configuration is seen.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,10 +20,12 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::wrap_pyfunction;
+use tracing::field::{Field, Visit};
+use tracing::subscriber::{Interest, Subscriber, set_global_default};
+use tracing::{Event, Level, Metadata, span};
 
 use crate::exit::{self, Call};
 use forebay_base::clock;
-use forebay_base::log::{self, Level, Sink, set_sink};
 use forebay_base::sync::{Mutex, Rank};
 
 /// Records that wait at most.
@@ -40,37 +44,84 @@ const FRESH: Duration = Duration::from_millis(100);
 /// Name of the attribute of a LogRecord that has its fields.
 const FIELDS: &str = "forebay";
 
-/// The loggers that the engine writes to.
-const LOGGERS: [&str; 17] = [
-    "forebay",
-    "forebay.broker.connection",
-    "forebay.broker.delivery",
-    "forebay.broker.http",
-    "forebay.broker.permissions",
-    "forebay.credentials",
-    "forebay.mqtt",
-    "forebay.mqtt.birth",
-    "forebay.mqtt.connection",
-    "forebay.pulsar",
-    "forebay.pulsar.connection",
-    "forebay.pulsar.consumer",
-    "forebay.pulsar.producer",
-    "forebay.tubemq",
-    "forebay.tubemq.connection",
-    "forebay.tubemq.consumer",
-    "forebay.tubemq.producer",
-];
-
-/// Lowest level of [`LOGGERS`]. Everything is wanted until it has been looked up.
+/// Lowest level of the loggers that [`Events`] has met. Everything is wanted until it has been looked up.
 static LEVEL: AtomicI32 = AtomicI32::new(0);
 
 /// Records that were dropped because the queue was full.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
+/// A record; its level is a number of Python's `logging`.
 struct Record {
-    level: Level,
-    logger: String,
-    record: log::Record,
+    level: i32,
+    logger: &'static str,
+    text: String,
+    fields: Vec<(&'static str, String)>,
+}
+
+impl Visit for Record {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.fields.push((field.name(), value.to_owned()));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let text = format!("{value:?}");
+        match field.name() {
+            "message" => self.text = text,
+            name => self.fields.push((name, text)),
+        }
+    }
+}
+
+fn number(level: Level) -> i32 {
+    match level {
+        Level::ERROR => 40,
+        Level::WARN => 30,
+        Level::INFO => 20,
+        // Python has no level below.
+        Level::DEBUG | Level::TRACE => 10,
+    }
+}
+
+/// The subscriber.
+struct Events;
+
+impl Subscriber for Events {
+    fn register_callsite(&self, callsite: &'static Metadata<'static>) -> Interest {
+        let target = callsite.target();
+        if !callsite.is_event() || target.split('.').next() != Some("forebay") {
+            return Interest::never();
+        }
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        if number(*metadata.level()) >= LEVEL.load(Ordering::Relaxed) {
+            return true;
+        }
+        let mut state = queue().lock();
+        // The level of a logger that is new is not among those that were looked up.
+        state.is_new(metadata.target())
+            || state.looked.is_none_or(|looked| clock::now().duration_since(looked) >= FRESH)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let (level, logger) = (number(*event.metadata().level()), event.metadata().target());
+        let mut record = Record { level, logger, text: String::new(), fields: Vec::new() };
+        event.record(&mut record);
+        push(record);
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
 }
 
 #[derive(Default)]
@@ -78,10 +129,19 @@ struct State {
     records: VecDeque<Record>,
     /// The thread is running.
     running: bool,
+    /// The loggers of the records that the engine can write, each from its first record on.
+    loggers: BTreeSet<String>,
     /// When the level was looked up.
     looked: Option<Instant>,
     /// Records dropped since the thread has reported some.
     dropped: u64,
+}
+
+impl State {
+    /// Notes a logger, and returns whether it has not been noted before.
+    fn is_new(&mut self, logger: &str) -> bool {
+        !self.loggers.contains(logger) && self.loggers.insert(logger.to_owned())
+    }
 }
 
 type Queue = Mutex<State>;
@@ -145,7 +205,8 @@ pub(super) fn forked() {
 
 /// Connects the engine's records to the loggers.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    set_sink(Sink { wants, write });
+    // Another subscriber in this process can only be of another copy of this module, whose records it may keep.
+    let _ = set_global_default(Events);
     module.add_function(wrap_pyfunction!(log_records_dropped, module)?)
 }
 
@@ -155,12 +216,7 @@ fn log_records_dropped() -> u64 {
     DROPPED.load(Ordering::Relaxed)
 }
 
-fn wants(level: Level) -> bool {
-    level as i32 >= LEVEL.load(Ordering::Relaxed)
-        || queue().lock().looked.is_none_or(|looked| clock::now().duration_since(looked) >= FRESH)
-}
-
-fn write(level: Level, logger: &str, record: log::Record) {
+fn push(record: Record) {
     let start = {
         let mut state = queue().lock();
         if state.records.len() >= MOST {
@@ -168,7 +224,8 @@ fn write(level: Level, logger: &str, record: log::Record) {
             DROPPED.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        state.records.push_back(Record { level, logger: logger.to_owned(), record });
+        state.is_new(record.logger);
+        state.records.push_back(record);
         !FORKING.load(Ordering::SeqCst) && !std::mem::replace(&mut state.running, true)
     };
     if start {
@@ -194,7 +251,7 @@ fn start_thread() {
 fn drain() {
     let mut running = Running::default();
     loop {
-        let (mut records, dropped) = {
+        let (mut records, dropped, loggers) = {
             let mut state = queue().lock();
             if exit::is_ending() {
                 running.unfinished += state.records.len();
@@ -207,11 +264,11 @@ fn drain() {
                 return;
             }
             state.looked = Some(clock::now());
-            (std::mem::take(&mut state.records), std::mem::take(&mut state.dropped))
+            (std::mem::take(&mut state.records), std::mem::take(&mut state.dropped), state.loggers.clone())
         };
         running.unfinished = records.len();
         Python::try_attach(|py| {
-            look_up_level(py).unwrap_or_else(|error| error.write_unraisable(py, None));
+            look_up_level(py, &loggers).unwrap_or_else(|error| error.write_unraisable(py, None));
             while let Some(record) = records.pop_front()
                 && !exit::is_ending()
             {
@@ -250,10 +307,10 @@ impl Drop for Running {
     }
 }
 
-fn look_up_level(py: Python<'_>) -> PyResult<()> {
+fn look_up_level(py: Python<'_>, loggers: &BTreeSet<String>) -> PyResult<()> {
     let logging = py.import("logging")?;
     let mut least = i32::MAX;
-    for logger in LOGGERS {
+    for logger in loggers {
         let logger = logging.call_method1("getLogger", (logger,))?;
         least = least.min(logger.call_method0("getEffectiveLevel")?.extract()?);
     }
@@ -261,17 +318,17 @@ fn look_up_level(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-fn hand_over(py: Python<'_>, Record { level, logger, record }: Record) -> PyResult<()> {
+fn hand_over(py: Python<'_>, Record { level, logger, text, fields: values }: Record) -> PyResult<()> {
     let logger = py.import("logging")?.call_method1("getLogger", (logger,))?;
     let (extra, fields) = (PyDict::new(py), PyDict::new(py));
-    for (name, value) in record.fields {
+    for (name, value) in values {
         fields.set_item(name, value)?;
     }
     // An attribute of the LogRecord, for formatters that know it.
     extra.set_item(FIELDS, fields)?;
     let options = PyDict::new(py);
     options.set_item("extra", extra)?;
-    logger.call_method("log", (level as i32, "%s", record.text), Some(&options)).map(drop)
+    logger.call_method("log", (level, "%s", text), Some(&options)).map(drop)
 }
 
 fn report_dropped(py: Python<'_>, dropped: u64) -> PyResult<()> {

@@ -43,12 +43,12 @@ use crate::listener::{FULL, Port, Transport};
 use crate::options::Durability;
 use crate::permissions::{Access, Client, Domain};
 use crate::protocol::Entry;
-use crate::record;
+use crate::record::{self, Logger};
 use crate::registry::Registry;
 use forebay_base::clock::{self, wall_ms};
 use forebay_base::error::ErrorKind;
-use forebay_base::log::{self, Level};
 use forebay_net::socket::Accepted;
+use tracing::Level;
 
 /// Time limit of the head of a request, also while a connection waits for its next one.
 const HEAD: Duration = Duration::from_secs(10);
@@ -109,7 +109,7 @@ impl Http {
         loop {
             let (stream, address, transport) = port.accept().await;
             if !self.admission.admits(address.ip()) {
-                record::refused(LOGGER, "http", &address.to_string(), FULL);
+                record::refused(Logger::Http, "http", &address.to_string(), FULL);
                 continue;
             }
             let connection = Connection::new(self.clone(), address);
@@ -323,19 +323,16 @@ fn refused(status: StatusCode, why: &str) -> Box<Answer> {
     Box::new(Answer::error(status, why).with_header("Connection", "close"))
 }
 
-/// The logger of requests.
-const LOGGER: &str = "forebay.broker.http";
-
 /// Writes a request to the log: refusals as warnings, and what changes something for those who want to know who did.
 fn note_answer(method: &Method, path: &str, address: IpAddr, user: Option<&str>, status: StatusCode) {
     let refused = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::MISDIRECTED_REQUEST];
     let level = match method.is_safe() {
-        _ if refused.contains(&status) => Level::Warning,
-        true => Level::Debug,
-        false => Level::Info,
+        _ if refused.contains(&status) => Level::WARN,
+        true => Level::DEBUG,
+        false => Level::INFO,
     };
     let make = || {
-        let (user, path) = (log::cut(user.unwrap_or_default()), log::cut(path));
+        let (user, path) = (record::cut(user.unwrap_or_default()), record::cut(path));
         let by = if user.is_empty() { String::new() } else { format!(", user {user:?}") };
         let text = format!("http {address}{by}: {method} {path}: {}", status.as_u16());
         record::about("request", "http", &user, "", text)
@@ -346,9 +343,9 @@ fn note_answer(method: &Method, path: &str, address: IpAddr, user: Option<&str>,
     };
     // What certainly has changed something is told without a limit.
     if [Method::PUT, Method::DELETE].contains(method) && status.is_success() {
-        log::write(level, LOGGER, make);
+        record::write(level, Logger::Http, make);
     } else {
-        record::write_limited(level, LOGGER, make);
+        record::write_limited(level, Logger::Http, make);
     }
 }
 
@@ -407,13 +404,15 @@ impl Connection {
                 }
                 // A health check or a scan of ports.
                 Err(error) if error.kind() == ErrorKind::Disconnected => {
-                    record::write_limited(Level::Debug, LOGGER, || {
+                    record::write_limited(Level::DEBUG, Logger::Http, || {
                         let address = self.address.to_string();
                         let text = format!("http {address} left before it was let in");
                         record::about("left", "http", "", "", text).with("address", address)
                     });
                 }
-                Err(error) => record::refused(LOGGER, "http", &self.address.to_string(), error.message()),
+                Err(error) => {
+                    record::refused(Logger::Http, "http", &self.address.to_string(), error.message())
+                }
             },
         }
     }

@@ -9,12 +9,12 @@ use super::routes::{DeliveryOptions, Route};
 use super::{Action, Broker, Due, GRACE, PACE, RESERVED, TOTAL_OUTPUT};
 use crate::log::Source;
 use crate::permissions::Client;
-use crate::record;
+use crate::record::{self, Logger};
 use crate::store::mqtt::{Op, QueueRow};
 use crate::tree;
-use forebay_base::log::{self, Level};
 use forebay_mqtt::packet::{Ack, PacketId, Publish};
 use forebay_mqtt::{Packet, Property, QoS, Reason, Version, Violation};
+use tracing::Level;
 
 /// Time without a drop after which the next one is told.
 const QUIET: Duration = Duration::from_secs(10);
@@ -496,8 +496,8 @@ fn too_many_filters() -> (Reason, String) {
 
 /// Writes to the log that a subscriber begins to lose messages. Each of them is counted.
 fn note_drops(client: Client<'_>, why: &str) {
-    record::write_limited(Level::Warning, "forebay.broker.delivery", || {
-        let [user, id] = [client.user, client.id].map(|text| log::cut(text.unwrap_or_default()));
+    record::write_limited(Level::WARN, Logger::Delivery, || {
+        let [user, id] = [client.user, client.id].map(|text| record::cut(text.unwrap_or_default()));
         let text = format!("mqtt: messages for client {id:?} are dropped: {why}");
         record::about("dropping", "mqtt", &user, &id, text).with("reason", why)
     });

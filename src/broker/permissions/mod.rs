@@ -13,11 +13,11 @@
 //!
 //! Subscriptions of Pulsar and groups of TubeMQ belong to a user. Rules name those that another user may use as well.
 
-use crate::record;
+use crate::record::{self, Logger};
 use crate::tree::Tree;
 use forebay_base::error::Result;
-use forebay_base::log::{self, Level};
 use forebay_base::random::HashMap;
+use tracing::Level;
 
 mod decisions;
 mod file;
@@ -82,10 +82,10 @@ impl<'a> Client<'a> {
 /// Writes to the log that the rules do not allow a client an operation, such as `"publish to"`, on the topic, subscription or
 /// group of a name.
 pub fn note_denial(domain: Domain, client: Client<'_>, operation: &'static str, name: &str) {
-    record::write_limited(Level::Warning, "forebay.broker.permissions", || {
+    record::write_limited(Level::WARN, Logger::Permissions, || {
         let protocol = domain.name();
         let [user, id, name] =
-            [client.user.unwrap_or_default(), client.id.unwrap_or_default(), name].map(log::cut);
+            [client.user.unwrap_or_default(), client.id.unwrap_or_default(), name].map(record::cut);
         let who = match (&*user, &*id) {
             ("", "") => "a client without a user".to_owned(),
             ("", id) => format!("client {id:?} without a user"),

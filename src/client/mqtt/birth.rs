@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::logger;
 use crate::mqtt::options::ClientOptions;
 use forebay_base::error::Error;
-use forebay_base::log;
 use forebay_mqtt::Version;
 use forebay_mqtt::packet::Publish;
 use forebay_mqtt::producer::{Outcome, check_version};
+use tracing::warn;
 
 /// Owner of the birth message in the session. Producers are numbered from 1.
 pub(super) const BIRTH: u64 = 0;
@@ -57,9 +58,10 @@ impl Birth {
 
     fn fail(&self, error: &Error) {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        log::warn(&format!(
-            "the birth message was not published: {error}; it is published again after the next connect"
-        ));
+        warn!(
+            target: logger::MQTT_BIRTH,
+            "the birth message was not published: {error}; it is published again after the next connect",
+        );
     }
 
     pub(super) fn counts(&self) -> BirthCounts {

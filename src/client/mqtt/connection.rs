@@ -20,12 +20,12 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::journal::{Attempts, Line};
+use crate::logger;
 use crate::mqtt::birth::BIRTH;
 use crate::mqtt::options::{Authenticator, ClientOptions};
 use crate::mqtt::shared::{Link, Server, Shared};
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_base::log;
 use forebay_base::machine::Machine;
 use forebay_mqtt::connection::{Connection, Event};
 use forebay_mqtt::packet::{Connect, Disconnect};
@@ -37,6 +37,7 @@ use forebay_net::session::{Host, Session, WRITE_HIGH_WATER};
 use forebay_net::tcp::Pacing;
 use forebay_net::url::{Address, ServiceUrl, Transport};
 use forebay_net::{Stream, tls, ws};
+use tracing::warn;
 
 /// Most bytes that the session adds to the socket's queue in one turn.
 const TURN: usize = 256 << 10;
@@ -184,11 +185,12 @@ impl Host for Attached {
         more |= holds && room > 0;
         if stuck && unacknowledged > 0 && !self.shared.was_full.swap(true, Ordering::Relaxed) {
             let maximum = self.shared.options.receive_maximum;
-            log::warn(&format!(
-                "{unacknowledged} messages are not acknowledged, and nothing more is read until the application \
-                 acknowledges some, answers to its own messages included: acknowledge sooner, or raise the option \
-                 receive_maximum, which is {maximum}, up to 65535",
-            ));
+            warn!(
+                target: logger::MQTT_CONNECTION,
+                "{unacknowledged} messages are not acknowledged, and nothing more is read until the \
+                 application acknowledges some, answers to its own messages included: acknowledge sooner, or \
+                 raise the option receive_maximum, which is {maximum}, up to 65535",
+            );
         }
         if !self.events.is_empty() {
             let mut events = std::mem::take(&mut self.events);
@@ -333,7 +335,12 @@ impl Connector {
     async fn open_address(&self, address: &Address, shared: &Shared) -> Result<Stream> {
         let options = &shared.options;
         let (tls, trouble) = tls::FollowingConnector::get_of(self.tls.as_ref()).await;
-        log::warn_of_certificates(trouble);
+        if let Some(error) = trouble {
+            warn!(
+                target: logger::MQTT_CONNECTION,
+                "the connection uses the certificates as they were: {error}",
+            );
+        }
         let pacing = Pacing::Gather(Arc::clone(&shared.awaited));
         let stream =
             forebay_net::connect(&address.host, address.port, tls.as_ref(), pacing, options.connect_timeout)
@@ -462,9 +469,10 @@ pub(super) async fn supervise(
             ErrorKind::Tls | ErrorKind::Authentication | ErrorKind::FrameTooLarge => ready.is_some(),
             // By an own CONNECT, which has come late, rather than by another client.
             ErrorKind::SessionTakenOver if unanswered.pop().is_some() => {
-                log::warn(&format!(
-                    "{error}; it may be an own attempt to connect that came late: connecting again"
-                ));
+                warn!(
+                    target: logger::MQTT_CONNECTION,
+                    "{error}; it may be an own attempt to connect that came late: connecting again",
+                );
                 false
             }
             _ => !error.retriable(),

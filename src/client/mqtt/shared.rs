@@ -12,7 +12,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, oneshot};
 
 use crate::budget::Budget;
-use crate::journal::Journal;
+use crate::journal::{Journal, log_to};
+use crate::logger;
 use crate::mqtt::birth::{BIRTH, Birth};
 use crate::mqtt::options::ClientOptions;
 use crate::mqtt::outbox::session::{DURABLE, OutboxSession, Staged};
@@ -23,7 +24,6 @@ use crate::mqtt::unclaimed::{Todo, Unclaimed};
 use crate::until;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result, because};
-use forebay_base::log;
 use forebay_base::random::HashMap;
 use forebay_base::sync::{Mutex, MutexGuard, Rank};
 use forebay_mqtt::connection::Limits;
@@ -33,6 +33,7 @@ use forebay_mqtt::session::{Event, Session};
 use forebay_mqtt::{Reason, Version};
 use forebay_net::spawn_blocking;
 use forebay_net::tcp::Awaited;
+use tracing::warn;
 
 /// Time for which close waits for a socket that accepts no bytes.
 const LAST_WRITE: Duration = Duration::from_secs(1);
@@ -120,7 +121,7 @@ impl Shared {
         abandoned: UnboundedSender<Abandoned>,
     ) -> Self {
         Self {
-            journal: Journal::new("forebay.mqtt.connection"),
+            journal: Journal::new(log_to!(logger::MQTT_CONNECTION)),
             session: Mutex::new(Rank::Machine, session),
             outbox,
             link: Mutex::default(),
@@ -372,7 +373,7 @@ impl Shared {
             self.acknowledge(todo.acknowledge);
         }
         if let Some(warning) = todo.warning {
-            log::warn(&warning);
+            warn!(target: logger::MQTT, "{warning}");
         }
     }
 
@@ -479,7 +480,7 @@ impl Shared {
             drop(spawn_blocking(&self.runtime, move || outbox.close()));
         }
         if let Some(warning) = self.unclaimed.end() {
-            log::warn(&warning);
+            warn!(target: logger::MQTT, "{warning}");
         }
         let consumers = self.routes.lock().take();
         for consumer in consumers {

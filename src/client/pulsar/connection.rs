@@ -11,11 +11,11 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use crate::agenda::{Agenda, Wakes};
 use crate::journal::{Attempts, Journal, Line};
+use crate::logger;
 use crate::pulsar::directions::Directions;
 use crate::pulsar::options::{Basic, ClientOptions};
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_base::log;
 use forebay_base::machine::Machine;
 use forebay_base::random::HashMap;
 use forebay_base::sync::{Mutex, Rank};
@@ -30,6 +30,7 @@ use forebay_pulsar::connection::{Config, Connection as Protocol, Credentials, Ev
 use forebay_pulsar::frame::Payload;
 use forebay_pulsar::pb::command_topic_migrated::ResourceType;
 use forebay_pulsar::{hot, pb};
+use tracing::warn;
 
 /// Cause of the loss of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -553,7 +554,12 @@ impl Pool {
     async fn open(&self, key: &Key, broker: String, line: Line) -> Result<Connection> {
         let credentials = credentials(&self.options).await?;
         let (tls, trouble) = tls::FollowingConnector::get_of(self.tls.as_deref()).await;
-        log::warn_of_certificates(trouble);
+        if let Some(error) = trouble {
+            warn!(
+                target: logger::PULSAR_CONNECTION,
+                "the connection uses the certificates as they were: {error}",
+            );
+        }
         let stream = connect(
             &key.physical.host,
             key.physical.port,

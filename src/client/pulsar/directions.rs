@@ -7,13 +7,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::logger;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_base::log::{self, Level};
 use forebay_net::url::{Address, ServiceUrl};
-
-/// Part of the logger that tells about directions.
-pub(super) const LOGGER: &str = "forebay.pulsar.connection";
+use tracing::{debug, info, warn};
 
 /// Directions to one partition.
 #[derive(Debug, Default)]
@@ -46,24 +44,27 @@ impl Directions {
     pub(super) fn assign(&self, named: &Named, secure: bool) {
         let Some(url) = usable(named, secure) else { return };
         let address = url.addresses.into_iter().next();
-        log::record(Level::Debug, LOGGER, || {
-            format!("a broker names another one for its topic: {address:?}")
-        });
+        debug!(target: logger::PULSAR_CONNECTION, "a broker names another one for its topic: {address:?}");
         self.0.send_modify(|told| (told.assigned, told.untried) = (address, true));
     }
 
     /// Notes the cluster that the topic has moved to.
     pub(super) fn migrate(&self, topic: &str, named: &Named, secure: bool) {
         let Some(url) = usable(named, secure) else {
-            log::warn(&format!("{topic} has moved to a cluster whose URL cannot be used by this client"));
+            warn!(
+                target: logger::PULSAR_CONNECTION,
+                "{topic} has moved to a cluster whose URL cannot be used by this client",
+            );
             return;
         };
         // Told again, it ends an attempt all the same: the broker that tells does not answer.
         self.0.send_modify(|told| {
             if told.cluster.as_ref() != Some(&url) {
-                log::record(Level::Info, LOGGER, || {
-                    format!("{topic} has moved to the cluster at {}", url.addresses[0])
-                });
+                info!(
+                    target: logger::PULSAR_CONNECTION,
+                    "{topic} has moved to the cluster at {}",
+                    url.addresses[0],
+                );
             }
             (told.cluster, told.assigned, told.untried) = (Some(url), None, true);
         });

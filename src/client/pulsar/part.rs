@@ -25,13 +25,14 @@ use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
 
 use crate::journal::Journal;
+use crate::logger;
 use crate::pulsar::connection::{Connection, Loss};
 use crate::pulsar::directions::Directions;
 use crate::pulsar::options::ClientOptions;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_base::log::{self, Level};
 use forebay_net::backoff::Backoff;
+use tracing::{debug, warn};
 
 /// State of a partition. The module has the diagram.
 #[derive(Clone, Debug)]
@@ -301,13 +302,19 @@ pub(super) async fn supervise(part: impl Supervised, mut ready: Option<oneshot::
                 part.note(&error);
                 let refused = matches!(error.kind(), ErrorKind::Authentication | ErrorKind::Tls);
                 if refused && !std::mem::replace(&mut warned, true) {
-                    log::warn(&format!("{} cannot be opened again, and is tried on: {error}", part.topic()));
+                    warn!(
+                        target: logger::PULSAR,
+                        "{} cannot be opened again, and is tried on: {error}",
+                        part.topic(),
+                    );
                 }
                 // Failures elsewhere say nothing about the broker that is named now.
                 let pause = if part.directions().are_untried() { directed.pause() } else { backoff.pause() };
-                log::record(Level::Debug, "forebay.pulsar.connection", || {
-                    format!("{} is opened again in {pause:.1?}: {error}", part.topic())
-                });
+                debug!(
+                    target: logger::PULSAR_CONNECTION,
+                    "{} is opened again in {pause:.1?}: {error}",
+                    part.topic(),
+                );
                 pause
             }
         };

@@ -26,12 +26,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use crate::events::ConsumerEvents;
+use crate::logger;
 use crate::pulsar::consumer::Consumer;
 use crate::pulsar::options::ConsumerOptions;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_base::log;
 use forebay_pulsar::{Message, MessageId};
+use tracing::warn;
 
 /// Time without a message after which the broker is asked whether there is one.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -265,7 +266,7 @@ impl RangeReader {
         if self.rules.fails_on_loss {
             return Err(error);
         }
-        log::warn(&error.to_string());
+        warn!(target: logger::PULSAR_RANGE, "{error}");
         Ok(())
     }
 
@@ -314,11 +315,12 @@ impl RangeReader {
         let is_silent = u128::from(clock::wall_ms().saturating_sub(published)) > limit.as_millis();
         let waited = clock::now().saturating_duration_since(passed);
         if is_silent && self.is_drained().await || self.chunk_timeout.is_zero() && waited > limit {
-            log::warn(&format!(
+            warn!(
+                target: logger::PULSAR_RANGE,
                 "{}: a message in chunks that began before {} was not completed, and is left out",
                 self.consumer.topic(),
-                self.range.to
-            ));
+                self.range.to,
+            );
             return self.end();
         }
         Ok(())

@@ -4,19 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::budget::Budget;
-use crate::journal::Journal;
+use crate::journal::{Journal, log_to};
+use crate::logger;
 use crate::pulsar::connection::{Connection, Pool};
 use crate::pulsar::counters::{LetterCounters, LookupCounters};
-use crate::pulsar::directions::{Directions, LOGGER};
+use crate::pulsar::directions::Directions;
 use crate::pulsar::lookup::Lookup;
 use crate::pulsar::options::ClientOptions;
 use forebay_base::error::Result;
-use forebay_base::log::{self, Level};
 use forebay_base::random::HashMap;
 use forebay_base::sync::Mutex;
 use forebay_net::url::ServiceUrl;
 use forebay_pulsar::pb;
 use forebay_pulsar::topic::TopicName;
+use tracing::debug;
 
 /// The connections, the lookup and the memory budget of a client.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(options: ClientOptions, url: ServiceUrl) -> Result<Self> {
-        let journal = Journal::new("forebay.pulsar.connection");
+        let journal = Journal::new(log_to!(logger::PULSAR_CONNECTION));
         let pool = Arc::new(Pool::new(options.clone(), &url, Arc::clone(&journal))?);
         let lookups = Arc::<LookupCounters>::default();
         Ok(Self {
@@ -71,11 +72,11 @@ impl Shared {
         if let Some((address, proxy_to)) = next.assigned {
             match self.pool.get(&address, proxy_to, id).await {
                 Ok(connection) => return Ok(connection),
-                Err(error) => log::record(Level::Debug, LOGGER, || {
-                    format!(
-                        "{address}, which was named for {topic}, cannot be used, and the topic is looked up: {error}"
-                    )
-                }),
+                Err(error) => debug!(
+                    target: logger::PULSAR_CONNECTION,
+                    "{address}, which was named for {topic}, cannot be used, and the topic is looked up: \
+                     {error}",
+                ),
             }
         }
         let lookup = match next.cluster {

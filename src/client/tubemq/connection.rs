@@ -12,11 +12,11 @@ use std::time::Instant;
 use tokio::sync::{oneshot, watch};
 
 use crate::journal::{Attempts, Journal, Line};
+use crate::logger;
 use crate::tubemq::auth::Visit;
 use crate::tubemq::options::ClientOptions;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_base::log;
 use forebay_base::machine::{Machine, earliest};
 use forebay_base::random::HashMap;
 use forebay_base::sync::{Mutex, Rank};
@@ -27,6 +27,7 @@ use forebay_net::url::{Address, ServiceUrl};
 use forebay_net::{connect, tls};
 use forebay_tubemq::connection::{Answer, Connection as Protocol};
 use forebay_tubemq::{Request, Response, pb};
+use tracing::warn;
 
 /// Most bytes that producers add to the socket's queue in one turn.
 const TURN: usize = 256 << 10;
@@ -275,7 +276,12 @@ impl Pool {
     async fn open(&self, address: &Address, mut line: Line) -> Result<Connection> {
         let timeout = self.options.connect_timeout;
         let (tls, trouble) = tls::FollowingConnector::get_of(self.tls.as_ref()).await;
-        log::warn_of_certificates(trouble);
+        if let Some(error) = trouble {
+            warn!(
+                target: logger::TUBEMQ_CONNECTION,
+                "the connection uses the certificates as they were: {error}",
+            );
+        }
         let awaited = Arc::new(Awaited::default());
         let pacing = Pacing::Gather(Arc::clone(&awaited));
         let stream = connect(&address.host, address.port, tls.as_ref(), pacing, timeout).await?;

@@ -23,12 +23,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
+use crate::logger;
 use crate::tubemq::auth;
 use crate::tubemq::lease::{Lease, MAX_GROUPS};
 use crate::tubemq::shared::{Shared, client_id};
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_base::log;
 use forebay_tubemq::balance::PartitionLocation;
 use forebay_tubemq::master::{RUNTIME, brokers};
 use forebay_tubemq::message::{Attributes, unpack};
@@ -36,6 +36,7 @@ use forebay_tubemq::pb::TransferedMessage;
 use forebay_tubemq::range::Pack;
 use forebay_tubemq::topic::ConsumerTopic;
 use forebay_tubemq::{Code, Request, Response, UNDEFINED, pb};
+use tracing::warn;
 
 /// Pause before a call is repeated that found nothing or failed; doubled up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
@@ -206,11 +207,13 @@ impl RangeReader {
         let (before, limit) = (self.held_back, self.rules.timeout);
         self.held_back += pause;
         if before <= limit && self.held_back > limit {
-            log::warn(&format!(
-                "{}: the broker's rule for the flow has held back reading for more than {limit:?} at offset {}",
+            warn!(
+                target: logger::TUBEMQ_RANGE,
+                "{}: the broker's rule for the flow has held back reading for more than {limit:?} at offset \
+                 {}",
                 self.name(),
-                self.at
-            ));
+                self.at,
+            );
         }
         tokio::time::sleep(pause).await;
     }
@@ -383,7 +386,7 @@ impl RangeReader {
         if self.rules.fails_on_loss {
             return Err(error);
         }
-        log::warn(&error.with_topic(self.name()).to_string());
+        warn!(target: logger::TUBEMQ_RANGE, "{}", error.with_topic(self.name()));
         Ok(())
     }
 }

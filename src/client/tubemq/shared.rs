@@ -8,20 +8,21 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use crate::budget::Budget;
-use crate::journal::Journal;
+use crate::journal::{Journal, log_to};
+use crate::logger;
 use crate::tubemq::auth::{self, Visit};
 use crate::tubemq::connection::{Masters, Pool};
 use crate::tubemq::options::ClientOptions;
 use crate::until;
 use forebay_base::clock::{self, wall_ms};
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_base::log;
 use forebay_base::random;
 use forebay_base::sync::Mutex;
 use forebay_net::url::{Address, ServiceUrl};
 use forebay_net::{own_address_towards, resolve};
 use forebay_tubemq::master::{Event, Identity, ProducerMaster, TopicState};
 use forebay_tubemq::topic::Broker;
+use tracing::warn;
 
 /// Time for which a topic that the master does not list is requested again before it counts as missing: brokers
 /// announce new topics to the master with their own heartbeats.
@@ -78,9 +79,10 @@ impl Shared {
     /// Counts damaged messages, and warns of the first.
     pub(super) fn damaged(&self, count: u64) {
         if self.damaged.fetch_add(count, Ordering::Relaxed) == 0 {
-            log::warn(
-                "a received message is damaged, because its checksum does not match, and was skipped; stats() counts \
-                 such messages as damaged_messages",
+            warn!(
+                target: logger::TUBEMQ,
+                "a received message is damaged, because its checksum does not match, and was skipped; \
+                 stats() counts such messages as damaged_messages",
             );
         }
     }
@@ -92,7 +94,7 @@ impl Shared {
 
     pub(super) async fn new(options: ClientOptions, url: &ServiceUrl) -> Result<Self> {
         let visit = Arc::new(Visit::default());
-        let journal = Journal::new("forebay.tubemq.connection");
+        let journal = Journal::new(log_to!(logger::TUBEMQ_CONNECTION));
         let pool = Arc::new(Pool::new(options.clone(), url, Arc::clone(&visit), Arc::clone(&journal))?);
         let masters = Masters::new(url, Arc::clone(&pool));
         let own = own_address(masters.preferred()).await;

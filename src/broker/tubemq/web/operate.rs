@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 use crate::http::fields::Fields;
 use crate::http::message::{Answer, Request};
 use crate::http::publication::Publication;
-use crate::record;
+use crate::record::{self, Logger, Record};
 use crate::tubemq::partition::{OFFSET_UNIT, offset_of};
 use crate::tubemq::{Broker, PREFIX};
 use forebay_base::error::ErrorKind;
-use forebay_base::log::{self, Level, Record};
 use forebay_tubemq::message::Outgoing;
+use tracing::Level;
 
 /// Destination of a group that is moved.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +129,7 @@ impl Broker {
         self.check_reset(&reset, &partitions)?;
         let moved: Vec<Value> =
             partitions.into_iter().filter_map(|(index, id)| self.move_group(&reset, index, id)).collect();
-        log::write(Level::Info, "forebay.broker.http", || reset_record(&reset, request));
+        record::write(Level::INFO, Logger::Http, || reset_record(&reset, request));
         Ok(Answer::json(&json!({"group": &*reset.group, "topic": reset.topic, "partitions": moved})))
     }
 
@@ -189,8 +189,8 @@ impl Broker {
 }
 
 fn reset_record(reset: &Reset, request: &Request) -> Record {
-    let (group, topic) = (log::cut(&reset.group), log::cut(&reset.topic));
-    let user = log::cut(request.user.as_deref().unwrap_or_default());
+    let (group, topic) = (record::cut(&reset.group), record::cut(&reset.topic));
+    let user = record::cut(request.user.as_deref().unwrap_or_default());
     let by = if user.is_empty() { String::new() } else { format!(" by user {user:?}") };
     let partition = reset.partition.map(|index| format!(", partition {index}")).unwrap_or_default();
     let to = match reset.to {

@@ -12,14 +12,15 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::members::{Members, Place};
 use super::part::PartitionConsumer;
 use super::watch::Listing;
+use crate::logger;
 use crate::pulsar::shared::Shared;
 use crate::together::together;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_base::log;
 use forebay_base::random::HashSet;
 use forebay_net::backoff::Backoff;
 use forebay_pulsar::topic::TopicName;
+use tracing::warn;
 
 /// A topic with its partitions.
 #[derive(Debug)]
@@ -259,9 +260,11 @@ impl Growth {
         let warned = &mut self.warned;
         let without = |topic: &TopicName, error| {
             if warned.insert(topic.to_string().into()) {
-                log::warn(&format!(
-                    "the consumer goes on without {topic}, which cannot be looked up and is tried again: {error}"
-                ));
+                warn!(
+                    target: logger::PULSAR_CONSUMER,
+                    "the consumer goes on without {topic}, which cannot be looked up and is tried again: \
+                     {error}",
+                );
             }
             Ok(())
         };
@@ -281,12 +284,13 @@ impl Growth {
             self.families.push(family);
         }
         if without > 0 && !std::mem::replace(&mut self.is_full, true) {
-            log::warn(&format!(
-                "the pattern {:?} matches {without} topics more than the consumer may have (pattern_max_topics is {}): it goes on \
-                 without them",
+            warn!(
+                target: logger::PULSAR_CONSUMER,
+                "the pattern {:?} matches {without} topics more than the consumer may have \
+                 (pattern_max_topics is {}): it goes on without them",
                 listing.pattern.text(),
-                self.rules.pattern_max_topics
-            ));
+                self.rules.pattern_max_topics,
+            );
         }
         self.is_full = without > 0;
     }
@@ -376,10 +380,12 @@ impl Growth {
         match joined {
             Some((part, Err(error))) => {
                 if self.warned.insert(Arc::clone(&part.topic)) {
-                    log::warn(&format!(
-                        "the consumer goes on without {}, which cannot be subscribed and is tried again: {error}",
-                        part.topic
-                    ));
+                    warn!(
+                        target: logger::PULSAR_CONSUMER,
+                        "the consumer goes on without {}, which cannot be subscribed and is tried again: \
+                         {error}",
+                        part.topic,
+                    );
                 }
                 self.members.remove(vec![(part, error)]);
             }

@@ -20,6 +20,7 @@ use super::members::Members;
 use super::part::PartitionConsumer;
 use super::topics::Topics as Consumed;
 use crate::events::{ProducerEvents, SendOutcome};
+use crate::logger;
 use crate::pulsar::counters::{LetterCounters, LetterCounts};
 use crate::pulsar::options::{ConsumerOptions, DeadLetterPolicy, ProducerOptions};
 use crate::pulsar::producer::Producer;
@@ -28,7 +29,6 @@ use crate::together::together;
 use crate::until;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_base::log;
 use forebay_base::random::{self, HashMap};
 use forebay_base::sync::{Mutex, Rank};
 use forebay_net::backoff::Backoff;
@@ -36,6 +36,7 @@ use forebay_pulsar::consumer::{Counts, DeadLetter};
 use forebay_pulsar::pb::command_subscribe::SubType;
 use forebay_pulsar::topic::TopicName;
 use forebay_pulsar::{Message, MessageId, Outgoing};
+use tracing::warn;
 
 /// Letters without a receipt at a time, for each topic.
 const WINDOW: usize = 1000;
@@ -397,12 +398,13 @@ impl Letters {
     /// Notes that a letter goes without its schema.
     fn sent_without_schema(&self, message: &Message, error: &Error) {
         if !self.warned_of_schema.swap(true, Ordering::Relaxed) {
-            log::warn(&format!(
-                "{} of {} is sent to another topic without the version of its schema: {error}; so are others of which this is \
-                 true",
+            warn!(
+                target: logger::PULSAR_CONSUMER,
+                "{} of {} is sent to another topic without the version of its schema: {error}; so are others \
+                 of which this is true",
                 message.id,
-                message.entry.topic()
-            ));
+                message.entry.topic(),
+            );
         }
     }
 
@@ -479,12 +481,13 @@ impl Letters {
     /// Notes that a letter could not be sent.
     fn failed(&self, message: &Message, error: &Error) {
         if !self.warned.swap(true, Ordering::Relaxed) {
-            log::warn(&format!(
-                "{} of {} could not be sent to the dead letter topic and will be delivered again: {error}; the others are \
-                 counted as dead_letters_failed in stats() of the consumer",
+            warn!(
+                target: logger::PULSAR_CONSUMER,
+                "{} of {} could not be sent to the dead letter topic and will be delivered again: {error}; \
+                 the others are counted as dead_letters_failed in stats() of the consumer",
                 message.id,
-                message.entry.topic()
-            ));
+                message.entry.topic(),
+            );
         }
     }
 

@@ -10,6 +10,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use super::holders::Holders;
 use crate::events::Signal;
+use crate::logger;
 use crate::pulsar::connection::{Connection, ConsumerRoute, Loss, PartId};
 use crate::pulsar::directions::Directions;
 use crate::pulsar::options::{ConsumerOptions, SchemaOptions};
@@ -18,7 +19,6 @@ use crate::pulsar::schema;
 use crate::pulsar::shared::Shared;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result, because};
-use forebay_base::log;
 use forebay_base::machine::Machine as _;
 use forebay_base::random::HashMap;
 use forebay_base::sync::{Mutex, MutexGuard, Rank};
@@ -32,6 +32,7 @@ use forebay_pulsar::frame::Payload;
 use forebay_pulsar::pb::command_subscribe::SubType;
 use forebay_pulsar::schema::Wanted;
 use forebay_pulsar::{Message, MessageId, hot, pb};
+use tracing::warn;
 
 mod supervisor;
 
@@ -189,11 +190,12 @@ impl News {
         if let Some(given_up) = machine.take_given_up()
             && !self.chunks_warned.swap(true, Ordering::Relaxed)
         {
-            log::warn(&format!(
-                "{}: {given_up}. stats() of the consumer counts those that follow as dropped_chunked_messages and \
-                 expired_chunked_messages",
-                machine.topic()
-            ));
+            warn!(
+                target: logger::PULSAR_CONSUMER,
+                "{}: {given_up}. stats() of the consumer counts those that follow as \
+                 dropped_chunked_messages and expired_chunked_messages",
+                machine.topic(),
+            );
         }
     }
 }
@@ -285,9 +287,10 @@ impl PartitionConsumer {
     fn unreadable(&self, error: Error) {
         self.counted.fetch_add(1, Ordering::Relaxed);
         if !self.warned.swap(true, Ordering::Relaxed) {
-            log::warn(&format!(
-                "{error}; the others are counted as unreadable_entries in stats() of the client"
-            ));
+            warn!(
+                target: logger::PULSAR_CONSUMER,
+                "{error}; the others are counted as unreadable_entries in stats() of the client",
+            );
         }
     }
 
@@ -406,10 +409,11 @@ impl PartitionConsumer {
             Some(0) if !self.others.endless => self.end_consumer(error),
             Some(_) => {
                 self.others.counted.fetch_add(1, Ordering::Relaxed);
-                log::warn(&format!(
-                    "the consumer goes on without one of its topics: {error}; stats() of the client counts this as \
-                     ended_topics"
-                ));
+                warn!(
+                    target: logger::PULSAR_CONSUMER,
+                    "the consumer goes on without one of its topics: {error}; stats() of the client counts \
+                     this as ended_topics",
+                );
                 // All others may be at the end of their topics.
                 self.news.ends.changed.notify_waiters();
                 self.signal.ring();

@@ -12,11 +12,12 @@ use super::lazy::Starter;
 use super::part::{PartitionProducer, Supervisor};
 use super::schemas::Registrar;
 use crate::events::ProducerEvents;
+use crate::logger;
 use crate::pulsar::options::ProducerOptions;
 use crate::pulsar::part::supervise;
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_base::log;
 use forebay_pulsar::topic::TopicName;
+use tracing::warn;
 
 /// A partition with its slot.
 #[derive(Debug)]
@@ -146,9 +147,11 @@ async fn work(
         };
         if let Err(error) = all_open(std::mem::take(&mut opening.opened)).await {
             if !std::mem::replace(&mut warned, true) {
-                log::warn(&format!(
-                    "{name} has {count} partitions now, and the producer goes on with {known} until all can be opened: {error}"
-                ));
+                warn!(
+                    target: logger::PULSAR_PRODUCER,
+                    "{name} has {count} partitions now, and the producer goes on with {known} until all can \
+                     be opened: {error}",
+                );
             }
             continue;
         }
