@@ -11,7 +11,7 @@ import pytest
 
 import forebay
 from forebay import errors
-from forebay.pulsar.ranges import Plan, Range, rows
+from forebay.pulsar._ranges import Plan, Range, rows
 from forebay.spark import register
 from forebay.spark.sources.pulsar import read_config
 

@@ -15,7 +15,7 @@ from pyspark.sql import types as T  # noqa: N812
 import pulsar
 from forebay import errors
 from forebay.pulsar import Avro, KeyValue, Schema
-from forebay.pulsar.ranges import Plan
+from forebay.pulsar._ranges import Plan
 from forebay.spark import register
 from forebay.spark.arrow import arrow_schema
 from forebay.spark.sources.pulsar import SOURCE, batches, read_config

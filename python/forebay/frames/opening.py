@@ -11,11 +11,12 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forebay import blocking, parse, protocols
+from forebay import blocking
+from forebay._core import parse, protocols
 from forebay.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from forebay._typing import Duration
+    from forebay._core.types import Duration
     from forebay.broker import Broker
 
 

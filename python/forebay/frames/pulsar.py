@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from forebay import parse
-from forebay._frames import HEADERS, Column
+from forebay._core import parse
+from forebay._core.dataframes import HEADERS, Column
 from forebay.errors import InvalidArgument
-from forebay.pulsar import MessageId, offsets
-from forebay.pulsar.columns import KAFKA, MORE, PULSAR_SPARK, READ_FRAME
-from forebay.pulsar.decoding import Decoding, decoding_of
-from forebay.pulsar.patterns import pattern_parts
-from forebay.pulsar.positions import full_name
-from forebay.pulsar.ranges import DEFAULTS, REFUSED, Plan, Range, rows
+from forebay.pulsar import MessageId, _offsets
+from forebay.pulsar._columns import KAFKA, MORE, PULSAR_SPARK, READ_FRAME
+from forebay.pulsar._decoding import Decoding, decoding_of
+from forebay.pulsar._patterns import pattern_parts
+from forebay.pulsar._positions import full_name
+from forebay.pulsar._ranges import DEFAULTS, REFUSED, Plan, Range, rows
 
 from .sources import Request, chosen, listed
 
@@ -83,21 +83,21 @@ class PulsarSource:
 
 
 def _position(argument: Literal["start", "end"], given: Any, topics: Sequence[str]) -> dict[str, Any]:
-    """A position, as an option of :class:`forebay.pulsar.ranges.Plan`.
+    """A position, as an option of :class:`forebay.pulsar._ranges.Plan`.
 
     Raises:
         InvalidArgument: it is not a position.
     """
     names = {"start": "starting", "end": "ending"}
     positions, times = f"{names[argument]}Offsets", f"{names[argument]}Timestamp"
-    parser = offsets.starting if argument == "start" else offsets.ending
+    parser = _offsets.starting if argument == "start" else _offsets.ending
     try:
         if given is None:
             return {}
         if isinstance(given, timedelta):
             return {times: _back(abs(given))}
         if isinstance(given, datetime) or type(given) is int:
-            return {times: offsets.timestamp(given)}
+            return {times: _offsets.timestamp(given)}
         if isinstance(given, str):
             text = given.strip()
             if text.startswith("-"):

@@ -12,8 +12,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from forebay import protocols
-from forebay._frames import arrow_type
+from forebay._core import protocols
+from forebay._core.dataframes import arrow_type
 from forebay.errors import Closed, InvalidArgument, Unsupported
 from forebay.progress import Progress
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from forebay._typing import Duration, Timestamp
+    from forebay._core.types import Duration, Timestamp
     from forebay.pulsar import MessageId
 
     Topic = str | Sequence[str] | re.Pattern[str]

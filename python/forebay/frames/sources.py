@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from forebay.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from forebay._core.dataframes import Column
     from forebay._engine import ArrowBatch
-    from forebay._frames import Column
 
 
 OnError = Literal["raise", "null"]

@@ -7,17 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from forebay._frames import HEADERS
+from forebay._core.dataframes import HEADERS
 from forebay.errors import InvalidArgument
-from forebay.tubemq import offsets, positions
-from forebay.tubemq.columns import KAFKA, MORE, READ_FRAME
-from forebay.tubemq.ranges import NO_TIMES, REFUSED, Plan, Range, rows
+from forebay.tubemq import _offsets
+from forebay.tubemq._columns import KAFKA, MORE, READ_FRAME
+from forebay.tubemq._positions import filters as parsed_filters
+from forebay.tubemq._ranges import NO_TIMES, REFUSED, Plan, Range, rows
 
 from .sources import Request, chosen, listed
 
 if TYPE_CHECKING:
+    from forebay._core.dataframes import Column
     from forebay._engine import ArrowBatch
-    from forebay._frames import Column
     from forebay.tubemq.blocking import TubeMqClient
 
 GROUPS = "forebay-frames"
@@ -37,7 +38,7 @@ class TubeMqSource:
         if request.values.decode:
             raise InvalidArgument("decode: topics of TubeMQ have no schemas, so their payloads are bytes")
         self._request = request
-        self._filters = None if filters is None else positions.filters(filters)
+        self._filters = None if filters is None else parsed_filters(filters)
         self._own: dict[str, Any] = {
             "subscribe": ",".join(_topics(request.topic)),
             "startingOffsets": _position("start", request.start),
@@ -72,7 +73,7 @@ def _topics(given: Any) -> list[str]:
 
 
 def _position(argument: Literal["start", "end"], given: Any) -> Any:
-    """A position, as an option of :class:`forebay.tubemq.ranges.Plan`.
+    """A position, as an option of :class:`forebay.tubemq._ranges.Plan`.
 
     Raises:
         InvalidArgument: it is not a position.
@@ -85,6 +86,6 @@ def _position(argument: Literal["start", "end"], given: Any) -> Any:
     if not isinstance(given, str | Mapping):
         raise InvalidArgument(f"{argument}: {given!r} is no position: {_POSITION}")
     try:
-        return (offsets.starting if argument == "start" else offsets.ending)(given)
+        return (_offsets.starting if argument == "start" else _offsets.ending)(given)
     except ValueError as error:
         raise InvalidArgument(f"{argument}: {error}") from None

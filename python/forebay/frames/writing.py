@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from forebay import _frames, protocols
-from forebay._frames import ACK_TIMEOUT
-from forebay._missing import refuse
+from forebay._core import dataframes, protocols
+from forebay._core.dataframes import ACK_TIMEOUT
+from forebay._core.unsupported import refuse
 from forebay.errors import Error, InvalidArgument, Timeout, Unsupported
 from forebay.progress import Progress
 
@@ -24,10 +24,10 @@ from .reading import Scan
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from forebay._core.types import Duration
     from forebay._engine import FrameRoles, Waiter
-    from forebay._typing import Duration
     from forebay.pulsar import MessageId
-    from forebay.pulsar.options import FrameSchema
+    from forebay.pulsar._options import FrameSchema
     from forebay.tubemq import Position
 
 ROWS = 10_000
@@ -133,14 +133,14 @@ def write(
         ConnectFailed, AuthenticationError, TopicNotFound ...: as :func:`forebay.connect` and ``producer``.
     """
     started = time.monotonic()
-    frame = _frames.readable(frame)
+    frame = dataframes.readable(frame)
     library("pyarrow", "frames")
-    _frames.check_encoding(value, encoding)
+    dataframes.check_encoding(value, encoding)
     base, _ = protocols.split_url(url)
     protocol = protocols.of(base).key
     scopes = (f"{protocol}.client", f"{protocol}.producer")
     clients, producers = protocols.by_table(options, scopes, "forebay.frames", _ARGUMENTS)
-    constant, row_topic = _frames.topic_of_rows(topic, topic_column)
+    constant, row_topic = dataframes.topic_of_rows(topic, topic_column)
     roles: FrameRoles = {
         "value": value,
         "key": key,
@@ -162,12 +162,12 @@ def write(
     given: dict[str, Any] = {"encoding": encoding} | ({"schema": schema} if protocol == "pulsar" else {})
     reader = _reader(frame)
     named = [str(column) for column in roles.values() if column and column != row_topic]
-    _check_columns(reader.schema.names, [*named, *_frames.topic_columns(row_topic)])
+    _check_columns(reader.schema.names, [*named, *dataframes.topic_columns(row_topic)])
     sending = _Sending(roles, given, seconds("ack_timeout", ack_timeout))
     what = topic or topic_column or ""
     with (
         connected(url, clients) as client,
-        client.producer(_frames.placeholder(constant, row_topic), **producers) as producer,
+        client.producer(dataframes.placeholder(constant, row_topic), **producers) as producer,
         Progress(what, getattr(frame, "num_rows", None), quiet=not progress) as bar,
     ):
         try:
@@ -266,7 +266,7 @@ class _Sending:
         return self.rows - before
 
     def _settle_one(self, pending: Waiter[Any]) -> None:
-        answers = _frames.answers(pending, self._ack_timeout, "a lot of rows")
+        answers = dataframes.answers(pending, self._ack_timeout, "a lot of rows")
         self.rows += len(answers)
         # MQTT answers with reason codes, which are numbers.
         if not isinstance(answers[0], int):

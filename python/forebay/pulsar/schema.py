@@ -40,7 +40,7 @@ from typing import (
     overload,
 )
 
-from forebay._native import PulsarSchema, avro_definition
+from forebay._core.native import PulsarSchema, avro_definition
 from forebay.errors import InvalidArgument, SchemaError
 from forebay.pulsar import _protobuf, _pydantic
 from forebay.pulsar._typing import T

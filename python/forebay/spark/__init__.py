@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay import _lazy
+from forebay._core import attach as _attach
 
 from .driver import register, write
 from .report import PartitionReport, WriteReport
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .listener import QueryProgress as QueryProgress
 else:
     # They import PySpark, or the engine.
-    __getattr__, __dir__ = _lazy.attach(
+    __getattr__, __dir__ = _attach(
         __name__, {"Lag": "lag", "LagListener": "listener", "QueryProgress": "listener"}
     )
 

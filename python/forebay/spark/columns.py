@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from forebay._frames import is_template
+from forebay._core.dataframes import is_template
 from forebay.errors import InvalidArgument
 
 from . import errors

@@ -13,12 +13,12 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from forebay import parse, protocols
-from forebay._frames import ACK_TIMEOUT, check_encoding, placeholder, topic_columns, topic_of_rows
-from forebay._missing import refuse
-from forebay._typing import Duration
+from forebay._core import parse, protocols
+from forebay._core.dataframes import ACK_TIMEOUT, check_encoding, placeholder, topic_columns, topic_of_rows
+from forebay._core.types import Duration
+from forebay._core.unsupported import refuse
 from forebay.errors import InvalidArgument, Unsupported
-from forebay.pulsar.positions import full_name
+from forebay.pulsar._positions import full_name
 
 if TYPE_CHECKING:
     from forebay._engine import FrameRoles
@@ -128,8 +128,8 @@ class SinkConfig:
 
 
 def inherited_for(url: str | None) -> tuple[str, dict[str, dict[str, Any]]]:
-    """As :func:`forebay.protocols.inherited_for`, with references to the variables that hold secrets: their
-    values would become part of the job's pickle."""
+    """As :func:`forebay._core.protocols.inherited_for`, with references to the variables that hold
+    secrets: their values would become part of the job's pickle."""
     base, inherited = protocols.inherited_for(url)
     protocol = protocols.of(base).key
     for scope, values in inherited.items():

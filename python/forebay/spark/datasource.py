@@ -23,8 +23,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from forebay import protocols
-from forebay._frames import is_template
+from forebay._core import protocols
+from forebay._core.dataframes import is_template
 from forebay.errors import InvalidArgument, Unsupported
 
 from . import errors

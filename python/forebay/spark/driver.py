@@ -13,8 +13,8 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from forebay import parse
-from forebay._frames import ACK_TIMEOUT
+from forebay._core import parse
+from forebay._core.dataframes import ACK_TIMEOUT
 from forebay.errors import Error, Unsupported
 
 from . import batches, errors, plans
@@ -30,7 +30,7 @@ from .spark_options import without_text
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from forebay._typing import Duration
+    from forebay._core.types import Duration
 
 log = logging.getLogger("forebay.spark")
 

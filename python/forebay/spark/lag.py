@@ -12,8 +12,8 @@ from typing import Any, Literal, cast
 
 from forebay.errors import InvalidArgument
 from forebay.pulsar import MessageId
-from forebay.pulsar.ranges import place
-from forebay.tubemq.offsets import UNIT
+from forebay.pulsar._ranges import place
+from forebay.tubemq._offsets import UNIT
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from forebay import _frames, _native
+from forebay._core import dataframes, native
 from forebay.errors import Error
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def payloads_of(row: Any, config: SinkConfig) -> Iterator[bytes]:
         if config.encoding == "raw" and (value := row.column(config.value).cast("binary")[0].as_py()):
             yield value
     with contextlib.suppress(Error):
-        yield from _frames.outgoing(row, {"value": None}, "json").payloads()
+        yield from dataframes.outgoing(row, {"value": None}, "json").payloads()
     yield b"{}"
 
 
@@ -37,9 +37,9 @@ def topic_of(row: Any, config: SinkConfig) -> str | None:
     with contextlib.suppress(Error):
         columns = row.select(config.topic_columns())
         if config.protocol == "pulsar":
-            rows = _native.encode_pulsar_frame(columns, roles, schema=None, encoding="json")
+            rows = native.encode_pulsar_frame(columns, roles, schema=None, encoding="json")
         else:
-            rows = _frames.outgoing(columns, roles, "json")
+            rows = dataframes.outgoing(columns, roles, "json")
         return rows.by_topic()[0][0]
     return None
 
@@ -55,5 +55,5 @@ def encoded(payload: bytes, properties: dict[str, str], protocol: str) -> FrameR
     table = pa.table({"value": pa.array([payload], pa.binary()), "properties": names})
     roles: FrameRoles = {"value": "value", "properties": "properties"}
     if protocol == "pulsar":
-        return _native.encode_pulsar_frame(table, roles, schema=None, encoding="raw")
-    return _frames.outgoing(table, roles, "raw")
+        return native.encode_pulsar_frame(table, roles, schema=None, encoding="raw")
+    return dataframes.outgoing(table, roles, "raw")

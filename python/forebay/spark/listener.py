@@ -14,7 +14,8 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from forebay import _metrics, telemetry
+from forebay import telemetry
+from forebay._core import metrics
 from forebay.errors import InvalidArgument
 
 from .lag import Lag, lags
@@ -160,7 +161,7 @@ class LagListener(StreamingQueryListener):
         Raises:
             InvalidArgument: a name of a label that Prometheus does not take, or one of the names above.
         """
-        _metrics.label_text(labels)
+        metrics.label_text(labels)
         if own := [name for name in labels if name in _OWN_LABELS]:
             raise InvalidArgument(
                 f"metrics: the label {own[0]!r} is the listener's own: give yours another name"
@@ -290,7 +291,7 @@ def _described(
         yield f"# HELP {name} {text}"
         yield f"# TYPE {name} {kind}"
         for own, value in samples:
-            yield f"{name}{{{_metrics.label_text({**labels, **own})}}} {value}"
+            yield f"{name}{{{metrics.label_text({**labels, **own})}}} {value}"
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from forebay.errors import ProducerBusy, TopicNotFound
-from forebay.pulsar.positions import full_name
+from forebay.pulsar._positions import full_name
 
 if TYPE_CHECKING:
     from forebay import blocking

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from forebay import _frames, _native
-from forebay._frames import ACK_TIMEOUT
+from forebay._core import dataframes, native
+from forebay._core.dataframes import ACK_TIMEOUT
 from forebay.errors import Error, InvalidArgument, MessageTooLarge, Unsupported
 
 from . import batches, errors, letters, pool
@@ -34,8 +34,8 @@ from .shipping import Shipped
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from forebay._core.types import Duration
     from forebay._engine import FrameRows, Waiter
-    from forebay._typing import Duration
     from forebay.pulsar import MessageId
     from forebay.tubemq import Position
 
@@ -286,17 +286,17 @@ class _Writing:
         roles["id"] = self._ids
         roles["sequence"] = self._sequence
         if config.protocol != "pulsar":
-            return _frames.outgoing(lot, roles, config.encoding)
+            return dataframes.outgoing(lot, roles, config.encoding)
         if config.encoding == "avro":
-            return _native.encode_pulsar_frame(lot, roles, schema="avro")
-        return _native.encode_pulsar_frame(lot, roles, schema="producer", encoding=config.encoding)
+            return native.encode_pulsar_frame(lot, roles, schema="avro")
+        return native.encode_pulsar_frame(lot, roles, schema="producer", encoding=config.encoding)
 
     def _settle_one(self) -> None:
         """Waits for the oldest lot in flight."""
         config, total = self._config, self._total
         lot = self._pending.popleft()
         for waiter, _ in lot.parts:
-            answers = _frames.answers(waiter, config.ack_timeout, "a lot of rows")
+            answers = dataframes.answers(waiter, config.ack_timeout, "a lot of rows")
             total.add(answers, counts_repeated=self._sequence is not None)
         total.bytes += lot.bytes
         for number, why, size in lot.bad():
@@ -317,7 +317,7 @@ class _Writing:
         for payload in letters.payloads_of(row, config):
             try:
                 rows = letters.encoded(payload, properties, config.protocol)
-                _frames.answers(
+                dataframes.answers(
                     self._producers.dead().submit_rows(rows),
                     config.ack_timeout,
                     f"row {number}, a dead letter,",

@@ -13,7 +13,7 @@ import pytest
 
 from forebay import errors, pulsar
 from forebay.pulsar import Schema, blocking
-from forebay.pulsar.blocking_table_view import PulsarTableView
+from forebay.pulsar.blocking import PulsarTableView
 from forebay.pulsar.schema import schema_of
 
 

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import InputPartition
 
-from forebay import parse, protocols
+from forebay._core import parse, protocols
+from forebay._core.options import Option
 from forebay.errors import InvalidArgument, IoError, Unsupported
-from forebay.options import Option
 from forebay.spark.arrow import arrow_schema
 from forebay.spark.config import inherited_for, travelling
 from forebay.spark.spark_options import spelled, spellings

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from forebay import parse
+from forebay._core import parse
+from forebay._core.options import Option
 from forebay.errors import InvalidArgument
-from forebay.options import Option
-from forebay.pulsar import offsets as ids
-from forebay.tubemq import offsets
-from forebay.tubemq.ranges import GROUPS, NO_TIMES
+from forebay.pulsar import _offsets as ids
+from forebay.tubemq import _offsets as offsets
+from forebay.tubemq._ranges import GROUPS, NO_TIMES
 
 
 def _bytes(value: Any) -> int:

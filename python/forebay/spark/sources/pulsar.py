@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from forebay.pulsar.columns import KAFKA, PULSAR_SPARK
-from forebay.pulsar.decoding import Decoding, decoding_of
-from forebay.pulsar.ranges import DEFAULTS, REFUSED, Plan, Range, rows
+from forebay.pulsar._columns import KAFKA, PULSAR_SPARK
+from forebay.pulsar._decoding import Decoding, decoding_of
+from forebay.pulsar._ranges import DEFAULTS, REFUSED, Plan, Range, rows
 from forebay.spark import pool
 from forebay.spark.shipping import Shipped
 

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import InputPartition
 
 from forebay.errors import Error
 from forebay.pulsar import MessageId
-from forebay.pulsar.ranges import Part, Plan, Range, before, place, side_by_side, whole
+from forebay.pulsar._ranges import Part, Plan, Range, before, place, side_by_side, whole
 
 from .pulsar import batches
 from .reading import ReadConfig

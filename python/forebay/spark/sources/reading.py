@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from forebay import protocols
-from forebay._frames import HEADERS, Column, arrow_type
+from forebay._core import protocols
+from forebay._core.dataframes import HEADERS, Column, arrow_type
 from forebay.errors import InvalidArgument
 from forebay.spark.config import digest, inherited_for, refuse_embedded, travelling
 

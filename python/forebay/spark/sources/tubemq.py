@@ -16,8 +16,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from forebay.spark import pool
 from forebay.spark.shipping import Shipped
-from forebay.tubemq.columns import KAFKA
-from forebay.tubemq.ranges import REFUSED, Plan, Range, rows
+from forebay.tubemq._columns import KAFKA
+from forebay.tubemq._ranges import REFUSED, Plan, Range, rows
 
 from . import names, reading
 from .reading import Form, ReadConfig, Source, wanted

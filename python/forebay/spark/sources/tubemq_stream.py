@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
-from forebay import protocols
+from forebay._core import protocols
 from forebay.errors import DataLost, Error, NotAllowed, ServiceNotReady
-from forebay.tubemq.offsets import UNIT
-from forebay.tubemq.ranges import Part, Plan, Range, Tail, beyond
+from forebay.tubemq._offsets import UNIT
+from forebay.tubemq._ranges import Part, Plan, Range, Tail, beyond
 
 from .reading import ReadConfig
 from .stream import ASK, LOOK, Driver, PositionReader
