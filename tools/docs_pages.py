@@ -199,8 +199,8 @@ def options_page() -> str:
 def spark_sources() -> Iterator[str]:
     """The options of Spark's sources, which take those of the client and of the consumer as well."""
     yield "## Spark sources\n"
-    names = importlib.import_module("forebay.spark.sources.names")
-    mqtt = importlib.import_module("forebay.spark.sources.mqtt")
+    names = importlib.import_module("forebay.spark._sources.names")
+    mqtt = importlib.import_module("forebay.spark._sources.mqtt")
     for title, options, also in (
         ("Pulsar", names.PULSAR.options, "the Pulsar client and consumer"),
         ("TubeMQ", names.TUBEMQ.options, "the TubeMQ client, and `filters` of the consumer"),

@@ -12,7 +12,7 @@ import pytest
 
 from forebay import blocking, errors
 from forebay.spark import register
-from forebay.spark.sources.tubemq import read_config
+from forebay.spark._sources.tubemq import read_config
 from forebay.tubemq._offsets import UNIT
 from forebay.tubemq._ranges import GROUPS, Plan, Range, rows
 

@@ -120,7 +120,7 @@ class Plan:
 
     Args:
         client: asks the brokers.
-        own: what to read, and how it is split: the options of :mod:`forebay.spark.sources.names` by name;
+        own: what to read, and how it is split: the options of :mod:`forebay.spark._sources.names` by name;
             those that are not there are not set.
         consumer: options of :meth:`forebay.pulsar.PulsarClient.reader`, of which those that decide what is a
             message count.

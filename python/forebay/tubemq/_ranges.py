@@ -108,7 +108,7 @@ class Plan:
 
     Args:
         client: asks the master and the brokers.
-        own: what to read, and how it is split: the options of :mod:`forebay.spark.sources.names` by name;
+        own: what to read, and how it is split: the options of :mod:`forebay.spark._sources.names` by name;
             those that are not there are not set.
         called: the names of ``startingOffsets`` and ``endingOffsets`` in errors, if they are others.
     """

@@ -391,7 +391,7 @@ def test_libraries_take_a_scan_as_it_is(door: Any, service: PulsarService) -> No
 def test_an_error_in_the_middle_of_a_scan_is_one_of_forebay(
     door: Any, service: PulsarService, topic: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from forebay.frames import pulsar
+    from forebay.frames import _pulsar
 
     kept(door, topic)
     with door.producer(topic) as producer:
@@ -405,8 +405,8 @@ def test_an_error_in_the_middle_of_a_scan_is_one_of_forebay(
                 service.delete_topic(topic)
 
     seen: list[int] = []
-    original = pulsar.rows
-    monkeypatch.setattr(pulsar, "rows", rows)
+    original = _pulsar.rows
+    monkeypatch.setattr(_pulsar, "rows", rows)
     scanned = frames.scan(service.url, topic, receive_buffer="1 MiB")
     with pytest.raises(errors.DataLost, match="deleted"):
         if how == "python":
@@ -419,7 +419,7 @@ def test_an_error_in_the_middle_of_a_scan_is_one_of_forebay(
 def test_polars_reads_no_more_than_it_needs(
     door: Any, service: PulsarService, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from forebay.frames import pulsar
+    from forebay.frames import _pulsar
 
     kept(door, topic)
     fill(door, topic, 40_000)
@@ -432,8 +432,8 @@ def test_polars_reads_no_more_than_it_needs(
             taken.append(len(batch))
             yield batch
 
-    original = pulsar.rows
-    monkeypatch.setattr(pulsar, "rows", rows)
+    original = _pulsar.rows
+    monkeypatch.setattr(_pulsar, "rows", rows)
     lazy = frames.scan(service.url, topic).to_polars()
     assert lazy.select("message_id").head(5).collect().height == 5
     assert asked == [["message_id"]]

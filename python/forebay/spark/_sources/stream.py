@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from forebay.errors import DataLost, InvalidArgument
-from forebay.spark.shipping import Shipped
+from forebay.spark._shipping import Shipped
 
 from .reading import ReadConfig, wanted
 

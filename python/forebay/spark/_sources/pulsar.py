@@ -19,8 +19,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from forebay.pulsar._columns import KAFKA, PULSAR_SPARK
 from forebay.pulsar._decoding import Decoding, decoding_of
 from forebay.pulsar._ranges import DEFAULTS, REFUSED, Plan, Range, rows
-from forebay.spark import pool
-from forebay.spark.shipping import Shipped
+from forebay.spark import _pool
+from forebay.spark._shipping import Shipped
 
 from . import names, reading
 from .reading import Form, ReadConfig, Source, wanted
@@ -38,7 +38,7 @@ def _decoding(config: ReadConfig) -> Decoding | None:
     decodes = own["columns"] == "pulsar" if own["decode"] is None else own["decode"]
     if not decodes:
         return None
-    with pool.client(config) as client:
+    with _pool.client(config) as client:
         topics = Plan(client, own, config.consumer).topics()
         return decoding_of(client, topics, spark=True, on_error=own["onError"])
 
@@ -76,7 +76,7 @@ class PulsarReader(Shipped, DataSourceReader):
         self._columns = wanted(config, schema)
 
     def partitions(self) -> list[InputPartition]:
-        with pool.client(self._config) as client:
+        with _pool.client(self._config) as client:
             return [
                 InputPartition(part)
                 for part in Plan(client, self._config.own, self._config.consumer).ranges()
@@ -95,6 +95,6 @@ def batches(config: ReadConfig, part: Range, columns: list[tuple[str, str]]) -> 
 
     own = config.own
     rules = (own["readTimeout"], own["failOnDataLoss"])
-    with pool.client(config) as client:
+    with _pool.client(config) as client:
         for batch in rows(client, part, columns, config.consumer, *rules, config.decoding):
             yield pa.record_batch(batch)

@@ -18,7 +18,7 @@ from forebay import telemetry
 from forebay._core import metrics
 from forebay.errors import InvalidArgument
 
-from .lag import Lag, lags
+from ._lag import Lag, lags
 
 log = logging.getLogger("forebay.spark")
 

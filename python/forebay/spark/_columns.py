@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from forebay._core.dataframes import is_template
 from forebay.errors import InvalidArgument
 
-from . import errors
-from .arrow import without_udt
-from .config import ROLES, SinkConfig
+from . import _errors
+from ._arrow import without_udt
+from ._config import ROLES, SinkConfig
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -77,7 +77,7 @@ def fitted(config: SinkConfig, schema: StructType, owner: str) -> SinkConfig:
     if config.key is not None:
         kind = schema[config.key].dataType.simpleString()
         if _family(kind) not in _KEYS:
-            raise errors.no_key(f"the key column {config.key!r} is {kind}")
+            raise _errors.no_key(f"the key column {config.key!r} is {kind}")
     for role, (families, wanted) in _FITTING.items():
         name = getattr(config, role)
         if name is not None and _family(kind := schema[name].dataType.simpleString()) not in families:

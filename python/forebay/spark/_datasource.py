@@ -27,9 +27,9 @@ from forebay._core import protocols
 from forebay._core.dataframes import is_template
 from forebay.errors import InvalidArgument, Unsupported
 
-from . import errors
-from .columns import check_rows, fitted
-from .config import (
+from . import _errors
+from ._columns import check_rows, fitted
+from ._config import (
     ARGUMENTS,
     SinkConfig,
     check_order_is_stated,
@@ -37,15 +37,15 @@ from .config import (
     inherited_for,
     sink_config,
 )
-from .report import PartitionReport, WriteReport
-from .shipping import Shipped
-from .sink import PartitionWriter
-from .sources import names, pulsar, tubemq
-from .sources.mqtt import MqttStreamReader, source_config, spark_schema
-from .sources.pulsar_stream import PulsarStreamReader
-from .sources.reading import Form, ReadConfig, Source, read_config, row_schema
-from .sources.tubemq_stream import TubeMqStreamReader
-from .spark_options import as_texts, spelled, spellings, without_those_of_spark
+from ._report import PartitionReport, WriteReport
+from ._shipping import Shipped
+from ._sink import PartitionWriter
+from ._sources import names, pulsar, tubemq
+from ._sources.mqtt import MqttStreamReader, source_config, spark_schema
+from ._sources.pulsar_stream import PulsarStreamReader
+from ._sources.reading import Form, ReadConfig, Source, read_config, row_schema
+from ._sources.tubemq_stream import TubeMqStreamReader
+from ._spark_options import as_texts, spelled, spellings, without_those_of_spark
 
 if TYPE_CHECKING:
     _StreamBase = DataSourceStreamWriter
@@ -202,7 +202,7 @@ def _check_tasks(config: SinkConfig, messages: list[WriterCommitMessage | None])
     # Spark may replace a plan without rows by one of another number of partitions.
     reports = [message.report for message in messages if isinstance(message, _Written)]
     if any(report.rows or report.bad_rows for report in reports):
-        raise errors.other_number_of_tasks(config.tasks, str(len(messages)))
+        raise _errors.other_number_of_tasks(config.tasks, str(len(messages)))
 
 
 def _is_to_come(path: Path) -> bool:
@@ -268,7 +268,7 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
         try:
             df.write.format("forebay").mode("append").options(**options, **texts).save()
         except Exception as error:
-            raise errors.of_task(error) from error
+            raise _errors.of_task(error) from error
         text = Path(file.name).read_text()
     seconds = time.monotonic() - started
     if text == _REPORT_TO_COME:

@@ -1,7 +1,7 @@
 """The streaming source for MQTT: ``spark.readStream.format("forebay").option("url", "mqtt://...")``.
 
 MQTT has no positions to read from again, so this source makes them. One MQTT session on the driver receives
-the messages, writes them to a log (:mod:`forebay.spark.sources.wal`) and acknowledges each only when it is
+the messages, writes them to a log (:mod:`forebay.spark._sources.wal`) and acknowledges each only when it is
 on disk there. Spark's offsets are rows of the log, and its tasks read the log. With QoS 1 and 2, every
 message that the broker keeps for the session is therefore in some batch, at least once, across restarts of
 the query and the broker; a batch that Spark repeats has the same rows. Rows that Spark has committed are
@@ -28,9 +28,9 @@ from pyspark.sql.datasource import InputPartition
 from forebay._core import parse, protocols
 from forebay._core.options import Option
 from forebay.errors import InvalidArgument, IoError, Unsupported
-from forebay.spark.arrow import arrow_schema
-from forebay.spark.config import inherited_for, travelling
-from forebay.spark.spark_options import spelled, spellings
+from forebay.spark._arrow import arrow_schema
+from forebay.spark._config import inherited_for, travelling
+from forebay.spark._spark_options import spelled, spellings
 
 from .stream import StreamReader
 from .wal import Log, Slice, spread

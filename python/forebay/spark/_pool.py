@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         @property
         def pool_key(self) -> str: ...
 
-    from .config import SinkConfig
+    from ._config import SinkConfig
 
 IDLE_SECONDS = 60.0
 """Idle time after which a connection is closed when the next task begins; Spark ends idle workers after the

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import InvalidArgument
 
-from .config import check_order_is_stated
+from ._config import check_order_is_stated
 
 if TYPE_CHECKING:
-    from .config import SinkConfig
+    from ._config import SinkConfig
 
 _IN_ORDER = {
     *("Range", "LocalTableScan", "OneRowRelation", "FileSourceScan", "InMemoryTableScan"),

@@ -17,15 +17,15 @@ from forebay._core import parse
 from forebay._core.dataframes import ACK_TIMEOUT
 from forebay.errors import Error, Unsupported
 
-from . import batches, errors, plans
-from .arrow import arrow_schema
-from .columns import fitted, has_interval, has_map_without_entries, intervals_as_text
-from .config import SinkConfig, check_tasks_are_given, sink_config
-from .pool import client_options
-from .report import PartitionReport, WriteReport
-from .shipping import travels_by_value
-from .sink import PartitionWriter
-from .spark_options import without_text
+from . import _batches, _errors, _plans
+from ._arrow import arrow_schema
+from ._columns import fitted, has_interval, has_map_without_entries, intervals_as_text
+from ._config import SinkConfig, check_tasks_are_given, sink_config
+from ._pool import client_options
+from ._report import PartitionReport, WriteReport
+from ._shipping import travels_by_value
+from ._sink import PartitionWriter
+from ._spark_options import without_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -176,21 +176,21 @@ def write(
     if config.encoding == "json":
         df = _with_intervals_as_text(df)
     config = fitted(config, df.schema, "DataFrame")
-    batches.check(config, df)
+    _batches.check(config, df)
     if not hasattr(df, "_jdf"):
         check_tasks_are_given(config)
     if config.delivery == "idempotent":
-        plans.check_order(df, config)
+        _plans.check_order(df, config)
     _ask_broker(config)
     df = _shape(df, config)
     session = df.sparkSession
     with _job_description(session, f"forebay: write to {topic or topic_column}"):
-        is_to_count = config.tasks is None and batches.outlives_job(config, df)
+        is_to_count = config.tasks is None and _batches.outlives_job(config, df)
         schema = _batch_schema(df) if is_to_count or not _through_source(config) else None
         if schema is None:
             check_tasks_are_given(config)
             register(session)
-            from .datasource import write_through
+            from ._datasource import write_through
 
             with _short_messages(session, of_data_source=True):
                 return write_through(df, config, started)
@@ -199,13 +199,13 @@ def write(
             messages = _arrow_batches(df)
             count = messages.getNumPartitions()
             if config.tasks not in (None, count):
-                raise errors.other_number_of_tasks(config.tasks, str(count))
+                raise _errors.other_number_of_tasks(config.tasks, str(count))
             writer = PartitionWriter(replace(config, tasks=count), schema)
             partitions: list[PartitionReport] = messages.mapPartitions(writer).collect()
         except Error:
             raise
         except Exception as error:
-            raise errors.of_task(error) from error
+            raise _errors.of_task(error) from error
     return WriteReport.of(partitions, time.monotonic() - started)
 
 
@@ -218,7 +218,7 @@ def register(spark: SparkSession) -> None:
 
     * ``df.write.format("forebay").option("url", ...).option("topic", ...).mode("append").save()``
     * ``df.writeStream.format("forebay").option(...).option("checkpointLocation", ...).start()``
-    * MQTT: ``spark.readStream.format("forebay").option(...).load()``, see :mod:`forebay.spark.sources.mqtt`
+    * MQTT: ``spark.readStream.format("forebay").option(...).load()``, see :mod:`forebay.spark._sources.mqtt`
     """
     from pyspark.errors import AnalysisException
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import InvalidArgument
 
-from .arrow import arrow_type, without_udt
+from ._arrow import arrow_type, without_udt
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

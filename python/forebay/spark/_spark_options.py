@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from forebay.errors import InvalidArgument
 
-from .config import ARGUMENTS, travelling
+from ._config import ARGUMENTS, travelling
 
 if TYPE_CHECKING:
-    from .config import SinkConfig
+    from ._config import SinkConfig
 
 OF_SPARK = frozenset({"path", "paths", "checkpointlocation", "queryname", "mergeschema"})
 """In lower case: of ``load(path)``, ``save(path)``, ``start(path)``, ``load([path, ...])`` and

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import InvalidArgument
 
-from .config import check_write_is_named
+from ._config import check_write_is_named
 
 if TYPE_CHECKING:
-    from .config import SinkConfig
+    from ._config import SinkConfig
 
 QUERY = "sql.streaming.queryId"
 BATCH = "streaming.sql.batchId"

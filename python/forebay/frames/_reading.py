@@ -17,8 +17,8 @@ from forebay._core.dataframes import arrow_type
 from forebay.errors import Closed, InvalidArgument, Unsupported
 from forebay.progress import Progress
 
-from .opening import connected, library, seconds
-from .sources import OnError, Request, Source, Values
+from ._opening import connected, library, seconds
+from ._sources import OnError, Request, Source, Values
 
 if TYPE_CHECKING:
     import polars as pl
@@ -376,11 +376,11 @@ def _source(protocol: str, request: Request) -> Source:
         InvalidArgument: the request has a mistake.
     """
     if protocol == "pulsar":
-        from .pulsar import PulsarSource
+        from ._pulsar import PulsarSource
 
         return PulsarSource(request)
     if protocol == "tubemq":
-        from .tubemq import TubeMqSource
+        from ._tubemq import TubeMqSource
 
         return TubeMqSource(request)
     raise Unsupported(

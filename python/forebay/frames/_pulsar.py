@@ -18,7 +18,7 @@ from forebay.pulsar._patterns import pattern_parts
 from forebay.pulsar._positions import full_name
 from forebay.pulsar._ranges import DEFAULTS, REFUSED, Plan, Range, rows
 
-from .sources import Request, chosen, listed
+from ._sources import Request, chosen, listed
 
 if TYPE_CHECKING:
     from forebay._engine import ArrowBatch

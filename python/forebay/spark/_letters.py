@@ -15,7 +15,7 @@ from forebay.errors import Error
 if TYPE_CHECKING:
     from forebay._engine import FrameRoles, FrameRows
 
-    from .config import SinkConfig
+    from ._config import SinkConfig
 
 
 def payloads_of(row: Any, config: SinkConfig) -> Iterator[bytes]:

@@ -17,9 +17,9 @@ from forebay._core import dataframes, native
 from forebay._core.dataframes import ACK_TIMEOUT
 from forebay.errors import Error, InvalidArgument, MessageTooLarge, Unsupported
 
-from . import batches, errors, letters, pool
-from .columns import check_rows, fitted
-from .config import (
+from . import _batches, _errors, _letters, _pool
+from ._columns import check_rows, fitted
+from ._config import (
     ROLES,
     SinkConfig,
     check_order_is_stated,
@@ -27,9 +27,9 @@ from .config import (
     check_write_is_named,
     sink_config,
 )
-from .report import PartitionReport
-from .rows import numbered_batch
-from .shipping import Shipped
+from ._report import PartitionReport
+from ._rows import numbered_batch
+from ._shipping import Shipped
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -90,9 +90,9 @@ class PartitionWriter(Shipped):
         if task.query and not self.of_query:
             check_write_is_named(self.config)
         if self.of_data_source and task.batch is None:
-            batches.check_is_given(self.config)
+            _batches.check_is_given(self.config)
         if self.config.tasks is not None and task.partition >= self.config.tasks:
-            raise errors.other_number_of_tasks(self.config.tasks, f"at least {task.partition + 1}")
+            raise _errors.other_number_of_tasks(self.config.tasks, f"at least {task.partition + 1}")
         started = time.monotonic()
         total = _Total()
         iterator = iter(rows)
@@ -101,13 +101,13 @@ class PartitionWriter(Shipped):
             try:
                 # Not earlier: an empty partition opens no connection.
                 name = task.producer_name(self.config)
-                with pool.producers(self.config, name, is_again=task.attempt > 0) as producers:
+                with _pool.producers(self.config, name, is_again=task.attempt > 0) as producers:
                     writing = _Writing(self.config, self.row_schema, task, producers, total)
                     for lot in self._lots(itertools.chain([first], iterator), first):
                         writing.add(lot)
                     writing.settle()
             except Error as error:
-                raise errors.in_task(error, task.partition, task.attempt, total.rows) from error
+                raise _errors.in_task(error, task.partition, task.attempt, total.rows) from error
         total.tell_bad(task.partition)
         return [
             PartitionReport(
@@ -171,7 +171,7 @@ class _Writing:
         config: SinkConfig,
         row_schema: StructType | None,
         task: Task,
-        producers: pool.Producers,
+        producers: _pool.Producers,
         total: _Total,
     ) -> None:
         self._config = config
@@ -309,14 +309,14 @@ class _Writing:
         """Sends a row that could not be sent to the topic for such rows."""
         config = self._config
         properties = {"forebay-error": why, "forebay-row": str(number)}
-        if topic := letters.topic_of(row, config):
+        if topic := _letters.topic_of(row, config):
             properties["forebay-topic"] = topic
         if self._ids:
             properties[self._ids[0]] = f"{self._ids[1]}/{number}"
         too_large = None
-        for payload in letters.payloads_of(row, config):
+        for payload in _letters.payloads_of(row, config):
             try:
-                rows = letters.encoded(payload, properties, config.protocol)
+                rows = _letters.encoded(payload, properties, config.protocol)
                 dataframes.answers(
                     self._producers.dead().submit_rows(rows),
                     config.ack_timeout,
@@ -459,7 +459,7 @@ class Task:
         context = TaskContext.get()
         if context is None:
             return cls(0, 0, 0, None, config.batch_id)
-        names = (batches.QUERY, batches.BATCH, batches.RUN)
+        names = (_batches.QUERY, _batches.BATCH, _batches.RUN)
         query, batch, run = (context.getLocalProperty(name) for name in names)
         if query is None or batch is None:
             query, batch = None, config.batch_id
@@ -534,7 +534,7 @@ def _key(value: Any) -> str | None:
         return str(value)
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
         return value.isoformat()
-    raise errors.no_key(f"a key is of type {type(value).__name__}")
+    raise _errors.no_key(f"a key is of type {type(value).__name__}")
 
 
 def partition_writer(
@@ -612,7 +612,7 @@ def partition_writer(
         dead_letter_topic=dead_letter_topic,
     )
     check_order_is_stated(config)
-    batches.check(config)
+    _batches.check(config)
     check_tasks_are_given(config)
     if config.encoding == "avro" and schema is None:
         raise InvalidArgument(

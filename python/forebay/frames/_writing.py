@@ -18,8 +18,8 @@ from forebay._core.unsupported import refuse
 from forebay.errors import Error, InvalidArgument, Timeout, Unsupported
 from forebay.progress import Progress
 
-from .opening import connected, library, seconds
-from .reading import Scan
+from ._opening import connected, library, seconds
+from ._reading import Scan
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,7 @@ from forebay.tubemq._columns import KAFKA, MORE, READ_FRAME
 from forebay.tubemq._positions import filters as parsed_filters
 from forebay.tubemq._ranges import NO_TIMES, REFUSED, Plan, Range, rows
 
-from .sources import Request, chosen, listed
+from ._sources import Request, chosen, listed
 
 if TYPE_CHECKING:
     from forebay._core.dataframes import Column

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from forebay.spark import pool
-from forebay.spark.shipping import Shipped
+from forebay.spark import _pool
+from forebay.spark._shipping import Shipped
 from forebay.tubemq._columns import KAFKA
 from forebay.tubemq._ranges import REFUSED, Plan, Range, rows
 
@@ -48,7 +48,7 @@ class TubeMqReader(Shipped, DataSourceReader):
         self._columns = wanted(config, schema)
 
     def partitions(self) -> list[InputPartition]:
-        with pool.client(self._config) as client:
+        with _pool.client(self._config) as client:
             return [InputPartition(part) for part in Plan(client, self._config.own).ranges()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -64,6 +64,6 @@ def batches(config: ReadConfig, part: Range, columns: list[tuple[str, str]]) -> 
 
     own, filters = config.own, config.consumer.get("filters")
     rules = own["readTimeout"], own["failOnDataLoss"], filters, own["groupIdPrefix"]
-    with pool.client(config) as client:
+    with _pool.client(config) as client:
         for batch in rows(client, part, columns, *rules):
             yield pa.record_batch(batch)
