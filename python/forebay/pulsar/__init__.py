@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from ._positions import MessageIds as MessageIds
     from ._positions import PulsarMessage as PulsarMessage
     from ._routing import Router as Router
+    from ._schema import Avro as Avro
+    from ._schema import KeyValue as KeyValue
+    from ._schema import Schema as Schema
+    from ._schema import StoredSchema as StoredSchema
     from ._table_view import PulsarTableView as PulsarTableView
-    from .schema import Avro as Avro
-    from .schema import KeyValue as KeyValue
-    from .schema import Schema as Schema
-    from .schema import StoredSchema as StoredSchema
 else:
     __getattr__, __dir__ = _attach(
         __name__,
@@ -48,7 +48,7 @@ else:
             **dict.fromkeys(
                 ("ConsumerInterceptor", "OutgoingMessage", "ProducerInterceptor"), "_interceptors"
             ),
-            **dict.fromkeys(("Avro", "KeyValue", "Schema", "StoredSchema"), "schema"),
+            **dict.fromkeys(("Avro", "KeyValue", "Schema", "StoredSchema"), "_schema"),
             "PulsarTableView": "_table_view",
             "Router": "_routing",
             "OAuth2": "_oauth2",

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
         PulsarConsumerOptions,
         PulsarProducerOptions,
     )
+    from forebay.pulsar._schema import Schema, StoredSchema
     from forebay.pulsar._table_view import PulsarTableView
-    from forebay.pulsar.schema import Schema, StoredSchema
 
 
 V = TypeVar("V")
@@ -383,7 +383,7 @@ class PulsarClient(Client):
         Raises:
             TopicNotFound: the topic has no schema, or not this version.
         """
-        from forebay.pulsar.schema import StoredSchema
+        from forebay.pulsar._schema import StoredSchema
 
         self._check()
         return StoredSchema(*await self._native.schema(topic, version))

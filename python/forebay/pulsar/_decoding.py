@@ -16,7 +16,7 @@ from forebay._core.dataframes import Column
 from forebay._core.native import PulsarValues
 from forebay.errors import InvalidArgument, TopicNotFound
 
-from .schema import StoredSchema
+from ._schema import StoredSchema
 
 if TYPE_CHECKING:
     from forebay.pulsar.blocking import PulsarClient

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ._interceptors import ConsumerInterceptor, ProducerInterceptor
     from ._policies import Backoff, DeadLetterPolicy, KeySharedPolicy
     from ._routing import Router
-    from .schema import Schema
+    from ._schema import Schema
 
 PulsarUrl = Literal["embedded:", "pulsar://localhost:6650", "pulsar://127.0.0.1:6650"]
 """URLs by which type checkers tell the protocol in :func:`forebay.connect`. Types cannot express the prefix
@@ -76,7 +76,7 @@ def _consumer_interceptors(value: Any) -> Any:
 
 
 def _schema(value: Any) -> Any:
-    from .schema import schema_of
+    from ._schema import schema_of
 
     return schema_of(value)
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from forebay._core.types import Duration, Pending, Timestamp
     from forebay._engine import FrameRoles, FrameRows, MessageId, MessageIds
     from forebay.pulsar._options import FrameSchema, SchemaOption
+    from forebay.pulsar._schema import Schema
     from forebay.pulsar._typing import MessageFields
-    from forebay.pulsar.schema import Schema
 
 
 class PulsarProducer(Producer[T_contra]):

@@ -23,7 +23,7 @@ from forebay.errors import DataLost, InvalidArgument, Timeout, TopicNotFound
 from ._decoding import WHOLE
 from ._offsets import Where
 from ._positions import full_name, reader_name, reader_start
-from .schema import Schema
+from ._schema import Schema
 
 if TYPE_CHECKING:
     from forebay._engine import ArrowBatch

@@ -12,7 +12,7 @@ from forebay.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from forebay._engine import PulsarSchema
-    from forebay.pulsar.schema import Schema
+    from forebay.pulsar._schema import Schema
 
 __all__ = ["Router", "check_producer", "clusters", "frame_schema", "message_schema", "partition_of"]
 
@@ -101,7 +101,7 @@ def message_schema(value: Any) -> PulsarSchema:
     Raises:
         InvalidArgument: it is no schema, or that of whatever a topic has.
     """
-    from forebay.pulsar.schema import schema_of
+    from forebay.pulsar._schema import schema_of
 
     schema = _of_class(value) if isinstance(value, type) else schema_of(value)
     if schema.type == "auto":
@@ -114,7 +114,7 @@ def message_schema(value: Any) -> PulsarSchema:
 @functools.lru_cache(64)
 def _of_class(of: type) -> Schema[Any]:
     """Made once: a definition takes longer than a message."""
-    from forebay.pulsar.schema import schema_of
+    from forebay.pulsar._schema import schema_of
 
     return schema_of(of)
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         PulsarConsumerOptions,
         PulsarProducerOptions,
     )
-    from forebay.pulsar.schema import Schema, StoredSchema
+    from forebay.pulsar._schema import Schema, StoredSchema
 
 
 V = TypeVar("V")
@@ -378,7 +378,7 @@ class PulsarClient(Client):
         Raises:
             TopicNotFound: the topic has no schema, or not this version.
         """
-        from forebay.pulsar.schema import StoredSchema
+        from forebay.pulsar._schema import StoredSchema
 
         self._check()
         return StoredSchema(*self._native.schema(topic, version).wait())

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 from forebay import errors
 from forebay._core import protocols
 from forebay.pulsar._policies import DeadLetterPolicy, KeySharedPolicy
-from forebay.pulsar.schema import Schema as NativeSchema
+from forebay.pulsar._schema import Schema as NativeSchema
 
 from . import _refusals
 from ._authentication import Authentication
