@@ -8,9 +8,9 @@ import pytest
 
 from forebay import blocking, errors
 from forebay.spark import register, write
-from forebay.spark.config import sink_config
-from forebay.spark.driver import ROWS_PER_MESSAGE, _arrow_batches, _short_messages
-from forebay.spark.spark_options import as_texts, without_text
+from forebay.spark._config import sink_config
+from forebay.spark._driver import ROWS_PER_MESSAGE, _arrow_batches, _short_messages
+from forebay.spark._spark_options import as_texts, without_text
 
 from support.waiting import PATIENCE, eventually
 
@@ -164,22 +164,22 @@ def test_the_option_for_reports_overwrites_no_file(spark, embedded, topic, tmp_p
 
 def test_record_batches_are_limited_by_bytes_where_spark_counts_them(spark, embedded, topic, monkeypatch):
     """Spark's default are 64 MiB, which a worker would have several times."""
-    from forebay.spark import driver
+    from forebay.spark import _driver
 
     seen = []
-    through = driver._lowered
+    through = _driver._lowered
 
     def noted(session, name, limit):
         seen.append((name, limit))
         return through(session, name, limit)
 
-    monkeypatch.setattr(driver, "_lowered", noted)
-    before = spark.conf.get(driver.BYTES_CONF)
+    monkeypatch.setattr(_driver, "_lowered", noted)
+    before = spark.conf.get(_driver.BYTES_CONF)
     frame = spark.range(3).selectExpr("cast(id as string) value")
     assert write(frame, embedded.url, topic, value="value").rows == 3
-    assert seen == [(driver.BYTES_CONF, 8 << 20)]
-    assert spark.conf.get(driver.BYTES_CONF) == before
-    assert [driver._counts_bytes(version) for version in ("4.0.5", "4.1.0", "4.3.0-SNAPSHOT", "5.0")] == [
+    assert seen == [(_driver.BYTES_CONF, 8 << 20)]
+    assert spark.conf.get(_driver.BYTES_CONF) == before
+    assert [_driver._counts_bytes(version) for version in ("4.0.5", "4.1.0", "4.3.0-SNAPSHOT", "5.0")] == [
         False,
         True,
         True,
@@ -189,16 +189,16 @@ def test_record_batches_are_limited_by_bytes_where_spark_counts_them(spark, embe
 
 @pytest.mark.parametrize(("before", "during"), [("4m", "4000000"), ("64m", str(8 << 20)), ("9", "9")])
 def test_a_lower_limit_of_the_user_is_kept(spark, before, during):
-    from forebay.spark import driver
+    from forebay.spark import _driver
 
-    was = spark.conf.get(driver.BYTES_CONF)
-    spark.conf.set(driver.BYTES_CONF, before)
+    was = spark.conf.get(_driver.BYTES_CONF)
+    spark.conf.set(_driver.BYTES_CONF, before)
     try:
         with _short_messages(spark, of_data_source=True):
-            assert spark.conf.get(driver.BYTES_CONF) == during
-        assert spark.conf.get(driver.BYTES_CONF) == before
+            assert spark.conf.get(_driver.BYTES_CONF) == during
+        assert spark.conf.get(_driver.BYTES_CONF) == before
     finally:
-        spark.conf.set(driver.BYTES_CONF, was)
+        spark.conf.set(_driver.BYTES_CONF, was)
 
 
 def test_options_that_no_text_stands_for_are_known():

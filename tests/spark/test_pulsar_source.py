@@ -11,9 +11,9 @@ import pytest
 
 import forebay
 from forebay import errors
-from forebay.pulsar.ranges import Plan, Range, rows
+from forebay.pulsar._ranges import Plan, Range, rows
 from forebay.spark import register
-from forebay.spark.sources.pulsar import read_config
+from forebay.spark._sources.pulsar import read_config
 
 from support.pulsar.chunks import Chunks
 

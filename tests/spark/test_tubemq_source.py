@@ -12,9 +12,9 @@ import pytest
 
 from forebay import blocking, errors
 from forebay.spark import register
-from forebay.spark.sources.tubemq import read_config
-from forebay.tubemq.offsets import UNIT
-from forebay.tubemq.ranges import GROUPS, Plan, Range, rows
+from forebay.spark._sources.tubemq import read_config
+from forebay.tubemq._offsets import UNIT
+from forebay.tubemq._ranges import GROUPS, Plan, Range, rows
 
 from support.tubemq.harness import EmbeddedTubeMq, TubeMqService, group
 from support.waiting import PATIENCE, eventually
