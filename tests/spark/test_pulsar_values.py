@@ -1,4 +1,5 @@
-"""Topics of Pulsar with schemas as typed columns of Spark, on the embedded broker and on a real one."""
+"""Topics of Pulsar with schemas as typed columns of Spark. Payloads are decoded in the client, whatever the
+broker is; `test_pulsar_source.py` has both."""
 
 import datetime
 import decimal
@@ -27,6 +28,11 @@ from support.waiting import eventually
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 UTC = datetime.UTC
+
+
+@pytest.fixture
+def service(embedded):
+    return embedded
 
 
 @pytest.fixture
