@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -67,6 +68,8 @@ class Done(NamedTuple):
 def ended(*words: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Done:
     """Runs a command to its end, with ``env`` added to the environment."""
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+    # `forebay broker` blocks signals.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     with (
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
@@ -77,6 +80,8 @@ def ended(*words: str, stdin: bytes = b"", env: Mapping[str, str] | None = None)
             status = cli.main(words)
         except SystemExit as exit:
             status = int(exit.code or 0)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         out.flush()
     return Done(status, out.buffer.getvalue(), err.getvalue())  # type: ignore[attr-defined]
 
