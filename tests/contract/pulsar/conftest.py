@@ -50,8 +50,11 @@ CLIENT_ALONE = {
 """Files about what the client does whatever the broker is, with their tests that run with a real Pulsar."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items[:] = [item for item in items if not is_told_already(item)]
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    told = [item for item in items if is_told_already(item)]
+    if told:
+        config.hook.pytest_deselected(items=told)
+        items[:] = [item for item in items if not is_told_already(item)]
 
 
 def is_told_already(item: pytest.Item) -> bool:
