@@ -483,3 +483,10 @@ class Raw:
         assert answer.status == SUCCESS, f"{answer.exception}: {answer.text}"
         assert answer.number == METHODS[method][0], answer.number
         return answer
+
+    def closed(self, timeout: float | None = None) -> list[Frame]:
+        """Waits until the server closes the connection; returns the frames before that."""
+        said = []
+        while (one := self.frame(timeout)) is not None:
+            said.append(one)
+        return said
