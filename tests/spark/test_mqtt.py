@@ -1,5 +1,5 @@
-"""Spark into MQTT, on the embedded broker and on Mosquitto: every row arrives on its topic, with each way to
-write."""
+"""Spark into MQTT: every row arrives on its topic, with each way to write. What brokers may do in their own
+way is tested on Mosquitto, too."""
 
 import collections
 import json
@@ -67,7 +67,9 @@ def door(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("door", "qos"), [("batches", 1), *(("data source", qos) for qos in (0, 1, 2))], indirect=["door"]
+)
 def test_a_column_is_written_at_each_qos(any_url, frame, topic, door, qos, reading):
     with reading(any_url, topic) as reader:
         report = write(frame, any_url, topic, value="value", properties="props", qos=qos)
@@ -82,9 +84,9 @@ def test_a_column_is_written_at_each_qos(any_url, frame, topic, door, qos, readi
     assert all(dict(row["properties"]) == {"source": "spark"} for row in rows)
 
 
-def test_topics_by_template(any_url, frame, topic, door, reading):
-    with reading(any_url, f"{topic}/#") as reader:
-        report = write(frame, any_url, f"{topic}/{{shop}}/sales", value="value", qos=1)
+def test_topics_by_template(url, frame, topic, door, reading):
+    with reading(url, f"{topic}/#") as reader:
+        report = write(frame, url, f"{topic}/{{shop}}/sales", value="value", qos=1)
         rows = reader.rows(ROWS)
     assert report.rows == ROWS
     for row in rows:
@@ -93,12 +95,12 @@ def test_topics_by_template(any_url, frame, topic, door, reading):
     assert sorted(texts(rows)) == sorted(PAYLOADS)
 
 
-def test_topics_by_column_and_rows_as_json(any_url, frame, topic, door, reading):
+def test_topics_by_column_and_rows_as_json(url, frame, topic, door, reading):
     from pyspark.sql import functions as F  # noqa: N812
 
     named = frame.select("id", F.concat(F.lit(f"{topic}/"), F.col("shop")).alias("where"))
-    with reading(any_url, f"{topic}/+") as reader:
-        report = write(named, any_url, topic_column="where", encoding="json")
+    with reading(url, f"{topic}/+") as reader:
+        report = write(named, url, topic_column="where", encoding="json")
         rows = reader.rows(ROWS)
     assert report.rows == ROWS
     values = [json.loads(row["value"]) for row in rows]
@@ -107,9 +109,9 @@ def test_topics_by_column_and_rows_as_json(any_url, frame, topic, door, reading)
     assert [value["where"] for value in values] == [row["topic"] for row in rows]
 
 
-def test_rows_of_a_partition_keep_their_order(any_url, frame, topic, reading):
-    with reading(any_url, topic) as reader:
-        write(frame.coalesce(1).select("value"), any_url, topic, value="value", qos=1)
+def test_rows_of_a_partition_keep_their_order(url, frame, topic, reading):
+    with reading(url, topic) as reader:
+        write(frame.coalesce(1).select("value"), url, topic, value="value", qos=1)
         assert texts(reader.rows(ROWS)) == [f"payload {number}" for number in range(ROWS)]
 
 
@@ -150,11 +152,11 @@ def test_plain_rows_by_foreach_partition(url, frame, topic, how, reading):
         assert sorted(texts(rows)) == sorted(PAYLOADS)
 
 
-def test_the_data_source(spark, any_url, frame, topic, reading):
+def test_the_data_source(spark, url, frame, topic, reading):
     register(spark)
-    writer = frame.select("value", "shop").write.format("forebay").option("url", any_url).option("qos", "2")
+    writer = frame.select("value", "shop").write.format("forebay").option("url", url).option("qos", "2")
     writer = writer.option("topic", f"{topic}/{{shop}}").option("value", "value").mode("append")
-    with reading(any_url, f"{topic}/#") as reader:
+    with reading(url, f"{topic}/#") as reader:
         writer.save()
         assert sorted(texts(reader.rows(ROWS))) == sorted(PAYLOADS)
 

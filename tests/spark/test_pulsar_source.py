@@ -48,6 +48,28 @@ def values(frame):
     return sorted(int(bytes(row.value)) for row in frame.select("value").collect())
 
 
+def planned(client, service, topic, **options):
+    """The ranges of which each is a partition of Spark."""
+    config = read_config({"url": service.url, "subscribe": topic, **options})
+    return Plan(client, config.own, config.consumer).ranges()
+
+
+def read(client, part, **options):
+    """The values of a range."""
+    batches = rows(client, part, [("value", "value")], options, 90.0, True)
+    return [value for batch in batches for value in pa.record_batch(batch).column("value").to_pylist()]
+
+
+def place(ledger, entry):
+    return forebay.pulsar.MessageId.parse(f"({ledger},{entry},-1,-1)")
+
+
+def pieces(client, service, topic, **options):
+    """The numbers in each range."""
+    parts = planned(client, service, topic, **options)
+    return [[int(value) for value in read(client, part)] for part in parts]
+
+
 def test_each_message_is_a_row(client, service, source):
     topic = kept(client, service.topic(partitions=3))
     # Without batches each partition gets every third message.
@@ -57,6 +79,9 @@ def test_each_message_is_a_row(client, service, source):
     assert values(frame) == list(range(3_000))
     # A second look has the same rows.
     assert frame.count() == 3_000
+    assert source(topic, minPartitions=7).rdd.getNumPartitions() == len(
+        planned(client, service, topic, minPartitions="7")
+    )
 
 
 def test_the_columns_are_those_of_kafka_and_the_message_s_own(client, service, source):
@@ -109,70 +134,51 @@ def test_a_schema_chooses_columns(spark, client, service, source):
             read.schema(wrong).load().collect()
 
 
-@pytest.mark.parametrize("pieces", [2, 7, 64])
 @pytest.mark.parametrize("batching", [True, False])
-def test_partitions_are_split_and_each_message_stays_in_one(client, service, source, pieces, batching):
+def test_partitions_are_split_and_each_message_stays_in_one(client, service, batching):
     topic = kept(client, service.topic(partitions=2))
     count = 3_000 if batching else 400
     fill(client, topic, count, batching=batching, batch_max_messages=7)
-    frame = source(topic, minPartitions=pieces)
-    assert frame.rdd.getNumPartitions() >= pieces
-    assert values(frame) == list(range(count))
-    sizes = frame.rdd.glom().map(len).collect()
-    assert max(sizes) <= 3 * count / pieces + 7 * 2
+    for fewest in (2, 7, 64):
+        found = pieces(client, service, topic, minPartitions=str(fewest))
+        assert len(found) >= fewest
+        assert sorted(itertools.chain.from_iterable(found)) == list(range(count))
+        assert max(map(len, found)) <= 3 * count / fewest + 7 * 2
 
 
-def test_a_partition_has_no_more_messages_than_asked_for(client, service, source):
+def test_a_partition_has_no_more_messages_than_asked_for(client, service):
     topic = kept(client, service.topic())
     fill(client, topic, 1_000, batch_max_messages=10)
-    frame = source(topic, maxRecordsPerPartition=150)
-    assert values(frame) == list(range(1_000))
-    assert max(frame.rdd.glom().map(len).collect()) <= 150
+    found = pieces(client, service, topic, maxRecordsPerPartition="150")
+    assert sorted(itertools.chain.from_iterable(found)) == list(range(1_000))
+    assert max(map(len, found)) <= 150
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_a_partition_has_about_as_many_bytes_as_asked_for(client, service, source, batching):
+def test_a_partition_has_about_as_many_bytes_as_asked_for(client, service, batching):
     topic = kept(client, service.topic())
     with client.producer(topic, compression="zstd", batching=batching, batch_max_messages=10) as producer:
         producer.send_many([b"%d" % number + b" " * 997 for number in range(400)])
-    frame = source(topic, maxBytesPerPartition="100kB")
-    assert values(frame) == list(range(400))
-    sizes = frame.rdd.glom().map(len).collect()
-    assert len(sizes) >= 4 and max(sizes) <= 110, "100 messages of 1,000 bytes"
+    found = pieces(client, service, topic, maxBytesPerPartition="100kB")
+    assert sorted(itertools.chain.from_iterable(found)) == list(range(400))
+    assert len(found) >= 4 and max(map(len, found)) <= 110, "100 messages of 1,000 bytes"
     # The smaller limit counts.
-    both = source(topic, maxBytesPerPartition="100kB", maxRecordsPerPartition=30)
-    assert max(both.rdd.glom().map(len).collect()) <= 30
-    both = source(topic, maxBytesPerPartition="20kB", maxRecordsPerPartition=100)
-    assert max(both.rdd.glom().map(len).collect()) <= 30
+    for size, records in (("100kB", "30"), ("20kB", "100")):
+        limits = {"maxBytesPerPartition": size, "maxRecordsPerPartition": records}
+        assert max(map(len, pieces(client, service, topic, **limits))) <= 30
 
 
-def test_the_bytes_of_a_message_in_chunks_are_those_of_all_of_them(client, service, source):
+def test_messages_in_chunks_are_in_one_partition_each(client, service):
     topic = kept(client, service.topic())
     with client.producer(topic, batching=False, chunking=True, chunk_max_size=1000) as producer:
         for number in range(20):
             producer.send(b"%d" % number + b" " * 5000)
-    frame = source(topic, maxBytesPerPartition="50kB")
-    assert values(frame) == list(range(20))
-    assert 2 <= frame.rdd.getNumPartitions() <= 4
-
-
-def test_messages_in_chunks_are_in_one_partition_each(client, service, source):
-    topic = kept(client, service.topic())
-    payloads = [bytes([65 + number]) * (1_000 + 700 * number) for number in range(12)]
-    with client.producer(topic, batching=False, chunking=True, chunk_max_size=500) as producer:
-        for payload in payloads:
-            producer.send(payload)
-    for pieces in (1, 5, 40):
-        rows = source(topic, minPartitions=pieces).select("value").collect()
-        assert sorted(bytes(row.value) for row in rows) == sorted(payloads)
-
-
-@pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_large_and_compressed_messages(client, service, source, compression):
-    topic = kept(client, service.topic())
-    with client.producer(topic, compression=compression) as producer:
-        producer.send_many([b"x" * 100_000] * 50)
-    assert [len(row.value) for row in source(topic).select("value").collect()] == [100_000] * 50
+    for options in ({}, {"minPartitions": "5"}, {"minPartitions": "40"}):
+        assert sorted(itertools.chain.from_iterable(pieces(client, service, topic, **options))) == list(
+            range(20)
+        )
+    # The bytes of such a message are those of all of its chunks.
+    assert 2 <= len(planned(client, service, topic, maxBytesPerPartition="50kB")) <= 4
 
 
 def test_from_one_id_to_another(client, service, source):
@@ -240,48 +246,28 @@ def test_nothing_to_read(client, service, source):
     assert source(kept(client, service.topic(partitions=2))).collect() == []
 
 
-def test_a_topic_that_does_not_exist_is_not_created(client, service, source):
-    topic = service.topic()
-    missing = f"{topic}-missing"
-    with pytest.raises(Exception, match="TopicNotFound"):
-        source(missing).collect()
-    assert missing not in client.topics()
-
-
-def test_what_is_published_meanwhile_is_for_the_next_read(client, service):
-    topic = kept(client, service.topic())
-    fill(client, topic, 10)
-    config = read_config({"url": service.url, "subscribe": topic})
-    (planned,) = Plan(client, config.own).ranges()
-    assert isinstance(planned, Range)
-    fill(client, topic, 10)
-    (again,) = Plan(client, config.own).ranges()
-    assert (planned.end.ledger, planned.end.entry) < (again.end.ledger, again.end.entry)
-
-
 def test_messages_that_were_deleted_before_they_were_read_are_an_error(client, service):
     topic = kept(client, service.topic())
     fill(client, topic, 10)
-    config = read_config({"url": service.url, "subscribe": topic})
-    (planned,) = Plan(client, config.own).ranges()
+    (part,) = planned(client, service, topic)
     service.delete_topic(topic)
 
-    def read(part, *, fails_on_loss):
+    def counts(part, *, fails_on_loss):
         return [
             pa.record_batch(batch).num_rows
             for batch in rows(client, part, [("value", "value")], {}, 10.0, fails_on_loss)
         ]
 
     with pytest.raises(errors.DataLost, match="deleted"):
-        read(planned, fails_on_loss=True)
-    assert read(planned, fails_on_loss=False) == []
+        counts(part, fails_on_loss=True)
+    assert counts(part, fails_on_loss=False) == []
     assert topic not in client.topics(), "reading did not make it again"
     # Made again, it ends before the range does.
     fill(client, kept(client, topic), 3)
-    beyond = Range(topic, None, False, place(planned.end.ledger + 10**9, 0))
+    beyond = Range(topic, None, False, place(part.end.ledger + 10**9, 0))
     with pytest.raises(errors.DataLost, match="messages were deleted"):
-        read(beyond, fails_on_loss=True)
-    assert sum(read(beyond, fails_on_loss=False)) == 3
+        counts(beyond, fails_on_loss=True)
+    assert sum(counts(beyond, fails_on_loss=False)) == 3
 
 
 def test_a_range_ends_with_a_chunk_that_is_no_message(client, service):
@@ -293,16 +279,6 @@ def test_a_range_ends_with_a_chunk_that_is_no_message(client, service):
     started = time.monotonic()
     assert list(rows(client, part, [("value", "value")], {}, 90.0, True)) == []
     assert time.monotonic() - started < 55, "no message was waited for"
-
-
-def read(client, part, **options):
-    """The values of a range."""
-    batches = rows(client, part, [("value", "value")], options, 90.0, True)
-    return [value for batch in batches for value in pa.record_batch(batch).column("value").to_pylist()]
-
-
-def place(ledger, entry):
-    return forebay.pulsar.MessageId.parse(f"({ledger},{entry},-1,-1)")
 
 
 def test_messages_in_chunks_that_overlap_are_in_the_range_of_their_first_one(client, service):
@@ -318,18 +294,20 @@ def test_messages_in_chunks_that_overlap_are_in_the_range_of_their_first_one(cli
     assert found == [1, 1, 1]
 
 
-def test_a_message_that_was_never_completed_is_left_out(client, service, source):
+def test_a_message_that_was_never_completed_is_left_out(client, service):
     topic = kept(client, service.topic())
     fill(client, topic, 5)
     chunks = Chunks(service, topic)
     chunks.send("abandoned", 0, 2, age=3600)
-    for options in ({}, {"minPartitions": 3}):
+    for options in ({}, {"minPartitions": "3"}):
         started = time.monotonic()
-        assert values(source(topic, **options)) == list(range(5))
+        assert sorted(itertools.chain.from_iterable(pieces(client, service, topic, **options))) == list(
+            range(5)
+        )
         assert time.monotonic() - started < 55, "its rest was waited for, for a minute"
     # One that is young is waited for.
     chunks.send("young", 0, 2)
-    (part,) = Plan(client, read_config({"url": service.url, "subscribe": topic}).own).ranges()
+    (part,) = planned(client, service, topic)
     started = time.monotonic()
     assert len(read(client, part, chunked_message_timeout=2.0)) == 5
     assert 1 < time.monotonic() - started < 55

@@ -40,7 +40,7 @@ def stream(spark, service, topic, tmp_path):
     return make
 
 
-def test_each_message_is_in_one_batch_across_runs(client, topic, stream):
+def test_each_message_is_in_one_batch_across_runs(client, topic, stream, tmp_path):
     query = stream()
     fill(client, topic, range(100))
     query.run()
@@ -50,12 +50,18 @@ def test_each_message_is_in_one_batch_across_runs(client, topic, stream):
     assert query.values == list(range(250))
     query.run()
     assert query.values == list(range(250))
+    # Another checkpoint begins anew.
+    shutil.rmtree(tmp_path / "checkpoint")
+    query.run()
+    assert query.values == sorted([*range(250), *range(250)])
 
 
 def test_a_batch_that_is_repeated_has_the_same_rows(client, topic, stream):
-    query = stream(maxOffsetsPerTrigger=60)
+    query = stream(maxOffsetsPerTrigger=50)
     fill(client, topic, range(200), batch_max_messages=5)
     query.run()
+    assert len(query.batches) >= 3
+    assert max(len(values) for _, values in query.batches) <= 75
     before = dict(query.batches)
     fill(client, topic, range(200, 300))
     query.forget_last_commit()
@@ -69,23 +75,14 @@ def test_a_batch_that_is_repeated_has_the_same_rows(client, topic, stream):
     )
 
 
-def test_a_batch_has_about_as_many_messages_as_asked_for(client, topic, stream):
-    query = stream(maxOffsetsPerTrigger=50)
-    fill(client, topic, range(400), batch_max_messages=5)
-    query.run()
-    assert query.values == list(range(400))
-    assert len(query.batches) >= 6
-    assert max(len(values) for _, values in query.batches) <= 75
-
-
-@pytest.mark.parametrize("limits", [{}, {"maxOffsetsPerTrigger": 1000}, {"maxOffsetsPerTrigger": 40}])
-def test_a_batch_has_about_as_many_bytes_as_asked_for(client, topic, stream, limits):
-    query = stream(maxBytesPerTrigger="50kB", **limits)
+@pytest.mark.parametrize("messages", [1000, 40])
+def test_a_batch_has_about_as_many_bytes_as_asked_for(client, topic, stream, messages):
+    query = stream(maxBytesPerTrigger="50kB", maxOffsetsPerTrigger=messages)
     with client.producer(topic, routing="round_robin", batch_max_messages=5) as producer:
         producer.send_many([b"%d" % number + b" " * 996 for number in range(400)])
     query.run()
     assert query.values == list(range(400))
-    most = 50 if limits.get("maxOffsetsPerTrigger") != 40 else 40
+    most = min(50, messages)
     assert len(query.batches) >= 400 // most - 1
     assert max(len(values) for _, values in query.batches) <= 1.5 * most
 
@@ -199,15 +196,6 @@ def test_the_only_batch_of_a_run_does_not_wait(client, topic, stream):
     fill(client, topic, range(10))
     query.start(once=True).awaitTermination(120)
     assert query.values == list(range(10))
-
-
-def test_another_checkpoint_begins_anew(client, topic, stream, tmp_path):
-    query = stream()
-    fill(client, topic, range(10))
-    query.run()
-    shutil.rmtree(tmp_path / "checkpoint")
-    query.run()
-    assert query.values == sorted([*range(10), *range(10)])
 
 
 def test_partitions_are_asked_side_by_side_for_a_time(client, service, monkeypatch):

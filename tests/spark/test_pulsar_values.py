@@ -1,4 +1,5 @@
-"""Topics of Pulsar with schemas as typed columns of Spark, on the embedded broker and on a real one."""
+"""Topics of Pulsar with schemas as typed columns of Spark. Payloads are decoded in the client, whatever the
+broker is; `test_pulsar_source.py` has both."""
 
 import datetime
 import decimal
@@ -27,6 +28,11 @@ from support.waiting import eventually
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 UTC = datetime.UTC
+
+
+@pytest.fixture
+def service(embedded):
+    return embedded
 
 
 @pytest.fixture
@@ -139,10 +145,9 @@ def order(number):
 
 
 @pytest.mark.parametrize("kind", ["json", "avro"])
-@pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_records_are_structs(client, topic, read, kind, compression):
+def test_records_are_structs(client, topic, read, kind):
     sent = [order(number) for number in range(50)]
-    send(client, topic, getattr(Schema, kind)(Order), *sent, compression=compression)
+    send(client, topic, getattr(Schema, kind)(Order), *sent, compression="zstd")
     frame = read(topic)
     assert frame.schema["value"].dataType.simpleString() == ORDER_TYPE
     assert frame.columns[:3] == ["key", "value", "topic"]
@@ -178,12 +183,7 @@ def test_batches_of_the_engine_have_the_types_that_spark_exchanges(client, topic
         "number": 1,
     }
     send(client, topic, Schema.avro({"type": "record", "name": "R", "fields": fields}), value)
-    options = {"url": service.url, "subscribe": topic, "decode": "true", "includeHeaders": "true"}
-    config = read_config(options)
-    config = SOURCE.fix(config, SOURCE.ask(config))
-    schema = row_schema(config)
-    (part,) = Plan(client, config.own).ranges()
-    (batch,) = batches(config, part, wanted(config, schema))
+    schema, (batch,) = found_in(client, service, topic, includeHeaders="true")
     # Nothing is left to be cast.
     assert batch.schema == arrow_schema(schema)
     found = batch.column("value").to_pylist()[0]
@@ -225,21 +225,29 @@ PRIMITIVES = {
 }
 
 
-@pytest.mark.parametrize("name", PRIMITIVES)
-def test_single_values_are_columns(client, topic, read, name):
-    value, kind, expected = PRIMITIVES[name]
-    send(client, topic, name, value, None)
-    frame = read(topic)
-    assert frame.schema["value"].dataType.simpleString() == kind
-    first, tombstone = values(frame)
-    if isinstance(expected, datetime.datetime) and expected.tzinfo:
-        first = first.astimezone(UTC)
-    assert (first, tombstone) == (expected, None)
+def found_in(client, service, topic, **options):
+    """Spark's schema, and the batches of a topic of one range."""
+    given = {"url": service.url, "subscribe": topic, "decode": "true", **options}
+    config = read_config(given)
+    config = SOURCE.fix(config, SOURCE.ask(config))
+    schema = row_schema(config)
+    (part,) = Plan(client, config.own).ranges()
+    return schema, list(batches(config, part, wanted(config, schema)))
 
 
-@pytest.mark.parametrize("encoding", ["inline", "separated"])
-def test_pairs_are_structs_of_a_key_and_a_value(client, topic, read, encoding):
-    schema = Schema.key_value(Schema.json(Line), Schema.avro(Line), encoding)
+def test_single_values_are_columns(client, service):
+    for name, (value, kind, expected) in PRIMITIVES.items():
+        topic = kept(client, service.topic())
+        send(client, topic, name, value, None)
+        schema, found = found_in(client, service, topic)
+        assert schema["value"].dataType.simpleString() == kind, name
+        # Nothing is left to be cast.
+        assert {batch.schema for batch in found} == {arrow_schema(schema)}, name
+        assert [one for batch in found for one in batch.column("value").to_pylist()] == [expected, None], name
+
+
+def test_pairs_are_structs_of_a_key_and_a_value(client, topic, read):
+    schema = Schema.key_value(Schema.json(Line), Schema.avro(Line), "separated")
     pairs = [(Line("a", 1), Line("b", 2)), (Line("c"), None), (None, Line("d"))]
     send(client, topic, schema, *(KeyValue(*pair) for pair in pairs))
     frame = read(topic)
@@ -253,19 +261,18 @@ def test_pairs_are_structs_of_a_key_and_a_value(client, topic, read, encoding):
     assert read(topic, columns="pulsar").columns[:2] == ["value", "__key"]
 
 
-def versions(kind="avro"):
+def versions():
     """Two versions of a record."""
     first = {"name": "a", "type": "int"}
     second = {"name": "b", "type": ["null", "string"], "default": None}
     return [
-        getattr(Schema, kind)({"type": "record", "name": "R", "fields": fields})
+        Schema.avro({"type": "record", "name": "R", "fields": fields})
         for fields in ([first], [first, second])
     ]
 
 
-@pytest.mark.parametrize("kind", ["json", "avro"])
-def test_all_versions_are_values_of_the_newest_schema(client, topic, read, kind):
-    old, new = versions(kind)
+def test_all_versions_are_values_of_the_newest_schema(client, topic, read):
+    old, new = versions()
     send(client, topic, old, {"a": 1})
     planned = read(topic)
     send(client, topic, new, {"a": 2, "b": "x"})
@@ -279,18 +286,6 @@ def test_all_versions_are_values_of_the_newest_schema(client, topic, read, kind)
     # The rows that there are when Spark runs it, by the schema of when it was planned.
     assert sorted(value["a"] for value in values(planned)) == [1, 2, 3]
     assert planned.schema["value"].dataType.names == ["a"]
-
-
-def test_several_topics_need_one_schema(client, service, read):
-    topics = [kept(client, service.topic(partitions=count)) for count in (0, 2, 0)]
-    for number, topic in enumerate(topics[:2]):
-        send(client, topic, Schema.avro(Line), *(Line("a", number * 10 + n) for n in range(4)))
-    send(client, topics[2], Schema.json(Line), Line("a"))
-    frame = read(",".join(topics[:2]), minPartitions=6)
-    assert sorted(value["count"] for value in values(frame)) == [0, 1, 2, 3, 10, 11, 12, 13]
-    with pytest.raises(Exception, match=f"(?s){topics[0]}.*{topics[2]}.*different schemas"):
-        read(",".join(topics))
-    assert read(",".join(topics), decode=False).count() == 9
 
 
 def test_a_payload_that_cannot_be_decoded_is_named_or_null(client, topic, read):
@@ -336,20 +331,6 @@ def test_records_with_many_fields_are_compared_whole(client, topic, read):
         read(topic, schema=wrong).collect()
 
 
-def test_messages_in_chunks_are_decoded(client, topic, read):
-    send(
-        client,
-        topic,
-        Schema.avro(Line),
-        *(Line("x" * 3000, number) for number in range(8)),
-        batching=False,
-        chunking=True,
-        chunk_max_size=500,
-    )
-    found = values(read(topic, minPartitions=5))
-    assert sorted((len(value["article"]), value["count"]) for value in found) == [(3000, n) for n in range(8)]
-
-
 def test_nothing_to_read_and_topics_without_a_schema(client, service, topic, read):
     with client.producer(topic, schema=Schema.avro(Line)):
         frame = read(topic)
@@ -367,10 +348,9 @@ class Item(pulsar.schema.Record):
     prices = pulsar.schema.Map(pulsar.schema.Double())
 
 
-@pytest.mark.parametrize("schema", [pulsar.schema.AvroSchema, pulsar.schema.JsonSchema])
-def test_values_of_the_official_client(client, service, topic, read, schema):
+def test_values_of_the_official_client(client, service, topic, read):
     official = pulsar.Client(service.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    producer = official.create_producer(topic, schema=schema(Item))
+    producer = official.create_producer(topic, schema=pulsar.schema.AvroSchema(Item))
     producer.send(Item(name="ü", count=3, tags=["a", "b"], prices={"net": 1.5}))
     producer.send(Item(name=None, count=None, tags=[], prices={}))
     official.close()

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import shutil
 import threading
 import time
 
@@ -60,7 +61,7 @@ def fill(client, topic, numbers):
         producer.send_many([b"%d" % number for number in numbers])
 
 
-def test_each_message_is_in_one_batch_across_runs(client, topic, stream):
+def test_each_message_is_in_one_batch_across_runs(client, topic, stream, tmp_path):
     query = stream()
     fill(client, topic, range(100))
     query.run()
@@ -70,12 +71,18 @@ def test_each_message_is_in_one_batch_across_runs(client, topic, stream):
     assert query.values == list(range(250))
     query.run()
     assert query.values == list(range(250))
+    # Another checkpoint begins anew.
+    shutil.rmtree(tmp_path / "checkpoint")
+    query.run()
+    assert query.values == sorted([*range(250), *range(250)])
 
 
 def test_a_batch_that_is_repeated_has_the_same_rows(client, topic, stream):
-    query = stream(maxOffsetsPerTrigger=150)
+    query = stream(maxOffsetsPerTrigger=90)
     fill(client, topic, range(200))
     query.run()
+    assert len(query.batches) >= 3
+    assert max(len(values) for _, values in query.batches) <= 90
     before = dict(query.batches)
     fill(client, topic, range(200, 300))
     query.forget_last_commit()
@@ -87,15 +94,6 @@ def test_a_batch_that_is_repeated_has_the_same_rows(client, topic, stream):
     assert sorted(value for number, values in {**before, **again}.items() for value in values) == list(
         range(300)
     )
-
-
-def test_a_run_that_ends_with_what_is_there_has_several_batches(client, topic, stream):
-    query = stream(maxOffsetsPerTrigger=90)
-    fill(client, topic, range(300))
-    query.run()
-    assert query.values == list(range(300))
-    assert len(query.batches) >= 4
-    assert max(len(values) for _, values in query.batches) <= 90
 
 
 def test_a_live_query_gets_what_is_published(client, topic, stream):
@@ -196,14 +194,6 @@ def test_a_topic_that_is_gone_ends_the_query_unless_it_may_be(spark, embedded_tu
         assert tolerant.values == list(range(20, 30))
 
 
-def test_another_checkpoint_begins_anew(client, spark, service, topic, stream, tmp_path):
-    fill(client, topic, range(10))
-    stream().run()
-    again = Stream(spark, service.url, topic, tmp_path / "other")
-    again.run()
-    assert again.values == list(range(10))
-
-
 def reader_of(service, topic, **options):
     given = {"url": service.url, "subscribe": topic, "startingOffsets": "earliest", **options}
     return TubeMqStreamReader(read_config(given, "stream"), StructType([StructField("value", BinaryType())]))
@@ -253,16 +243,6 @@ def test_the_only_batch_of_a_run_does_not_wait(client, topic, stream):
     for trigger in ({"once": True}, {"availableNow": True}):
         query.start(**trigger).awaitTermination(120)
         assert query.values == list(range(10))
-
-
-def test_a_live_query_does_not_wait_for_ever(client, topic, stream):
-    query = stream(minOffsetsPerTrigger=10_000, maxTriggerDelay="4s")
-    fill(client, topic, range(10))
-    running = query.start()
-    try:
-        eventually(lambda: query.values == list(range(10)))
-    finally:
-        running.stop()
 
 
 def test_a_report_does_not_ask_the_broker(service, topic):

@@ -1,8 +1,6 @@
 """Values of Spark's types in JSON are those of Spark's own ``to_json``; payloads, keys and times are of types
 that have one meaning."""
 
-import json
-
 import pytest
 
 from forebay import blocking, errors
@@ -21,40 +19,6 @@ def read(url, topic, count=1):
             assert part, f"{len(rows)} of {count} rows came"
             rows += part
     return rows
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [
-        "double('NaN') a, double('Infinity') b, float('-Infinity') c, 1.5D d, 0.1f e, cast(null as double) f",
-        "array(1.0D, double('NaN'), cast(null as double)) a, named_struct('x', float('NaN')) b",
-        "X'00FF10' a, array(X'01', X'') b, map('k', X'02') c, cast(null as binary) d",
-        "map(1, 'x', 2, 'y') a, map(true, 1) b, map('k', map(7L, X'01')) c",
-        "1 a, 2S b, 3L c, true d, 'text' e, date'2024-02-29' f, named_struct('x', 1, 'y', null) g",
-        "1.10BD a, cast('12345678901234567890.123456789012345678' as decimal(38, 18)) b",
-    ],
-)
-def test_json_is_what_sparks_to_json_writes(spark, embedded, topic, columns):
-    from pyspark.sql import functions as F  # noqa: N812
-
-    frame = spark.sql(f"select {columns}")
-    write(frame, embedded.url, topic)
-    (row,) = read(embedded.url, topic)
-    expected = frame.select(F.to_json(F.struct("*")).alias("json")).first()["json"]
-    assert json.loads(row["value"]) == json.loads(expected)
-
-
-@pytest.mark.parametrize("kind", ["bigint", "double", "boolean", "date"])
-def test_a_payload_that_is_neither_binary_nor_text_is_refused(spark, embedded, topic, kind):
-    frame = spark.sql(f"select cast(null as {kind}) v")
-    with pytest.raises(errors.InvalidArgument, match="not binary or text: cast it to text"):
-        write(frame, embedded.url, topic, value="v")
-
-
-@pytest.mark.parametrize("columns", ["parse_json('[1]') v", "array(parse_json('1')) v"])
-def test_a_variant_is_refused(spark, embedded, topic, columns):
-    with pytest.raises(errors.InvalidArgument, match="variant, which only Spark can read"):
-        write(spark.sql(f"select {columns}"), embedded.url, topic)
 
 
 @pytest.fixture(params=["batches", "json", "data source", "rows"])

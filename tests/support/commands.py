@@ -5,8 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from unittest import mock
 
 from forebay import blocking, cli
 
@@ -51,6 +57,55 @@ def time_behind(service: PulsarService, topic: str, count: int) -> str:
     return str(behind)
 
 
+class Done(NamedTuple):
+    """A command that has ended."""
+
+    status: int
+    out: bytes
+    err: str
+
+
+def ended(*words: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Done:
+    """Runs a command to its end, with ``env`` added to the environment."""
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+    # `forebay broker` blocks signals.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin))),
+        mock.patch.dict(os.environ, env or {}),
+    ):
+        try:
+            status = cli.main(words)
+        except SystemExit as exit:
+            status = int(exit.code or 0)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        out.flush()
+    return Done(status, out.buffer.getvalue(), err.getvalue())  # type: ignore[attr-defined]
+
+
+def run(*words: str, status: int = 0, **rest: Any) -> bytes:
+    """The output of a command."""
+    done = ended(*words, **rest)
+    assert done.status == status, (words, done)
+    return done.out
+
+
+def refused(*words: str, status: int = 2, **rest: Any) -> str:
+    """The error of a command that fails."""
+    done = ended(*words, **rest)
+    assert (done.status, done.out) == (status, b""), (words, done)
+    return done.err
+
+
+def start(*words: str) -> subprocess.Popen[bytes]:
+    """Starts a command in a process of its own."""
+    command = [sys.executable, "-m", "forebay", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
 class Commands:
     """Commands with one URL.
 
@@ -65,11 +120,9 @@ class Commands:
 
     def run(self, *words: str, status: int = 0) -> tuple[str, str]:
         """The output of a command, and its errors."""
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            ended = cli.main([*self.words, *words, "-u", self.url])
-        assert ended == status, (words, ended, out.getvalue(), err.getvalue())
-        return out.getvalue(), err.getvalue()
+        done = ended(*self.words, *words, "-u", self.url)
+        assert done.status == status, (words, done)
+        return done.out.decode(), done.err
 
     def __call__(self, *words: str) -> str:
         return self.run(*words)[0]

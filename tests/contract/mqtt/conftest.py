@@ -11,7 +11,7 @@ import pytest
 
 from support.limits import patient_clients
 from support.mqtt.harness import MqttService
-from support.mqtt.wire import V5, V31, V311, Raw
+from support.mqtt.wire import V5, V311, Raw
 from support.waiting import PATIENCE
 
 Open = Callable[..., Raw]
@@ -50,7 +50,7 @@ def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return seconds
 
 
-@pytest.fixture(params=[V31, V311, V5], ids=["3.1", "3.1.1", "5.0"])
+@pytest.fixture(params=[V311, V5], ids=["3.1.1", "5.0"])
 def version(request: pytest.FixtureRequest) -> int:
     return request.param
 

@@ -21,6 +21,7 @@ from support.mqtt.wire import V5, V31, V311
 from support.waiting import PATIENCE, eventually
 
 WORDS = {V31: "3.1", V311: "3.1.1", V5: "5"}
+ALL = pytest.mark.parametrize("version", WORDS, ids=WORDS.values(), indirect=True)
 OF_5_0 = pytest.mark.parametrize("version", [V5], ids=["5.0"], indirect=True)
 
 Connect = Callable[..., Any]
@@ -274,6 +275,7 @@ async def test_a_will(broker: MqttService, connect: Connect, topic: str, version
             await dying.close()
 
 
+@ALL
 async def test_a_session_that_is_kept(connect: Connect, topic: str, client_id: str) -> None:
     kept: dict[str, Any] = {"client_id": client_id, "clean_start": False}
     async with connect(**kept) as client:
@@ -291,8 +293,6 @@ async def test_a_session_that_is_kept(connect: Connect, topic: str, client_id: s
         pass
 
 
-# CONNACK of 3.1 does not tell of the session: what comes before the consumer has no time to wait for it.
-@pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"], indirect=True)
 async def test_a_session_with_more_than_the_buffer_is_resumed(
     connect: Connect, topic: str, client_id: str
 ) -> None:

@@ -36,7 +36,6 @@ pattern deny nobody/#
 """
 KINDS = {"embedded": EmbeddedMqtt, "mosquitto": Mosquitto}
 NOT_AUTHORIZED = 0x87
-BOTH = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"], indirect=True)
 
 User = Callable[..., Raw]
 
@@ -74,7 +73,6 @@ def heard(one: Raw, last: str) -> list[str]:
     return topics
 
 
-@BOTH
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_publication_that_no_rule_allows_reaches_nobody(user: User, version: int, qos: int) -> None:
     watcher, bob = user("ann"), user("bob", version)
@@ -104,7 +102,6 @@ def test_a_deny_outweighs_what_is_allowed_beside_it(user: User) -> None:
     assert ann.publish(f"nobody/{name()}", b"x", 1) in (0, 0x10), "the rules of a user come first"
 
 
-@BOTH
 def test_a_subscriber_gets_what_it_may_read_of_its_filter(user: User, version: int) -> None:
     bob, ann = user("bob", version), user("ann")
     bob.subscribe([("#", 1), ("open/+/x", 0)])

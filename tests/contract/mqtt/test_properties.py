@@ -264,7 +264,6 @@ def test_a_reason_code_that_there_is_not_closes_the_connection(open, topic: str,
 
 
 @pytest.mark.differs("mosquitto", "it takes it", kind=wire.PINGRESP)
-@pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"], indirect=True)
 @pytest.mark.parametrize(
     "kind", [wire.CONNACK, wire.SUBACK, wire.UNSUBACK, wire.PINGRESP], ids=lambda kind: wire.NAMES[kind]
 )

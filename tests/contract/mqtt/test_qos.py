@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from support.mqtt import wire
-from support.mqtt.wire import V5, V311
+from support.mqtt.wire import V5
 
-BOTH = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"], indirect=True)
 NUMBERED = [b"%03d" % number for number in range(30)]
 
 
@@ -43,7 +42,6 @@ def test_each_answer_has_the_identifier_of_the_publish(open, version: int, topic
         one.publish(topic, b"x", 2, packet_id)
 
 
-@BOTH
 def test_identifier_zero_closes_the_connection(open, version: int, topic: str) -> None:
     one = open(version)
     one.send(wire.publish(topic, b"x", 1, 0, version))
@@ -121,7 +119,6 @@ def test_identifiers_of_the_server_are_not_zero_and_not_in_use(
     open(V5, client_id)
 
 
-@BOTH
 def test_a_slow_qos_2_subscriber_gets_pubrel_and_not_publish_again(open, version: int, topic: str) -> None:
     watcher, one = open(version), open(version)
     watcher.subscribe([(topic, 2)])
@@ -151,7 +148,6 @@ def test_a_message_that_the_subscriber_refuses_is_done_with(open, topic: str, cl
     back.quiet()
 
 
-@BOTH
 @pytest.mark.parametrize(
     ("name", "packet"),
     [
@@ -168,7 +164,6 @@ def test_a_malformed_publish_closes_the_connection(open, version: int, name: str
     assert [line["reason"] for line in one.closed()] in ([], [0x81], [0x82])
 
 
-@BOTH
 @pytest.mark.parametrize("topic_name", [b"a/+", b"a/#", b"#", b"a\0b", b"", b"\xff", b"a\xed\xa0\x80"])
 def test_a_topic_name_that_is_none_closes_the_connection(open, version: int, topic_name: bytes) -> None:
     one = open(version)
@@ -177,7 +172,6 @@ def test_a_topic_name_that_is_none_closes_the_connection(open, version: int, top
 
 
 @pytest.mark.differs("mosquitto", "it takes it")
-@BOTH
 def test_dup_at_qos_0_closes_the_connection(open, version: int, topic: str) -> None:
     one = open(version)
     one.send(wire.publish(topic, b"x", 0, version=version, dup=True))

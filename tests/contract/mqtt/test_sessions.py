@@ -7,10 +7,8 @@ import time
 import pytest
 
 from support.mqtt import wire
-from support.mqtt.wire import V5, V311
+from support.mqtt.wire import V5, V31, V311
 from support.waiting import PATIENCE
-
-BOTH = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"], indirect=True)
 
 
 @pytest.fixture
@@ -27,6 +25,7 @@ def session(open, client_id: str):
     open(V5, client_id)
 
 
+@pytest.mark.parametrize("version", [V31, V311, V5], indirect=True)
 def test_session_present_says_whether_there_was_one(session, open, version: int, client_id: str) -> None:
     one = session(version)
     assert one.connack["session_present"] is False
@@ -164,7 +163,6 @@ def test_a_session_taken_over_goes_on(session, open, version: int, topic: str) -
     assert second.message()["payload"] == b"x"
 
 
-@BOTH
 def test_options_of_a_subscription_are_kept(session, open, settle, version: int, topic: str) -> None:
     one = session(version)
     if version == V5:

@@ -8,10 +8,9 @@ import time
 import pytest
 
 from support.mqtt import wire
-from support.mqtt.wire import V5, V31, V311
+from support.mqtt.wire import V5, V311
 from support.waiting import PATIENCE
 
-BOTH = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"], indirect=True)
 NO_LOCAL = 0b100
 
 
@@ -96,7 +95,6 @@ def test_a_filter_that_begins_with_a_wildcard_does_not_match_what_begins_with_a_
 @pytest.mark.differs("mosquitto", "it grants it", version=V5, filter="$share/g")
 @pytest.mark.differs("mosquitto", "it grants it", version=V5, filter="$share//t")
 @pytest.mark.differs("mosquitto", "it grants it", version=V5, filter="$share/+/t")
-@BOTH
 @pytest.mark.parametrize(
     "filter", ["a/#/b", "a#", "#a", "a+", "+a/b", "a/b+", "", "a\0", "$share/g", "$share//t", "$share/+/t"]
 )
@@ -116,7 +114,6 @@ def test_a_filter_that_is_none_is_refused(open, version: int, filter: str) -> No
 @pytest.mark.parametrize(
     "kind", [wire.SUBSCRIBE, wire.UNSUBSCRIBE, wire.PUBREL], ids=lambda kind: wire.NAMES[kind]
 )
-@BOTH
 def test_flags_that_are_reserved_close_the_connection(open, version: int, kind: int, topic: str) -> None:
     one = open(version)
     body = {
@@ -128,7 +125,6 @@ def test_flags_that_are_reserved_close_the_connection(open, version: int, kind: 
     assert [line["reason"] for line in one.closed()] in ([], [0x81], [0x82])
 
 
-@BOTH
 @pytest.mark.parametrize("kind", [wire.SUBSCRIBE, wire.UNSUBSCRIBE], ids=lambda kind: wire.NAMES[kind])
 def test_no_filter_at_all_closes_the_connection(open, version: int, kind: int) -> None:
     one = open(version)
@@ -136,7 +132,6 @@ def test_no_filter_at_all_closes_the_connection(open, version: int, kind: int) -
     assert [line["reason"] for line in one.closed()] in ([], [0x81], [0x82])
 
 
-@BOTH
 @pytest.mark.parametrize("options", [0b11, 0b1100_0000, 0b0100_0000, 0b1000_0000])
 def test_options_that_are_reserved_close_the_connection(open, version: int, options: int, topic: str) -> None:
     one = open(version)
@@ -144,7 +139,6 @@ def test_options_that_are_reserved_close_the_connection(open, version: int, opti
     assert [line["reason"] for line in one.closed()] in ([], [0x81], [0x82])
 
 
-@BOTH
 def test_identifier_zero_closes_the_connection(open, version: int, topic: str) -> None:
     one = open(version)
     one.send(wire.subscribe(topic, 0, version))
@@ -174,7 +168,6 @@ def test_unsubscribe_compares_byte_by_byte(open, version: int, topic: str) -> No
     one.quiet(0.1)
 
 
-@BOTH
 def test_what_was_begun_is_finished_after_unsubscribe(open, version: int, topic: str) -> None:
     one, other = open(version), open(version)
     one.subscribe([(topic, 2)])
@@ -188,7 +181,6 @@ def test_what_was_begun_is_finished_after_unsubscribe(open, version: int, topic:
     one.quiet(0.1)
 
 
-@pytest.mark.differs("mosquitto", "the last one found decides", version=V31)
 @pytest.mark.differs("mosquitto", "the last one found decides", version=V311)
 def test_overlapping_filters_respect_the_highest_qos(open, version: int, topic: str) -> None:
     one = open(version)

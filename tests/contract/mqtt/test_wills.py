@@ -7,9 +7,7 @@ import time
 import pytest
 
 from support.mqtt import wire
-from support.mqtt.wire import V5, V311, Will
-
-BOTH = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"], indirect=True)
+from support.mqtt.wire import V5, Will
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -45,7 +43,6 @@ def test_without_a_will_none_is_published(open, version: int, topic: str) -> Non
         raise AssertionError(said)
 
 
-@BOTH
 def test_a_will_is_published_when_the_client_breaks_the_protocol(open, version: int, topic: str) -> None:
     watcher = open(version)
     watcher.subscribe([(topic, 0)])
@@ -55,7 +52,6 @@ def test_a_will_is_published_when_the_client_breaks_the_protocol(open, version: 
     assert watcher.message()["payload"] == b"gone"
 
 
-@BOTH
 def test_a_will_is_published_when_the_keep_alive_is_over(open, version: int, topic: str) -> None:
     watcher = open(version)
     watcher.subscribe([(topic, 0)])
@@ -65,7 +61,6 @@ def test_a_will_is_published_when_the_keep_alive_is_over(open, version: int, top
     dying.closed()
 
 
-@BOTH
 def test_a_will_is_published_when_the_session_is_taken_over(
     open, version: int, topic: str, client_id: str
 ) -> None:

@@ -219,7 +219,7 @@ async def test_a_broker_that_restarts(own: Any, version: int, kill: bool) -> Non
 # ------------------------------------------------------------------------------ TLS, users, WebSocket
 
 
-@pytest.mark.parametrize("version", WORDS, ids=WORDS.values())
+@VERSIONS
 async def test_users_and_tls(guarded: Any, version: int) -> None:
     url, options = secure(guarded)
     options |= {"version": WORDS[version]}
@@ -268,20 +268,18 @@ async def test_mutual_tls(kind: Any) -> None:
         broker.stop()
 
 
-@pytest.mark.parametrize("version", WORDS, ids=WORDS.values())
-async def test_websocket(broker: MqttService, topic: str, version: int) -> None:
-    async with forebay.connect(broker.ws_url, version=WORDS[version]) as client:
+async def test_websocket(broker: MqttService, topic: str) -> None:
+    async with forebay.connect(broker.ws_url) as client:
         async with client.consumer(topic, qos=2) as consumer:
             for payload in (b"", b"small", bytes(50_000)):
                 await client.publish(topic, payload, qos=2)
                 assert payloads(await take(consumer, 1)) == [payload]
 
 
-@pytest.mark.parametrize("version", WORDS, ids=WORDS.values())
-async def test_keep_alive(broker: MqttService, topic: str, version: int) -> None:
+async def test_keep_alive(broker: MqttService, topic: str) -> None:
     for _ in range(3):
         with Proxy(broker.port) as proxy:
-            async with forebay.connect(proxy.url, version=WORDS[version], keep_alive=2) as client:
+            async with forebay.connect(proxy.url, keep_alive=2) as client:
                 async with client.consumer(topic, qos=1) as consumer:
                     # With 1 HiveMQ closes after a second, and not after one and a half.
                     await nothing(consumer, 5)

@@ -35,6 +35,7 @@ def each(*without: str) -> pytest.MarkDecorator:
 
 EACH_PEER = each()
 EACH_OF_5_0 = pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
+"""For what does not depend on the version as well."""
 # gmqtt and mosquitto_sub lack some options.
 CAN = pytest.mark.parametrize(
     "peer", [peer for name, peer in PEERS.items() if name not in {"gmqtt", "mosquitto"}], ids=lambda p: p.name
@@ -115,23 +116,22 @@ def test_each_qos_both_ways(
         one.disconnect()
 
 
-@EACH_PEER
-def test_from_each_peer_to_each_other(
-    make: Make, target: Target, topic: str, client_id: str, peer: type[Peer], version: int
-) -> None:
+def test_from_each_peer_to_each_other(make: Make, target: Target, topic: str, client_id: str) -> None:
+    everyone = [(kind, version) for kind in PEERS.values() for version in kind.versions]
     receivers = []
-    for number, kind in enumerate(PEERS.values()):
-        for other in kind.versions:
-            receiver = make(kind)
-            receiver.connect(target, f"{client_id}r{number}{other}", other)
-            receiver.subscribe(Filter(topic, 2))
-            receivers.append(receiver)
-    one = make(peer)
-    one.connect(target, client_id, version)
-    one.publish(topic, b"to all", 2)
-    for receiver in receivers:
-        (message,) = receiver.receive(1)
-        assert (message.topic, message.payload, message.qos) == (topic, b"to all", 2)
+    for number, (kind, version) in enumerate(everyone):
+        receiver = make(kind)
+        receiver.connect(target, f"{client_id}r{number}", version)
+        receiver.subscribe(Filter(topic, 2))
+        receivers.append(receiver)
+    for number, (kind, version) in enumerate(everyone):
+        one = make(kind)
+        one.connect(target, f"{client_id}s{number}", version)
+        one.publish(topic, b"%d" % number, 2)
+        for receiver in receivers:
+            (message,) = receiver.receive(1)
+            assert (message.topic, message.payload, message.qos) == (topic, b"%d" % number, 2), kind
+        one.disconnect()
 
 
 @EACH_PEER
@@ -326,13 +326,13 @@ def test_users(make: Make, guarded: EmbeddedMqtt, client_id: str, peer: type[Pee
 # ------------------------------------------------------------------------------ ways to connect
 
 
-@each("gmqtt", "mosquitto")
+@CAN
 def test_websocket(
-    make: Make, embedded_mqtt: EmbeddedMqtt, topic: str, client_id: str, peer: type[Peer], version: int
+    make: Make, embedded_mqtt: EmbeddedMqtt, topic: str, client_id: str, peer: type[Peer]
 ) -> None:
     target = Target(embedded_mqtt.port_of(embedded_mqtt.ws_url), websocket=True)
     one = make(peer)
-    one.connect(target, client_id, version)
+    one.connect(target, client_id, V5)
     one.subscribe(Filter(topic, 2))
     for payload in (b"small", bytes(100_000)):
         one.publish(topic, payload, 2)
@@ -340,30 +340,28 @@ def test_websocket(
     one.disconnect()
 
 
-@EACH_PEER
-def test_tls(make: Make, secure: EmbeddedMqtt, client_id: str, peer: type[Peer], version: int) -> None:
+@EACH_OF_5_0
+def test_tls(make: Make, secure: EmbeddedMqtt, client_id: str, peer: type[Peer]) -> None:
     assert secure.certificates is not None
     target = Target(secure.port, context=secure.certificates.context(), ca=secure.certificates.ca)
     topic = secure.topic()
     one = make(peer)
-    one.connect(target, client_id, version)
+    one.connect(target, client_id, V5)
     one.subscribe(Filter(topic, 2))
     one.publish(topic, b"x" * 50_000, 2)
     assert [len(message.payload) for message in one.receive(1)] == [50_000]
     one.disconnect()
 
 
-@EACH_PEER
-def test_keep_alive(
-    make: Make, target: Target, topic: str, client_id: str, peer: type[Peer], version: int
-) -> None:
+@EACH_OF_5_0
+def test_keep_alive(make: Make, target: Target, topic: str, client_id: str, peer: type[Peer]) -> None:
     # The minimum of mosquitto_sub is five seconds.
     seconds = 5 if peer is MosquittoPrograms else 1
     writer = make(Paho)
     writer.connect(target, f"{client_id}w", V5)
     for number in range(3):
         one = make(peer)
-        one.connect(target, f"{client_id}{number}", version, keep_alive=seconds)
+        one.connect(target, f"{client_id}{number}", V5, keep_alive=seconds)
         one.subscribe(Filter(topic, 1))
         one.nothing(seconds * 2.5)
         writer.publish(topic, b"still here", 1)

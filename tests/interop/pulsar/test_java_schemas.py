@@ -120,6 +120,7 @@ def test_values_of_java_are_read_by_us(
     pulsar_java: PulsarJava, ours: Any, service: PulsarService, topic: str, name: str
 ) -> None:
     schema, values, given = case(name)
+    ours.consumer(topic, "keep", position="earliest").close()
     with pulsar_java.producer(service, topic, schema=name) as producer:
         producer.send(*({"value": one} for one in given))
     with ours.reader(topic, schema=schema, position="earliest") as reader:
@@ -127,6 +128,9 @@ def test_values_of_java_are_read_by_us(
     assert [one.value for one in messages] == values
     if name in PRIMITIVES:
         assert [one.data for one in messages] == [schema.encode(value) for value in values]
+    if not name.startswith("protobuf"):
+        column = frames.read(service.url, topic, decode=True)["value"]
+        assert column.to_pylist() == [as_cell(value) for value in values]
 
 
 def as_cell(value: Any) -> Any:
@@ -138,18 +142,6 @@ def as_cell(value: Any) -> Any:
     if isinstance(value, Colour):
         return value.name
     return list(value.items()) if isinstance(value, dict) else value
-
-
-@pytest.mark.parametrize("name", [*PRIMITIVES, "json", "avro", *PAIRS])
-def test_values_of_java_are_typed_columns(
-    pulsar_java: PulsarJava, ours: Any, service: PulsarService, topic: str, name: str
-) -> None:
-    _, values, given = case(name)
-    ours.consumer(topic, "keep", position="earliest").close()
-    with pulsar_java.producer(service, topic, schema=name) as producer:
-        producer.send(*({"value": one} for one in given))
-    column = frames.read(service.url, topic, decode=True)["value"]
-    assert column.to_pylist() == [as_cell(value) for value in values]
 
 
 @pytest.mark.parametrize("name", ["json", "avro", "separated:string:avro", "inline:int32:json", "string"])

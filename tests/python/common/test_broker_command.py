@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.commands import refused, run
 from support.mqtt import wire as mqtt
 from support.scripts import free_port
 from support.service import BrokerProcess
@@ -18,16 +19,10 @@ from support.tubemq import wire as tubemq
 COMMAND = [sys.executable, "-m", "forebay", "broker"]
 
 
-def forebay_broker(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-
-
 def test_a_key_on_the_command_line_is_refused() -> None:
-    done = forebay_broker("--port", "0", "--token-key", "0123456789abcdef0123456789abcdef")
-    assert done.returncode == 2
-    assert "file:PATH or env:NAME" in done.stderr
-    assert "0123456789abcdef" not in done.stderr
+    said = refused("broker", "--port", "0", "--token-key", "0123456789abcdef0123456789abcdef")
+    assert "file:PATH or env:NAME" in said
+    assert "0123456789abcdef" not in said
 
 
 @pytest.mark.parametrize(
@@ -41,27 +36,22 @@ def test_a_key_on_the_command_line_is_refused() -> None:
     ],
 )
 def test_wrong_options_end_with_2(words: list[str], said: str) -> None:
-    done = forebay_broker(*words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert said in refused("broker", *words)
 
 
 def test_a_mistake_in_the_configuration_ends_with_2_and_names_its_line(tmp_path: Path) -> None:
     config = tmp_path / "broker.toml"
     config.write_text('port = 0\nretention = "soon"\n')
-    done = forebay_broker("--config", config)
-    assert done.returncode == 2
-    assert f"{config}, line 2: option 'retention': expected" in done.stderr
+    assert f"{config}, line 2: option 'retention': expected" in refused("broker", "--config", str(config))
 
 
 def test_a_port_in_use_is_no_wrong_usage() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        done = forebay_broker("--port", other.getsockname()[1])
-    assert done.returncode == 1
+        refused("broker", "--port", str(other.getsockname()[1]), status=1)
 
 
 def test_the_help_lists_the_exit_statuses() -> None:
-    said = " ".join(forebay_broker("--help").stdout.split())
+    said = " ".join(run("broker", "--help").decode().split())
     assert "Exit status: 1 after an error, 2 for wrong usage" in said
     assert "3 after a failure of the store" in said
 
@@ -119,9 +109,7 @@ def test_two_brokers_cannot_share_a_folder(tmp_path: Path) -> None:
     process = BrokerProcess(tmp_path / "data")
     process.start()
     try:
-        second = forebay_broker("--data", process.data, "--port", "0")
-        assert second.returncode == 1
-        assert "Traceback" not in second.stderr
-        assert "is in use by another broker" in second.stderr
+        second = refused("broker", "--data", str(process.data), "--port", "0", status=1)
+        assert "is in use by another broker" in second
     finally:
         process.end()

@@ -18,6 +18,7 @@ from forebay.broker import OPTIONS
 from forebay.errors import InvalidArgument
 
 from support.certificates import Authority
+from support.commands import refused
 
 LISTENERS = """
 data = "store"
@@ -122,8 +123,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
 
 
 def test_a_mistake_in_the_environment_is_named() -> None:
-    code, error = ended(start(FOREBAY_BROKER_MAX_STORE="big"))
-    assert code == 2
+    error = refused("broker", env={"FOREBAY_BROKER_MAX_STORE": "big"})
     assert "environment variable FOREBAY_BROKER_MAX_STORE: expected a size" in error
 
 
@@ -143,8 +143,7 @@ def test_a_path_in_place_of_the_key_is_refused_wherever_it_is_given(tmp_path: Pa
     path = written(tmp_path, 'port = 0\ntoken_key = "signing"')
     with pytest.raises(InvalidArgument, match="token_key"):
         forebay.Broker(token_key=str(tmp_path / "signing"))
-    code, error = ended(start(FOREBAY_BROKER_TOKEN_KEY=str(tmp_path / "signing")))
-    assert code == 2
+    error = refused("broker", env={"FOREBAY_BROKER_TOKEN_KEY": str(tmp_path / "signing")})
     assert "environment variable FOREBAY_BROKER_TOKEN_KEY: this text looks like the path of a file" in error
     # Paths in the file begin at its folder, and so does the check.
     (tmp_path / "signing").write_bytes(b"k" * 32)

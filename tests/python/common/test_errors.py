@@ -8,7 +8,7 @@ import pytest
 
 from forebay import errors
 
-SOURCE = Path(__file__).parents[3] / "src" / "error.rs"
+SOURCE = Path(__file__).parents[3] / "src" / "base" / "error.rs"
 
 
 @pytest.mark.skipif(not SOURCE.exists(), reason="runs in the source tree only")

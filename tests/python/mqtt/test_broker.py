@@ -15,6 +15,7 @@ import pytest
 import forebay
 from forebay import cli
 
+from support.commands import ended
 from support.mqtt.harness import EmbeddedMqtt
 from support.mqtt.wire import V311, Raw
 from support.waiting import eventually, line_with
@@ -47,8 +48,7 @@ def test_limits_are_what_the_options_say() -> None:
 
 
 def passwd(*arguments: str, stdin: str = "") -> int:
-    command = [sys.executable, "-m", "forebay", "passwd", *arguments]
-    return subprocess.run(command, input=stdin, text=True, timeout=300, check=False).returncode
+    return ended("passwd", *arguments, stdin=stdin.encode()).status
 
 
 def test_passwd_tells_what_it_did_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

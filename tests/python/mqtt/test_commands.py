@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,30 +18,9 @@ from forebay import blocking, cli, errors
 from forebay.commands.mqtt.format import compile_format
 from forebay.mqtt import ReasonCode
 
+from support.commands import refused, run, start
 from support.mqtt.harness import USERS, EmbeddedMqtt, Mosquitto
 from support.waiting import eventually
-
-
-def start(*arguments: str, **rest: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "forebay", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        **rest,
-    )
-
-
-def run(*arguments: str, stdin: bytes = b"", status: int = 0, **rest: Any) -> bytes:
-    process = start(*arguments, stdin=subprocess.PIPE, **rest)
-    out, err = process.communicate(stdin, timeout=300)
-    assert process.returncode == status, (process.returncode, out, err)
-    return err if status in (1, 2) else out
-
-
-def refused(*arguments: str, status: int = 2) -> str:
-    said = run(*arguments, status=status).decode()
-    assert "Traceback" not in said
-    return said
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +68,7 @@ def test_the_url_may_stand_anywhere(url: str, topic: str) -> None:
     run("pub", "-u", url, "-q", "1", "-t", topic, "-m", "2")
     run("pub", "-t", topic, "-q", "1", "-m", "3", "--url", url)
     run("pub", "-m", "4", "-q", "1", f"--url={url}", topic)
-    run("pub", "-t", topic, "-q", "1", "-m", "5", env={**os.environ, "FOREBAY_URL": url})
+    run("pub", "-t", topic, "-q", "1", "-m", "5", env={"FOREBAY_URL": url})
     assert session.read("-C", "5", topic) == b"1\n2\n3\n4\n5\n"
 
 
@@ -370,7 +347,7 @@ def test_user_and_password(guarded: EmbeddedMqtt, topic: str) -> None:
     user, password = next(iter(USERS.items()))
     pub = ("pub", guarded.url, "-t", topic, "-m", "x", "-r")
     run(*pub, "-u", user, "-P", password)
-    run(*pub, "-u", user, "-P", "env:PASSWORD_OF_TEST", env={**os.environ, "PASSWORD_OF_TEST": password})
+    run(*pub, "-u", user, "-P", "env:PASSWORD_OF_TEST", env={"PASSWORD_OF_TEST": password})
     said = refused(*pub, "-u", user, "-P", "canary-93", status=1)
     assert "authentication" in said
     assert "canary-93" not in said
@@ -394,8 +371,7 @@ def test_tls(topic: str, scheme: str) -> None:
         said = json.loads(run("doctor", secure, "-X", f"tls_ca={broker.certificates.ca}", "--json"))
         steps = [finding["step"] for finding in said["findings"]]
         assert steps == ["installed", "address", "tls", "connect", "limits", "round trip"]
-        distrust = start("doctor", secure)
-        assert b"FAILED tls" in distrust.communicate(timeout=300)[0]
+        assert b"FAILED tls" in run("doctor", secure, status=1)
     finally:
         broker.stop()
 
@@ -464,15 +440,13 @@ def test_doctor_finds_nothing_wrong(embedded_mqtt: EmbeddedMqtt) -> None:
 
 
 def test_doctor_names_the_step_that_fails(guarded: EmbeddedMqtt, tmp_path: Path) -> None:
-    process = start("doctor", "mqtt://127.0.0.1:1")
-    assert b"FAILED address" in process.communicate(timeout=300)[0]
-    assert process.returncode == 1
-    process = start("doctor", guarded.url)
-    assert b"FAILED connect" in process.communicate(timeout=300)[0]
-    process = start("doctor", f"mqtt+unix://{tmp_path}/none")
-    assert b"FAILED address" in process.communicate(timeout=300)[0]
-    process = start("doctor", guarded.url.replace("mqtt://", "mqtts://"))
-    assert b"FAILED tls" in process.communicate(timeout=300)[0]
+    for url, step in (
+        ("mqtt://127.0.0.1:1", "address"),
+        (guarded.url, "connect"),
+        (f"mqtt+unix://{tmp_path}/none", "address"),
+        (guarded.url.replace("mqtt://", "mqtts://"), "tls"),
+    ):
+        assert f"FAILED {step}" in run("doctor", url, status=1).decode()
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -17,21 +14,16 @@ import pytest
 
 from forebay import blocking, cli
 
+from support.commands import ended, start
 from support.mqtt.harness import USERS, EmbeddedMqtt
 from support.waiting import PATIENCE, eventually
 
 
-def start(*words: str, **rest: Any) -> subprocess.Popen[bytes]:
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, "-m", "forebay", *words], **pipes, **rest)
-
-
-def run(*words: str, stdin: bytes = b"", status: int = 0, **rest: Any) -> str:
-    process = start(*words, **rest)
-    out, err = process.communicate(stdin, timeout=300)
-    assert process.returncode == status, (process.returncode, out, err)
-    assert b"Traceback" not in err
-    return (err if status in (1, 2) else out).decode()
+def run(*words: str, status: int = 0, **rest: Any) -> str:
+    """What a command says: its errors if it fails."""
+    done = ended(*words, **rest)
+    assert done.status == status, (words, done)
+    return done.err if status in (1, 2) else done.out.decode()
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +58,7 @@ def test_a_host_and_a_port(url: str, place: list[str], topic: str) -> None:
     assert run("sub", "-t", topic, f"--host={host}", "--port", port, "-C", "1", "-W", "50") == "on\n"
     assert run("sub", f"-h{host}", f"-p{port}", "-t", topic, "-C", "1", "-W", "50") == "on\n"
     # Whatever the environment names, the flags are meant.
-    other = {**os.environ, "FOREBAY_URL": "pulsar://127.0.0.1:1"}
+    other = {"FOREBAY_URL": "pulsar://127.0.0.1:1"}
     assert run("sub", *place, "-t", topic, "-C", "1", "-W", "50", env=other) == "on\n"
 
 

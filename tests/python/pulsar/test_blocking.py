@@ -20,13 +20,6 @@ def client():
         yield client
 
 
-def test_it_has_the_verbs_of_the_asyncio_face():
-    for name in ("Client", "Producer", "Consumer"):
-        ours, theirs = getattr(blocking, name), getattr(forebay, name)
-        missing = {verb for verb in dir(theirs) if not verb.startswith("_")} - set(dir(ours))
-        assert not missing, (name, missing)
-
-
 def test_it_needs_no_asyncio():
     code = (
         "import sys, forebay\n"

@@ -137,39 +137,6 @@ async def test_ack_may_be_awaited_or_not():
         await asyncio.wait_for(consumer.ack(third), PATIENCE)
 
 
-async def test_an_iteration_may_be_left_and_taken_up_again():
-    async with forebay.connect("embedded:") as client, client.consumer("t", "s") as consumer:
-        async with client.producer("t") as producer:
-            await producer.send_many([b"%d" % number for number in range(10)])
-        got = []
-        for _ in range(2):
-            async for message in consumer:
-                got.append(message.data)
-                if len(got) % 5 == 0:
-                    break
-        assert got == [b"%d" % number for number in range(10)]
-
-
-async def test_leaving_a_producer_flushes():
-    async with forebay.connect("embedded:") as client, client.reader("t", position="earliest") as reader:
-        async with client.producer("t", batching_delay="10s") as producer:
-            for number in range(100):
-                producer.send_nowait(b"%d" % number)
-        got = []
-        while len(got) < 100:
-            got += await reader.receive_many(100, timeout=PATIENCE)
-
-
-async def test_a_reader_leaves_nothing_behind():
-    with forebay.Broker() as broker:
-        async with forebay.connect(broker.url) as client:
-            async with client.producer("t") as producer, client.reader("t", position="earliest") as reader:
-                await producer.send(b"x")
-                assert (await reader.receive(timeout=PATIENCE)).data == b"x"
-            async with client.reader("t", position="earliest") as reader:
-                assert reader.subscription.startswith("reader-")
-
-
 async def test_a_frame_without_arrow_is_refused_by_name():
     async with forebay.connect("embedded:") as client, client.producer("t") as producer:
         with pytest.raises(errors.InvalidArgument, match=r"builtins\.list has no Arrow interface"):

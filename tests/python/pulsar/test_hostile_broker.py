@@ -52,7 +52,6 @@ def reply(kind: int, request: int, more: Fields, *, into: int = 1) -> Answer:
 #: The answers, and the error of a program that opens a producer and sends a message.
 LIES: dict[str, tuple[dict[int, Answer], type[errors.Error] | UnionType]] = {
     "says nothing": ({wire.CONNECT: silent}, errors.Timeout),
-    "speaks HTTP": ({wire.CONNECT: closing(b"HTTP/1.1 400 Bad Request\r\n\r\n")}, errors.FrameTooLarge),
     "announces four gigabytes": (
         {wire.CONNECT: always(struct.pack(">II", 0xFFFFFFFF, 4))},
         errors.FrameTooLarge,
@@ -76,10 +75,6 @@ LIES: dict[str, tuple[dict[int, Answer], type[errors.Error] | UnionType]] = {
     ),
     "refuses the producer": ({wire.PRODUCER: reply(wire.ERROR, 3, {2: 16, 3: "busy"})}, errors.ProducerBusy),
     "never gives a receipt": ({wire.SEND: silent}, errors.Timeout),
-    "gives a receipt for what was not sent": (
-        {wire.SEND: always(frame(wire.SEND_RECEIPT, {1: 0, 2: 1000, 3: {1: 1, 2: 1}}))},
-        errors.Timeout,
-    ),
     # The reference client retries after such an error until the send timeout.
     "fails each SEND": (
         {

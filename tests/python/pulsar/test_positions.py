@@ -51,19 +51,6 @@ async def test_a_new_subscription_begins_at_its_position(client: Any, kind: str,
         assert await texts(consumer, 4) == [b"6", b"7", b"8", b"9"]
 
 
-async def test_a_position_does_not_move_a_subscription_that_exists(client: Any) -> None:
-    ids = await filled(client, "existing", batching=False)
-    async with client.consumer("existing", "s", position="earliest") as consumer:
-        await consumer.ack(await consumer.receive(timeout=PATIENCE))
-    with pytest.raises(errors.NotAllowed, match=r"exists already.*seek") as caught:
-        await client.consumer("existing", "s", position=ids[5])
-    assert "'s'" in str(caught.value) or '"s"' in str(caught.value)
-    async with client.consumer("existing", "s") as consumer:
-        assert await texts(consumer, 9) == [b"%d" % number for number in range(1, 10)]
-        await consumer.seek(ids[5])
-        assert await texts(consumer, 4) == [b"6", b"7", b"8", b"9"]
-
-
 async def test_a_seek_moves_the_partition_that_the_id_is_of(broker: forebay.Broker, client: Any) -> None:
     for topic in ("one", "two"):
         broker.create_topic(topic, partitions=2)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 import types
@@ -24,32 +21,11 @@ from forebay.commands.tubemq.format import compile_format
 from forebay.commands.tubemq.pub import when
 from forebay.commands.tubemq.sub import _End
 
+from support.commands import refused, run, start
 from support.tubemq.harness import RealTubeMq
 from support.waiting import eventually
 
 MINUTE = 60_000
-
-
-def start(*arguments: str, **rest: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "forebay", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        **rest,
-    )
-
-
-def run(*arguments: str, stdin: bytes = b"", status: int = 0, **rest: Any) -> bytes:
-    process = start(*arguments, stdin=subprocess.PIPE, **rest)
-    out, err = process.communicate(stdin, timeout=300)
-    assert process.returncode == status, (process.returncode, out, err)
-    return err if status in (1, 2) else out
-
-
-def refused(*arguments: str, status: int = 2) -> str:
-    said = run(*arguments, status=status).decode()
-    assert "Traceback" not in said
-    return said
 
 
 @pytest.fixture(scope="module")
@@ -121,26 +97,6 @@ def test_the_same_key_has_the_same_partition(url: str, topic: str) -> None:
     assert len(places) == 20
     assert all(len(partitions) == 1 for partitions in places.values())
     assert len(set.union(*places.values())) > 1
-
-
-def test_the_url_may_stand_anywhere(url: str, single: str) -> None:
-    run("pub", url, single, "-m", "1")
-    run("pub", "-u", url, "-t", single, "-m", "2")
-    run("pub", "-t", single, "-m", "3", "--url", url)
-    run("pub", "-m", "4", f"--url={url}", single)
-    run("pub", "-t", single, "-m", "5", env={**os.environ, "FOREBAY_URL": url})
-    assert read(url, single, "-C", "5") == b"1\n2\n3\n4\n5\n"
-
-
-def test_files_lines_standard_input_and_repetition(url: str, single: str, tmp_path: Path) -> None:
-    (tmp_path / "one").write_bytes(b"\0one")
-    run("pub", url, "-t", single, "-f", str(tmp_path / "one"))
-    run("pub", url, "-t", single, "-l", "-q", stdin=b"two\r\nthree\n")
-    run("pub", url, "-t", single, "-s", stdin=b"fo\nur")
-    run("pub", url, "-t", single, "-m", "5", "-m", "6", "-r", "2")
-    lines = read(url, single, "-C", "8", "-F", "%s|").split(b"|")
-    assert lines == [b"\0one", b"two", b"three", b"fo\nur", b"5", b"6", b"5", b"6", b""]
-    assert "forebay" in refused("pub", url, "-t", single, "-f", str(tmp_path / "none"), status=1)
 
 
 def test_more_lines_than_the_window_takes(url: str, single: str) -> None:
@@ -395,18 +351,6 @@ def test_two_members_share_the_partitions(broker: forebay.Broker, url: str, topi
     assert (len(first), len(second), first & second) == (2, 2, set())
 
 
-def test_whoever_reads_may_go_away(url: str, single: str) -> None:
-    run("pub", url, "-t", single, "-q", "-l", stdin=b"x\n" * 20000)
-    process = start("sub", url, "-t", single, "-s", "pipe", "-o", "first", "-e")
-    assert process.stdout is not None
-    assert process.stderr is not None
-    assert process.stdout.readline() == b"x\n"
-    process.stdout.close()
-    assert process.stderr.read() == b""
-    assert process.wait(60) == 0
-    process.stderr.close()
-
-
 # ------------------------------------------------------------------------------------------------------ users
 
 
@@ -422,12 +366,12 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_credentials(guarded: str) -> None:
     ann = ("-X", "username=ann", "-X", "password=env:WORD")
-    environment = {**os.environ, "WORD": "secret"}
+    environment = {"WORD": "secret"}
     run("pub", guarded, "-t", "t", "-m", "x", *ann, env=environment)
     ask = ("sub", guarded, "-t", "t", "-s", "g", "-o", "first", "-C", "1", "-W", "50")
     assert run(*ask, *ann, env=environment) == b"x\n"
     assert "authentication" in refused("pub", guarded, "-t", "t", "-m", "x", status=1)
-    assert "authentication" in run(*ask, *ann, env={**os.environ, "WORD": "wrong"}, status=1).decode()
+    assert "authentication" in refused(*ask, *ann, env={"WORD": "wrong"}, status=1)
 
 
 @pytest.mark.parametrize("position", ["middle", "1:2"])
@@ -507,11 +451,8 @@ def test_doctor_finds_nothing_wrong(url: str, single: str) -> None:
     assert said["findings"][4]["detail"].startswith("10 messages sent and read back")
 
 
-def failed(*arguments: str, **rest: Any) -> list[str]:
-    process = start("doctor", *arguments, "--json", **rest)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 1, (out, err)
-    findings = json.loads(out)["findings"]
+def failed(*arguments: str) -> list[str]:
+    findings = json.loads(run("doctor", *arguments, "--json", status=1))["findings"]
     return [f"{finding['step']}: {finding['detail']}" for finding in findings if not finding["ok"]]
 
 

@@ -17,7 +17,7 @@ from forebay import errors
 from support.scripts import free_port
 from support.tubemq import wire
 from support.tubemq.harness import group
-from support.tubemq.liar import Answer, Liar, altered, instead, made_up, mangled, silent
+from support.tubemq.liar import Answer, Liar, altered, instead, made_up, silent
 from support.waiting import until
 
 PATIENCE = 90.0
@@ -49,40 +49,15 @@ async def life(url: str, limit: float = 3.0) -> list[bytes]:
 
 
 #: A method, the answer to its first request, and the error that it ends with; ``None`` where the client
-#: repeats the request, at once or on the next connection.
+#: repeats the request, at once or on the next connection. More are in `src/tubemq/*/tests.rs`.
 LIES: dict[str, tuple[str, Answer, type[errors.Error] | None]] = {
     "silence": ("producer_register", silent, errors.Disconnected),
-    "HTTP": (
-        "producer_register",
-        instead(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n"),
-        errors.Disconnected,
-    ),
-    "a block of 4 GiB": (
-        "producer_register",
-        mangled(lambda raw: raw[:12] + b"\xff\xff\xff\xff" + raw[16:]),
-        errors.Disconnected,
-    ),
     "a megabyte of words": (
         "producer_register",
         altered(success=False, errCode=415, errMsg="\x1b[2J" + "é" * 500_000),
         errors.AuthenticationError,
     ),
-    "a body that is no protobuf": (
-        "send",
-        instead(lambda asked: wire.response(asked.serial, asked.number, b"\xff" * 300)),
-        None,
-    ),
-    "a thousand million partitions": (
-        "producer_heartbeat",
-        altered(topicInfos=["demo#1:1000000000:1000000000#"]),
-        None,
-    ),
     "a pack that is no protobuf": ("get", made_up(b"\xff" * 300), None),
-    "a partition of somebody else": (
-        "partition_register",
-        altered(success=False, errCode=410, errMsg="occupied", currOffset=None, maxOffset=None),
-        None,
-    ),
 }
 
 

@@ -110,9 +110,6 @@ class RealTubeMq(ScriptedServer, TubeMqService):
     def pid(self, part: str) -> int:
         return int((self.data / f"{part}.pid").read_text())
 
-    def log(self, part: str) -> str:
-        return (self.data / f"{part}.log").read_text(errors="replace")
-
     def stop(self) -> None:
         # A test may have ended parts of it.
         self._discard()
@@ -121,13 +118,6 @@ class RealTubeMq(ScriptedServer, TubeMqService):
         super().remove()
         if self.certificates:
             self.certificates.remove()
-
-    def stores(self) -> dict[str, str]:
-        """Options of the Java client for mutual TLS."""
-        return {
-            "trust_store": str(self.data / "tls" / "trust"),
-            "key_store": str(self.data / "tls" / "client"),
-        }
 
     # -- administration
 
@@ -176,25 +166,6 @@ class RealTubeMq(ScriptedServer, TubeMqService):
             for subscribed in found["subInfo"]
             for one in subscribed["offsets"]
         }
-
-    def ends(self, topic: str) -> dict[int, tuple[int, int]]:
-        """The first and the next offset of each partition's store."""
-        answer = self.ask_broker("admin_query_pubinfo", topicName=topic)
-        return {
-            one["partitionId"]: (one["offsetMin"], one["offsetMax"])
-            for found in answer["dataSet"]
-            for one in found["offsetInfo"]
-        }
-
-    def holders(self, group: str) -> dict[int, str]:
-        """The member that holds each partition, in the broker's view."""
-        answer = self.ask_broker("admin_query_broker_all_consumer_info", groupName=group)
-        return {int(one["partitionId"]): one["consumerId"] for one in answer["dataSet"]}
-
-    def members(self, group: str) -> list[dict[str, Any]]:
-        """The members of the group, in the master's view."""
-        answer = self.ask("admin_query_consume_group_detail", consumeGroup=group)
-        return answer.get("data", [])
 
     def active(self) -> str:
         """The active master: "master1", ...; empty while there is none."""

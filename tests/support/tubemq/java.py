@@ -140,9 +140,6 @@ class JavaConsumer(Handle):
         answer = self.call("receive", 1, int(wait * 1000), "yes")
         assert not answer["messages"], answer["messages"]
 
-    def confirm(self, context: str, consumed: bool = True) -> Any:
-        return self.call("confirm", context, consumed)
-
     def partitions(self) -> dict[str, dict[str, int]]:
         """``offset`` and ``max`` by "broker:topic:partition"."""
         return self.call("partitions")

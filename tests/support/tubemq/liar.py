@@ -384,12 +384,3 @@ def made_up(*messages: dict[str, Any] | bytes) -> Answer:
         peer.send(wire.response(asked.serial, asked.name, success=True, errCode=200, errMsg="OK!", **pack))
 
     return answer
-
-
-def mangled(change: Callable[[bytes], bytes]) -> Answer:
-    """The honest bytes after a change."""
-
-    def answer(liar: Liar, peer: Peer, asked: Request) -> None:
-        peer.send(change(liar.honest(asked)))
-
-    return answer

@@ -228,12 +228,6 @@ def credentials(user: str, password: str, *, at: float | None = None, nonce: int
     return {"userName": user, "timestamp": stamp, "nonce": nonce, "othParams": "", "signature": signature}
 
 
-def authorized(user: str, password: str, **options: Any) -> str:
-    """The credentials in a broker's form."""
-    said = credentials(user, password, **options)
-    return " ".join(str(said[name]) for name in ("userName", "timestamp", "nonce", "signature"))
-
-
 # ------------------------------------------------------------------------------ frames
 
 
@@ -489,14 +483,6 @@ class Raw:
         assert answer.status == SUCCESS, f"{answer.exception}: {answer.text}"
         assert answer.number == METHODS[method][0], answer.number
         return answer
-
-    def quiet(self, timeout: float = 0.3) -> None:
-        """Asserts that no frame arrives."""
-        try:
-            one = self.frame(timeout)
-        except TimeoutError:
-            return
-        raise AssertionError(f"{one} arrived" if one else "the server closed the connection")
 
     def closed(self, timeout: float | None = None) -> list[Frame]:
         """Waits until the server closes the connection; returns the frames before that."""

@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-import forebay.compat.pulsar
-import pulsar as official
-
 from support.pulsar.harness import PulsarService
 
 MS = 60_000
@@ -54,13 +51,6 @@ def test_fields_that_are_absent(client: Any, topic: str) -> None:
     assert (message.partition_key(), message.ordering_key(), message.schema_version()) == ("", "", "")
     assert (message.event_timestamp(), message.redelivery_count()) == (0, 0)
     assert message.encryption_context() is None
-
-
-def test_a_tombstone(client: Any, topic: str) -> None:
-    consumer, producer = client.subscribe(topic, "s"), client.create_producer(topic)
-    producer.send(None, partition_key="k")
-    message = consumer.receive(MS)
-    assert (message.has_null_value(), message.data(), message.partition_key()) == (True, b"", "k")
 
 
 @pytest.mark.parametrize("batching", [False, True])
@@ -126,14 +116,6 @@ def test_block_if_queue_full_loses_nothing(
     assert [int(consumer.receive(MS).data()) for _ in range(300)] == list(range(300))
 
 
-@pytest.mark.parametrize("codec", ["NONE", "LZ4", "ZLib", "ZSTD", "SNAPPY"])
-def test_compression(pulsar: Any, client: Any, topic: str, codec: str) -> None:
-    consumer = client.subscribe(topic, "s")
-    producer = client.create_producer(topic, compression_type=getattr(pulsar.CompressionType, codec))
-    producer.send(b"again " * 1000)
-    assert consumer.receive(MS).data() == b"again " * 1000
-
-
 def test_messages_of_a_batch_share_an_entry(client: Any, topic: str) -> None:
     producer = client.create_producer(
         topic, batching_enabled=True, batching_max_messages=10, batching_max_publish_delay_ms=1000
@@ -161,14 +143,6 @@ def test_key_based_batching(pulsar: Any, client: Any, topic: str) -> None:
         message = consumer.receive(MS)
         found.setdefault(message.partition_key(), []).append(int(message.data()))
     assert found == {"k0": list(range(0, 20, 2)), "k1": list(range(1, 20, 2))}
-
-
-def test_chunking(client: Any, topic: str) -> None:
-    consumer = client.subscribe(topic, "s")
-    producer = client.create_producer(topic, chunking_enabled=True)
-    payload = bytes(range(256)) * 48 * 1024
-    producer.send(payload)
-    assert consumer.receive(60_000).data() == payload
 
 
 def test_batching_and_chunking_exclude_each_other(client: Any, topic: str) -> None:
@@ -250,34 +224,34 @@ def test_a_closed_producer(pulsar: Any, client: Any, topic: str) -> None:
             verb()
 
 
-@pytest.mark.parametrize("content", ["text", 3, bytearray(b"x"), {"a": 1}])
-def test_content_must_be_bytes(client: Any, topic: str, content: Any) -> None:
-    with pytest.raises(TypeError, match="Invalid record obj"):
-        client.create_producer(topic).send(content)
+def test_content_must_be_bytes(client: Any, topic: str) -> None:
+    producer = client.create_producer(topic)
+    for content in ("text", 3, bytearray(b"x"), {"a": 1}):
+        with pytest.raises(TypeError, match="Invalid record obj"):
+            producer.send(content)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"properties": [1]},
-        {"partition_key": b"k"},
-        {"ordering_key": 3},
-        {"sequence_id": "1"},
-        {"replication_clusters": "a"},
-        {"event_timestamp": 1.5},
-        {"deliver_at": "now"},
-        {"deliver_after": 3},
-    ],
-    ids=lambda wrong: next(iter(wrong)),
-)
-def test_arguments_of_send_have_types(client: Any, topic: str, wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"Argument {next(iter(wrong))} is expected"):
-        client.create_producer(topic).send(b"x", **wrong)
+WRONG_ARGUMENTS: dict[str, Any] = {
+    "properties": [1],
+    "partition_key": b"k",
+    "ordering_key": 3,
+    "sequence_id": "1",
+    "replication_clusters": "a",
+    "event_timestamp": 1.5,
+    "deliver_at": "now",
+    "deliver_after": 3,
+}
 
 
-def test_sequence_ids_are_not_negative(client: Any, topic: str) -> None:
+def test_arguments_of_send_have_types(client: Any, topic: str) -> None:
+    producer = client.create_producer(topic)
+    for name, wrong in WRONG_ARGUMENTS.items():
+        with pytest.raises(ValueError, match=f"Argument {name} is expected"):
+            producer.send(b"x", **{name: wrong})
     with pytest.raises(ValueError, match="sequenceId needs to be >= 0"):
-        client.create_producer(topic).send(b"x", sequence_id=-1)
+        producer.send(b"x", sequence_id=-1)
+    with pytest.raises(TypeError):
+        producer.send(b"x", properties={"a": 1})
 
 
 def test_a_queue_without_a_limit(pulsar: Any, client: Any, topic: str) -> None:
@@ -289,36 +263,27 @@ def test_a_queue_without_a_limit(pulsar: Any, client: Any, topic: str) -> None:
     assert results == [pulsar.Result.Ok] * 5000
 
 
-def test_properties_are_text(client: Any, topic: str) -> None:
-    with pytest.raises(TypeError):
-        client.create_producer(topic).send(b"x", properties={"a": 1})
+WRONG_OPTIONS: dict[str, Any] = {
+    "producer_name": 3,
+    "schema": 3,
+    "initial_sequence_id": "1",
+    "send_timeout_millis": "1",
+    "compression_type": 3,
+    "max_pending_messages": None,
+    "block_if_queue_full": 1,
+    "batching_enabled": None,
+    "properties": [],
+    "access_mode": 0,
+    "batching_type": 1,
+    "encryption_key": 1,
+    "crypto_key_reader": 1,
+}
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"producer_name": 3},
-        {"schema": 3},
-        {"initial_sequence_id": "1"},
-        {"send_timeout_millis": "1"},
-        {"compression_type": 3},
-        {"max_pending_messages": None},
-        {"block_if_queue_full": 1},
-        {"batching_enabled": None},
-        {"properties": []},
-        {"access_mode": 0},
-        {"batching_type": 1},
-        {"encryption_key": 1},
-        {"crypto_key_reader": 1},
-    ],
-    ids=lambda wrong: next(iter(wrong)),
-)
-def test_options_of_a_producer_have_types(client: Any, topic: str, wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"Argument {next(iter(wrong))} is expected"):
-        client.create_producer(topic, **wrong)
-
-
-def test_an_unknown_option(client: Any, topic: str) -> None:
+def test_options_of_a_producer_have_types(client: Any, topic: str) -> None:
+    for name, wrong in WRONG_OPTIONS.items():
+        with pytest.raises(ValueError, match=f"Argument {name} is expected"):
+            client.create_producer(topic, **{name: wrong})
     with pytest.raises(TypeError, match="unexpected keyword argument"):
         client.create_producer(topic, colour="red")
 
@@ -334,18 +299,6 @@ def test_short_names_are_in_the_default_namespace(client: Any, topic: str) -> No
     producer = client.create_producer(short)
     assert producer.topic() == topic
     assert client.subscribe(f"public/default/{short}", "s").topic() == topic
-
-
-def test_keys_choose_the_same_partition_with_both_modules(service: PulsarService) -> None:
-    topic = service.topic(partitions=5)
-    placed: list[list[int]] = []
-    for module in (official, forebay.compat.pulsar):
-        client: Any = module.Client(service.url)
-        producer = client.create_producer(topic)
-        placed.append([producer.send(b"x", partition_key=key).partition() for key in KEYS])
-        client.close()
-    assert placed[0] == placed[1]
-    assert set(placed[0]) == set(range(5))
 
 
 def test_messages_without_a_key_take_turns(client: Any, service: PulsarService) -> None:

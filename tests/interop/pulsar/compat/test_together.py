@@ -41,7 +41,7 @@ def test_every_field_arrives(pair: list[tuple[Any, Any]], topic: str) -> None:
     assert (message.data(), message.properties(), message.event_timestamp()) == (b"x", {"a": "ü"}, 7)
     assert (message.partition_key(), message.ordering_key(), message.producer_name()) == ("k", "o", "who")
     assert message.message_id().serialize() == sent.serialize()
-    assert (tombstone.has_null_value(), tombstone.partition_key()) == (True, "gone")
+    assert (tombstone.has_null_value(), tombstone.data(), tombstone.partition_key()) == (True, b"", "gone")
 
 
 @pytest.mark.parametrize(
