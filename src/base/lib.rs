@@ -10,6 +10,7 @@ pub mod compression;
 pub mod error;
 pub mod log;
 pub mod machine;
+pub mod options;
 pub mod random;
 pub mod sync;
 pub mod transmit;
