@@ -262,7 +262,7 @@ FIXED = (
         "The connection is closed.",
     ),
     Fixed(
-        "subscriptions of an MQTT session", "mqtt/options.rs", "{max_subscriptions}",
+        "subscriptions of an MQTT session", "mqtt/options.rs", "{MAX_SUBSCRIPTIONS}",
         "A further one is refused with 0x97 (MQTT 3.x: 0x80).",
     ),
     Fixed(

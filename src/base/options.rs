@@ -286,7 +286,7 @@ macro_rules! whole_values {
             fn read<S: Source>(&mut self, source: &S, name: &str) -> Result<(), S::Error> {
                 let Some(given) = source.whole(name)? else { return Ok(()) };
                 *self = Self::try_from(given).map_err(|_| {
-                    source.invalid(name, format!("{given} is out of range"))
+                    source.invalid(name, format!("{given}, which is out of range"))
                 })?;
                 Ok(())
             }
@@ -475,6 +475,7 @@ macro_rules! options {
             $($(#[doc = $doc])+ pub $name: $type,)*
         }
 
+        #[allow(clippy::derivable_impls)]
         impl Default for $struct {
             fn default() -> Self {
                 Self { $($name: $default,)* }
@@ -509,6 +510,7 @@ macro_rules! options {
 }
 
 #[cfg(test)]
+#[allow(unreachable_pub)]
 mod tests {
     use super::*;
 
@@ -584,10 +586,7 @@ mod tests {
     fn a_declaration_gives_defaults_and_specs() {
         let specs = Options::specs();
         let names: Vec<_> = specs.iter().map(|spec| spec.name).collect();
-        assert_eq!(
-            names,
-            ["a_flag", "a_limit", "a_number", "a_name", "a_word", "type", "a_own", "a_face"]
-        );
+        assert_eq!(names, ["a_flag", "a_limit", "a_number", "a_name", "a_word", "type", "a_own", "a_face"]);
         let defaults: Vec<_> = specs.iter().map(|spec| spec.default.clone()).collect();
         assert_eq!(
             defaults,
@@ -620,7 +619,7 @@ mod tests {
     fn a_number_or_a_word_that_does_not_fit_is_refused() {
         let mut read = Options::default();
         let error = read.read(&Given(&[("a_number", Shown::Whole(65_536))]));
-        assert_eq!(error, Err("a_number: 65536 is out of range".into()));
+        assert_eq!(error, Err("a_number: 65536, which is out of range".into()));
         let error = read.read(&Given(&[("type", Shown::Unset)]));
         assert_eq!(error, Err("type: \"two\": use one of one".into()));
     }

@@ -30,6 +30,7 @@ pub mod credentials;
 pub mod events;
 pub mod journal;
 pub mod mqtt;
+pub mod options;
 mod outcomes;
 pub mod pulsar;
 pub mod pushed;
