@@ -241,7 +241,7 @@ class Fixed(NamedTuple):
     file: str
     """Source file of its constants, below src/broker/."""
     value: str
-    """With the names of the constants, or of the fields of a `Default`, in braces."""
+    """With the names of the constants in braces."""
     at_limit: str
 
 
@@ -327,13 +327,12 @@ FIXED = (
     ),
 )  # fmt: skip
 _CONSTANT = re.compile(r"^(?:pub(?:\([^)]*\))? )?const (\w+): (\w+) = ([^;]+);$", re.MULTILINE)
-_FIELD = re.compile(r"^ {12}(\w+): ([\d_]+),$", re.MULTILINE)
 
 
 def constants(file: str) -> dict[str, str]:
-    """The constants of a source file of the broker, and the fields of its `Default`, as texts."""
+    """The constants of a source file of the broker, as texts."""
     source = (ROOT / "src" / "broker" / file).read_text(encoding="utf-8")
-    found = [(name, "", value) for name, value in _FIELD.findall(source)] + _CONSTANT.findall(source)
+    found = _CONSTANT.findall(source)
     return {name: text for name, kind, value in found if (text := _constant(kind, value)) is not None}
 
 

@@ -264,7 +264,7 @@ impl Value for Duration {
     }
 }
 
-/// A time limit. 0 is none.
+/// A time limit. 0 disables it.
 impl Value for Option<Duration> {
     fn shown(&self) -> Shown {
         self.unwrap_or_default().shown()

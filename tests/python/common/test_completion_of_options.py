@@ -29,7 +29,7 @@ def test_jedi_shows_and_completes_the_options_of_handles() -> None:
         shown = parameters("client.producer(", client=client)
         assert (shown["compression"], shown["batch_max_messages"]) == ("'none'", "1000")
         assert parameters("client.consumer(", client=client)["type"] == "'exclusive'"
-        found = jedi.Interpreter("client.producer('a', compre", [{"client": client}]).complete()
+        found = jedi.Interpreter("client.producer('a', compress", [{"client": client}]).complete()
         assert {"compression=", "compression_min_size="} <= {one.name for one in found}
         with forebay.blocking.connect(broker.mqtt_url) as other:
             assert parameters("client.producer(", client=other)["qos"] == "1"
