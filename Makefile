@@ -192,11 +192,12 @@ deny: $(VENV)/.dev
 audit: $(VENV)/.dev
 	@$(STEP) "advisories" tools/deny advisories
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "ruff check" $(VENV)/bin/ruff check .
 	@$(STEP) "ruff format" $(VENV)/bin/ruff format --check .
 	@$(STEP) "imports: layers, no circles" env PYTHONPATH=python $(VENV)/bin/lint-imports --no-cache
 	@$(STEP) "blocking face is generated from the asyncio one" $(PY) tools/generate_blocking.py --check
+	@$(STEP) "tables of options are generated from the engine" $(PY) tools/generate_options.py --check
 	@$(STEP) "spelling" $(VENV)/bin/typos
 	@$(STEP) "words to avoid" $(PY) tools/check_words.py $(WORDS_CHECKED)
 

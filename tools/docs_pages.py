@@ -43,11 +43,18 @@ def fail(text: str) -> typing.NoReturn:
 class Row(NamedTuple):
     """One option of a table."""
 
+    is_advanced: bool
+    """Rows are in the order of their fields: options that most programs set come first."""
     name: str
     type: str
     default: str
     doc: str
     at_limit: str
+
+    @property
+    def shown(self) -> str:
+        """The name as the table of options shows it."""
+        return f"`{self.name}`" if self.is_advanced else f"**`{self.name}`**"
 
 
 class Table(NamedTuple):
@@ -153,7 +160,8 @@ def _table(owner: str, scope: str, keywords: type) -> Table:
         shown = _type(hint)
         doc = " ".join(option.doc.split())
         text = doc[0].upper() + doc[1:]
-        rows.append(Row(name, shown, _default(option, shown), text, " ".join(option.at_limit.split())))
+        at_limit = " ".join(option.at_limit.split())
+        rows.append(Row(not option.common, name, shown, _default(option, shown), text, at_limit))
     return Table(owner, scope, rows)
 
 
@@ -169,7 +177,8 @@ def options_page() -> str:
         "the environment (`FOREBAY_COMPRESSION=zstd`) or the default, in this order.",
         "In a query or in the environment a name that exists for more than one kind of handle",
         "needs a prefix: `?producer.name=a`, `FOREBAY_PRODUCER_NAME`.",
-        "An unknown name raises `InvalidArgument`, which suggests the nearest one.\n",
+        "An unknown name raises `InvalidArgument`, which suggests the nearest one.",
+        "Each table begins with the options that most programs set; their names are bold.\n",
         "| type | accepted values |",
         "|---|---|",
         '| `duration` | seconds as a number, a `timedelta`, or text such as `"250ms"`, `"5s"`, `"2h"` |',
@@ -189,7 +198,7 @@ def options_page() -> str:
         parts.append(f"Options of {OPENED_BY[table.scope]}.\n")
         parts.append("| option | type | default | meaning |\n|---|---|---|---|")
         parts += [
-            f"| `{row.name}` | {_cell(row.type)} | {_cell(row.default)} | {_cell(row.doc)} |"
+            f"| {row.shown} | {_cell(row.type)} | {_cell(row.default)} | {_cell(row.doc)} |"
             for row in sorted(table.rows)
         ]
         parts.append("")
@@ -232,7 +241,7 @@ class Fixed(NamedTuple):
     file: str
     """Source file of its constants, below src/broker/."""
     value: str
-    """With the names of the constants, or of the fields of a `Default`, in braces."""
+    """With the names of the constants in braces."""
     at_limit: str
 
 
@@ -262,7 +271,7 @@ FIXED = (
         "The connection is closed.",
     ),
     Fixed(
-        "subscriptions of an MQTT session", "mqtt/options.rs", "{max_subscriptions}",
+        "subscriptions of an MQTT session", "mqtt/options.rs", "{MAX_SUBSCRIPTIONS}",
         "A further one is refused with 0x97 (MQTT 3.x: 0x80).",
     ),
     Fixed(
@@ -318,13 +327,12 @@ FIXED = (
     ),
 )  # fmt: skip
 _CONSTANT = re.compile(r"^(?:pub(?:\([^)]*\))? )?const (\w+): (\w+) = ([^;]+);$", re.MULTILINE)
-_FIELD = re.compile(r"^ {12}(\w+): ([\d_]+),$", re.MULTILINE)
 
 
 def constants(file: str) -> dict[str, str]:
-    """The constants of a source file of the broker, and the fields of its `Default`, as texts."""
+    """The constants of a source file of the broker, as texts."""
     source = (ROOT / "src" / "broker" / file).read_text(encoding="utf-8")
-    found = [(name, "", value) for name, value in _FIELD.findall(source)] + _CONSTANT.findall(source)
+    found = _CONSTANT.findall(source)
     return {name: text for name, kind, value in found if (text := _constant(kind, value)) is not None}
 
 

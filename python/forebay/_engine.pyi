@@ -63,6 +63,7 @@ __all__ = [
     "hash_password",
     "is_secret",
     "is_signed_with",
+    "option_specs",
     "restore_store",
     "set_error_factory",
     "set_missing_factory",
@@ -212,6 +213,10 @@ def compact_store(path: str | PathLike[str]) -> tuple[int, int]:
         IoError: a broker uses it.
         PersistenceError: there is not room for a copy, or the store is damaged.
     """
+
+def option_specs() -> dict[str, list[dict[str, Any]]]:
+    """The declarations of all options by table, from which ``tools/generate_options.py`` writes the Python
+    tables."""
 
 def avro_definition(schema: object, name: str) -> str:
     """The Avro definition of rows with the columns of an object with ``__arrow_c_schema__``.

@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from ._core import broker_config, broker_endpoints, parse
 from ._core import options as _options
-from ._core.broker_endpoints import ListenerOptions
 from ._core.broker_options import BrokerOptions
+from ._core.listener_options import ListenerOptions
+from ._core.options import default
 from .errors import Closed, InvalidArgument, NotAllowed, Timeout
 
 if TYPE_CHECKING:
-    from typing import Self, Unpack
+    from collections.abc import Sequence
+    from typing import Literal, Never, Self
 
     from . import _engine
-    from ._core.types import Duration
+    from ._core.types import Duration, Pem, Secret, Size
 
 __all__ = ["OPTIONS", "Broker", "BrokerOptions", "ListenerOptions"]
 
@@ -65,8 +67,74 @@ class Broker:
     _native: _engine.Broker | None = None
 
     def __init__(
-        self, config: str | os.PathLike[str] | None = None, **options: Unpack[BrokerOptions]
+        self,
+        config: str | os.PathLike[str] | None = None,
+        *,
+        # options: broker
+        data: str | os.PathLike[str] = default(None),
+        token_key: Secret | bytes = default(None),
+        port: int | Literal["off"] = default(None),
+        http_port: int | Literal["off"] = default(None),
+        mqtt_port: int | Literal["off"] = default(None),
+        tubemq_port: int | Literal["off"] = default(None),
+        listeners: Sequence[ListenerOptions] = default(None),
+        durability: Literal["fsync", "os", "memory"] = default(None),
+        token_audience: str = default(None),
+        subscription_owners: bool = default(True),
+        max_store: Size = default(None),
+        min_disk_free: Size = default(64 << 20),
+        max_connections: int = default(16 << 10),
+        max_topics: int = default(10_000),
+        auto_create: bool = default(True),
+        host: str = default("127.0.0.1"),
+        tls_cert: Pem = default(None),
+        tls_key: Pem = default(None),
+        tls_client_ca: Pem = default(None),
+        acl_file: str | os.PathLike[str] = default(None),
+        allow_anonymous: bool = default(False),
+        mqtt_ws_port: int | Literal["off"] = default(None),
+        mqtt_password_file: str | os.PathLike[str] = default(None),
+        tubemq_user_file: str | os.PathLike[str] = default(None),
+        advertised_url: str = default(None),
+        max_message_size: Size = default(5 << 20),
+        keep_alive: Duration = default(30.0),
+        retention: Duration = default(600.0),
+        retention_bytes: Size = default(32 << 20),
+        default_partitions: int = default(0),
+        deduplicate: bool = default(True),
+        schema_compatibility: Literal[
+            "always_compatible",
+            "always_incompatible",
+            "backward",
+            "forward",
+            "full",
+            "backward_transitive",
+            "forward_transitive",
+            "full_transitive",
+        ] = default("full"),
+        mqtt_max_packet_size: Size = default(2_000_000),
+        mqtt_max_sessions: int = default(100_000),
+        mqtt_max_subscription_bytes: Size = default(256 << 20),
+        mqtt_slow_subscriber: Literal["drop", "disconnect", "wait"] = default("drop"),
+        mqtt_full_queue: Literal["refuse", "drop"] = default("refuse"),
+        mqtt_max_queue: int = default(10_000),
+        mqtt_max_queue_bytes: Size = default(64 << 20),
+        mqtt_max_output: Size = default(8 << 20),
+        mqtt_max_inflight: int = default(100),
+        mqtt_receive_maximum: int = default(1000),
+        mqtt_topic_alias_maximum: int = default(100),
+        mqtt_max_retained: int = default(100_000),
+        mqtt_max_session_expiry: Duration = default(None),
+        tubemq_advertised_host: str = default(None),
+        tubemq_partitions: int = default(3),
+        tubemq_retention: Duration = default(604800.0),
+        tubemq_offset_retention: Duration = default(1728000.0),
+        tubemq_max_message_size: Size = default(1 << 20),
+        tubemq_client_timeout: Duration = default(30.0),
+        # end of options
+        **unknown: Never,
     ) -> None:
+        options = _options.given(locals(), "self", "config")
         file = broker_config.read(config, OPTIONS) if config is not None else {}
         values = _options.resolve(OPTIONS, options, file)
         values.setdefault("durability", "fsync" if "data" in values else "memory")

@@ -33,18 +33,6 @@ impl Compression {
             .into_iter()
             .find(|kind| *kind as i32 == number)
     }
-
-    /// Looks up a compression by its lower-case name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "none" => Self::None,
-            "lz4" => Self::Lz4,
-            "zlib" => Self::Zlib,
-            "zstd" => Self::Zstd,
-            "snappy" => Self::Snappy,
-            _ => return None,
-        })
-    }
 }
 
 /// Compresses `input`.

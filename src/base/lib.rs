@@ -9,6 +9,7 @@ pub mod clock;
 pub mod compression;
 pub mod error;
 pub mod machine;
+pub mod options;
 pub mod random;
 pub mod sync;
 pub mod transmit;

@@ -31,6 +31,7 @@ pub mod events;
 pub mod journal;
 mod logger;
 pub mod mqtt;
+pub mod options;
 mod outcomes;
 pub mod pulsar;
 pub mod pushed;

@@ -17,6 +17,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 use forebay_base::error::{Error, ErrorKind};
+use forebay_base::options::{Shown, Source, Value};
 use forebay_base::wire::UnexpectedEnd;
 
 pub mod connection;
@@ -89,6 +90,19 @@ impl QoS {
             2 => Some(Self::ExactlyOnce),
             _ => None,
         }
+    }
+}
+
+impl Value for QoS {
+    fn shown(&self) -> Shown {
+        Shown::Whole(*self as i64)
+    }
+
+    fn read<S: Source>(&mut self, source: &S, name: &str) -> Result<(), S::Error> {
+        let Some(level) = source.whole(name)? else { return Ok(()) };
+        let known = u8::try_from(level).ok().and_then(Self::from_bits);
+        *self = known.ok_or_else(|| source.invalid(name, format!("{level}: use 0, 1 or 2")))?;
+        Ok(())
     }
 }
 

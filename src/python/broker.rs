@@ -6,6 +6,7 @@ use pyo3::types::{PyDict, PyList};
 use crate::convert::{Fields, py_result, seconds};
 use crate::runtime::Native;
 use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::options::Source;
 use forebay_base::sync::{Mutex, Rank};
 use forebay_broker as native;
 
@@ -252,29 +253,20 @@ fn set_figures(to: &Bound<'_, PyDict>, stats: &native::ProtocolStats) -> PyResul
 }
 
 fn broker_options(options: &Bound<'_, PyDict>) -> PyResult<native::Options> {
-    let py = options.py();
     let fields = Fields(options);
     let mut to = native::Options { data: fields.text("data")?.map(Into::into), ..native::Options::default() };
+    to.read(&fields)?;
     to.listeners = listeners(&fields)?;
-    if let Some(name) = fields.text("durability")? {
-        to.durability = py_result(py, native::Durability::parse(&name))?;
-    }
-    to.token_key = fields.bytes("token_key")?;
-    to.token_audience = fields.text("token_audience")?;
     to.acl = file(&fields, ACL_FILE)?;
-    fields.flag("subscription_owners", &mut to.subscription_owners)?;
-    if let Some(bytes) = fields.raw("min_disk_free")? {
-        to.min_disk_free = bytes.extract()?;
+    to.pulsar.read(&fields)?;
+    to.mqtt.passwords = file(&fields, "mqtt_password_file")?;
+    to.mqtt.limits.read(&fields)?;
+    if let Some(seconds) = fields.get::<f64>("mqtt_max_session_expiry")? {
+        // u32::MAX means forever, so a finite interval stays below it.
+        to.mqtt.limits.max_session_expiry = seconds.clamp(0.0, f64::from(u32::MAX - 1)) as u32;
     }
-    if let Some(bytes) = fields.raw("max_store")? {
-        to.max_store = Some(bytes.extract()?);
-    }
-    fields.size("max_connections", &mut to.max_connections)?;
-    fields.size("max_topics", &mut to.max_topics)?;
-    fields.flag("auto_create", &mut to.auto_create)?;
-    to.pulsar = pulsar_options(&fields)?;
-    to.mqtt = mqtt_options(&fields)?;
-    to.tubemq = tubemq_options(&fields)?;
+    to.tubemq.users = file(&fields, "tubemq_user_file")?;
+    to.tubemq.read(&fields)?;
     Ok(to)
 }
 
@@ -299,47 +291,16 @@ fn listeners(fields: &Fields<'_, '_>) -> PyResult<Vec<native::Listener>> {
             }
             _ => None,
         };
-        let mut to = native::Listener {
+        Ok(native::Listener {
             protocol: one.text("protocol")?.unwrap_or_default(),
             address,
-            websocket: false,
+            websocket: one.is_set("websocket")?,
             tls,
-            anonymous: false,
+            anonymous: one.is_set("anonymous")?,
             advertised_host: one.text("advertised_host")?,
-        };
-        one.flag("websocket", &mut to.websocket)?;
-        one.flag("anonymous", &mut to.anonymous)?;
-        Ok(to)
+        })
     };
     all.try_iter()?.map(|one| listener(one?)).collect()
-}
-
-fn pulsar_options(fields: &Fields<'_, '_>) -> PyResult<native::PulsarOptions> {
-    let mut to = native::PulsarOptions {
-        advertised_url: fields.text("advertised_url")?,
-        ..native::PulsarOptions::default()
-    };
-    fields.size("max_message_size", &mut to.max_message_size)?;
-    fields.seconds("keep_alive", &mut to.keep_alive)?;
-    fields.seconds("retention", &mut to.retention)?;
-    fields.size("retention_bytes", &mut to.retention_bytes)?;
-    if let Some(partitions) = fields.raw("default_partitions")? {
-        to.default_partitions = partitions.extract()?;
-    }
-    fields.flag("deduplicate", &mut to.deduplicate)?;
-    use native::pulsar::options::SchemaCompatibility as Strategy;
-    let strategies = [
-        ("always_compatible", Strategy::AlwaysCompatible),
-        ("always_incompatible", Strategy::AlwaysIncompatible),
-        ("backward", Strategy::Backward),
-        ("forward", Strategy::Forward),
-        ("full", Strategy::Full),
-        ("backward_transitive", Strategy::BackwardTransitive),
-        ("forward_transitive", Strategy::ForwardTransitive),
-        ("full_transitive", Strategy::FullTransitive),
-    ];
-    fields.word("schema_compatibility", &strategies, &mut to.schema_compatibility)?;
-    Ok(to)
 }
 
 /// The contents of the file that an option names.
@@ -351,57 +312,4 @@ fn file(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<String>> {
 fn read_text(name: &str, path: &str) -> Result<String> {
     std::fs::read_to_string(path)
         .map_err(|error| Error::new(ErrorKind::InvalidArgument, format!("{name} {path:?}: {error}")))
-}
-
-fn tubemq_options(fields: &Fields<'_, '_>) -> PyResult<native::TubeMqOptions> {
-    let mut to = native::TubeMqOptions {
-        advertised_host: fields.text("tubemq_advertised_host")?,
-        users: file(fields, "tubemq_user_file")?,
-        ..native::TubeMqOptions::default()
-    };
-    if let Some(partitions) = fields.raw("tubemq_partitions")? {
-        to.partitions = partitions.extract()?;
-    }
-    fields.seconds("tubemq_retention", &mut to.retention)?;
-    fields.seconds("tubemq_offset_retention", &mut to.offset_retention)?;
-    fields.size("tubemq_max_message_size", &mut to.max_message_size)?;
-    fields.seconds("tubemq_client_timeout", &mut to.client_timeout)?;
-    Ok(to)
-}
-
-fn mqtt_options(fields: &Fields<'_, '_>) -> PyResult<native::MqttOptions> {
-    fn number<T: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr>>(
-        fields: &Fields<'_, '_>,
-        name: &str,
-        into: &mut T,
-    ) -> PyResult<()> {
-        if let Some(value) = fields.raw(name)? {
-            *into = value.extract()?;
-        }
-        Ok(())
-    }
-    let passwords = file(fields, "mqtt_password_file")?;
-    let mut to = native::MqttOptions { passwords, ..native::MqttOptions::default() };
-    let limits = &mut to.limits;
-    number(fields, "mqtt_max_packet_size", &mut limits.max_packet_size)?;
-    number(fields, "mqtt_max_sessions", &mut limits.max_sessions)?;
-    number(fields, "mqtt_max_subscription_bytes", &mut limits.max_subscription_bytes)?;
-    if let Some(name) = fields.text("mqtt_slow_subscriber")? {
-        limits.slow_subscriber = py_result(fields.0.py(), native::SlowSubscriber::parse(&name))?;
-    }
-    if let Some(name) = fields.text("mqtt_full_queue")? {
-        limits.full_queue = py_result(fields.0.py(), native::FullQueue::parse(&name))?;
-    }
-    number(fields, "mqtt_max_queue", &mut limits.max_queue)?;
-    number(fields, "mqtt_max_queue_bytes", &mut limits.max_queue_bytes)?;
-    number(fields, "mqtt_max_output", &mut limits.max_output)?;
-    number(fields, "mqtt_max_inflight", &mut limits.max_inflight)?;
-    number(fields, "mqtt_receive_maximum", &mut limits.receive_maximum)?;
-    number(fields, "mqtt_topic_alias_maximum", &mut limits.topic_alias_maximum)?;
-    number(fields, "mqtt_max_retained", &mut limits.max_retained)?;
-    if let Some(seconds) = fields.raw("mqtt_max_session_expiry")? {
-        // u32::MAX means forever, so a finite interval stays below it.
-        limits.max_session_expiry = seconds.extract::<f64>()?.clamp(0.0, f64::from(u32::MAX - 1)) as u32;
-    }
-    Ok(to)
 }

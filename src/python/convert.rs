@@ -11,6 +11,7 @@ use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString};
 
 use crate::exit::Call;
 use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::options::Source;
 use forebay_base::sync::Mutex;
 use forebay_client::credentials::{Secret, SecretSupplier};
 use forebay_net::tls::{TlsFiles, TlsOptions, fingerprint};
@@ -190,61 +191,54 @@ impl<'py> Fields<'_, 'py> {
         Ok(self.0.get_item(name)?.filter(|value| !value.is_none()))
     }
 
-    pub(super) fn text(&self, name: &str) -> PyResult<Option<String>> {
-        self.raw(name)?.map(|value| value.extract()).transpose()
+    pub(super) fn get<T>(&self, name: &str) -> PyResult<Option<T>>
+    where
+        T: for<'a> FromPyObject<'a, 'py, Error: Into<PyErr>>,
+    {
+        self.raw(name)?.map(|value| value.extract().map_err(Into::into)).transpose()
     }
 
-    pub(super) fn flag(&self, name: &str, into: &mut bool) -> PyResult<()> {
-        if let Some(value) = self.raw(name)? {
-            *into = value.extract()?;
-        }
-        Ok(())
+    /// Whether an option is given as true.
+    pub(super) fn is_set(&self, name: &str) -> PyResult<bool> {
+        Ok(self.flag(name)?.unwrap_or_default())
+    }
+}
+
+impl Source for Fields<'_, '_> {
+    type Error = PyErr;
+
+    fn invalid(&self, name: &str, text: String) -> PyErr {
+        raise(self.0.py(), &Error::new(ErrorKind::InvalidArgument, format!("{name} is {text}")))
     }
 
-    pub(super) fn size(&self, name: &str, into: &mut usize) -> PyResult<()> {
-        if let Some(value) = self.raw(name)? {
-            *into = value.extract()?;
-        }
-        Ok(())
+    fn flag(&self, name: &str) -> PyResult<Option<bool>> {
+        self.get(name)
     }
 
-    pub(super) fn seconds(&self, name: &str, into: &mut Duration) -> PyResult<()> {
-        if let Some(value) = self.raw(name)? {
-            *into = seconds(value.extract()?);
-        }
-        Ok(())
+    fn whole(&self, name: &str) -> PyResult<Option<i64>> {
+        self.get(name)
     }
 
-    pub(super) fn bytes(&self, name: &str) -> PyResult<Option<Vec<u8>>> {
-        self.raw(name)?.map(|value| value.extract()).transpose()
+    fn duration(&self, name: &str) -> PyResult<Option<Duration>> {
+        Ok(self.get(name)?.map(seconds))
     }
 
-    pub(super) fn pairs(&self, name: &str) -> PyResult<Vec<(String, String)>> {
-        match self.raw(name)? {
-            None => Ok(Vec::new()),
-            Some(value) => {
-                value.cast::<PyDict>()?.iter().map(|(k, v)| Ok((k.extract()?, v.extract()?))).collect()
-            }
-        }
+    fn text(&self, name: &str) -> PyResult<Option<String>> {
+        self.get(name)
     }
 
-    /// Reads one of several words.
-    pub(super) fn word<T: Copy>(&self, name: &str, words: &[(&str, T)], into: &mut T) -> PyResult<()> {
-        let Some(text) = self.text(name)? else { return Ok(()) };
-        match words.iter().find(|(word, _)| *word == text) {
-            Some((_, value)) => {
-                *into = *value;
-                Ok(())
-            }
-            None => {
-                let known: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-                let error = Error::new(
-                    ErrorKind::InvalidArgument,
-                    format!("{name} is {text:?}: use one of {}", known.join(", ")),
-                );
-                Err(raise(self.0.py(), &error))
-            }
-        }
+    fn bytes(&self, name: &str) -> PyResult<Option<Vec<u8>>> {
+        self.get(name)
+    }
+
+    fn pairs(&self, name: &str) -> PyResult<Option<Vec<(String, String)>>> {
+        let Some(value) = self.raw(name)? else { return Ok(None) };
+        value
+            .cast::<PyDict>()?
+            .iter()
+            .map(|(k, v)| Ok((k.extract()?, v.extract()?)))
+            .collect::<PyResult<_>>()
+            .map(Some)
     }
 }
 
@@ -255,9 +249,7 @@ pub(super) fn seconds(seconds: f64) -> Duration {
 
 /// The option `threads`: number of engine threads.
 pub(super) fn threads(options: &Bound<'_, PyDict>) -> PyResult<usize> {
-    let mut threads = 1;
-    Fields(options).size("threads", &mut threads)?;
-    Ok(threads)
+    Ok(Fields(options).get("threads")?.unwrap_or(1))
 }
 
 /// A secret: the text itself, or a function that returns it.
@@ -271,7 +263,8 @@ pub(super) fn secret(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<Sec
 
 /// The TLS options, which are the same for every protocol.
 pub(super) fn tls(fields: &Fields<'_, '_>) -> PyResult<TlsOptions> {
-    let mut tls = TlsOptions {
+    let pins: Vec<String> = fields.get("tls_pin")?.unwrap_or_default();
+    Ok(TlsOptions {
         ca: fields.bytes("tls_ca")?,
         certificate: fields.bytes("tls_cert")?,
         key: fields.bytes("tls_key")?,
@@ -280,14 +273,9 @@ pub(super) fn tls(fields: &Fields<'_, '_>) -> PyResult<TlsOptions> {
             certificate: file(fields, "tls_cert")?,
             key: file(fields, "tls_key")?,
         },
-        ..TlsOptions::default()
-    };
-    if let Some(pins) = fields.raw("tls_pin")? {
-        let pins: Vec<String> = pins.extract()?;
-        tls.pins = pins.iter().filter_map(|pin| fingerprint(pin)).collect();
-    }
-    fields.flag("tls_skip_hostname_check", &mut tls.skip_hostname_check)?;
-    Ok(tls)
+        pins: pins.iter().filter_map(|pin| fingerprint(pin)).collect(),
+        skip_hostname_check: fields.is_set("tls_skip_hostname_check")?,
+    })
 }
 
 /// The file that the bytes of an option were read from, which its parser notes.

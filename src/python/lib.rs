@@ -11,6 +11,7 @@
 //! * `pulsar`, `mqtt`, `tubemq`: the classes and options of each protocol
 //! * `arrow`: the Arrow C data interface; `columns`: messages as columns; `frame`: the rows of a frame as messages
 //! * `broker`: the embedded broker
+//! * `options`: the declarations of all options
 //!
 //! A file imports only files above it in this list, except that `receives` needs `arrow` and `message`, and
 //! `sender` needs `frame`; those import none of the classes. The protocols do not import each other, and the shared
@@ -37,6 +38,7 @@ mod journal;
 mod log;
 mod message;
 mod mqtt;
+mod options;
 mod promise;
 mod pulsar;
 mod ready;
@@ -72,6 +74,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(frame::encode_frame, module)?)?;
     module.add_function(wrap_pyfunction!(frame::avro_definition, module)?)?;
     module.add_function(wrap_pyfunction!(frame::template_columns, module)?)?;
+    module.add_function(wrap_pyfunction!(options::option_specs, module)?)?;
     module.add_function(wrap_pyfunction!(convert::set_error_factory, module)?)?;
     module.add_function(wrap_pyfunction!(convert::set_missing_factory, module)?)?;
     module.add_function(wrap_pyfunction!(convert::set_seconds_parser, module)?)?;

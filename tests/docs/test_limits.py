@@ -47,7 +47,7 @@ def test_defaults_are_those_of_the_options(name: str, shown: str) -> None:
         ("http/server.rs", "HEAD_BYTES", "32 KiB"),
         ("http/server.rs", "LIFE", "5 minutes"),
         ("mqtt/logins.rs", "PRICE_OF_ADDRESS", "200 ms"),
-        ("mqtt/options.rs", "max_subscriptions", "10,000"),
+        ("mqtt/options.rs", "MAX_SUBSCRIPTIONS", "10,000"),
     ],
 )
 def test_constants_are_read_from_the_engine(file: str, constant: str, shown: str) -> None:

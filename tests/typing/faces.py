@@ -91,7 +91,7 @@ async def pulsar(url: str) -> None:
             assert_type(view.get("tea"), bytes | None)
         async with client.table_view("prices", value=lambda message: int(message.data)) as numbers:
             assert_type(numbers.items(), list[tuple[str, int]])
-    forebay.pulsar.connect(url, client_id="till")  # type: ignore[call-arg]
+    forebay.pulsar.connect(url, client_id="till")  # type: ignore[arg-type]
 
 
 async def mqtt(url: str) -> None:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
+from forebay._core.options import default, given
+
 from .handle import Opening
 from .open_handle import opening
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Literal, Unpack
 
+    from forebay._core.types import Duration, Pem, Secret, Size
     from forebay.mqtt._client import MqttClient
-    from forebay.mqtt._options import MqttClientOptions, MqttUrl
+    from forebay.mqtt._fields import Birth, Will
+    from forebay.mqtt._option_forms import MqttUrl
+    from forebay.mqtt._options import MqttClientOptions
     from forebay.pulsar._client import PulsarClient
-    from forebay.pulsar._options import PulsarClientOptions, PulsarUrl
+    from forebay.pulsar._option_forms import PulsarUrl
+    from forebay.pulsar._options import PulsarClientOptions
     from forebay.tubemq._client import TubeMqClient
-    from forebay.tubemq._options import TubeMqClientOptions, TubeMqUrl
+    from forebay.tubemq._option_forms import TubeMqUrl
+    from forebay.tubemq._options import TubeMqClientOptions
 
     from .base import Client
 
@@ -31,7 +40,55 @@ def connect(url: MqttUrl, **options: Unpack[MqttClientOptions]) -> Opening[MqttC
 def connect(url: TubeMqUrl, **options: Unpack[TubeMqClientOptions]) -> Opening[TubeMqClient]: ...
 @overload
 def connect(url: str | None = None, **options: Unpack[AnyClientOptions]) -> Opening[Client]: ...
-def connect(url: str | None = None, **options: Any) -> Opening[Client]:
+def connect(
+    url: str | None = None,
+    *,
+    # options: pulsar.client, mqtt.client, tubemq.client
+    token: Secret = default(None),
+    username: str = default(None),
+    password: Secret = default(None),
+    tls_ca: Pem = default(None),
+    client_id: str = default(None),
+    clean_start: bool = default(True),
+    will: Will = default(None),
+    connect_timeout: Duration = default(10.0),
+    operation_timeout: Duration = default(30.0),
+    keep_alive: Duration = default(30.0, 60.0),
+    max_backoff: Duration = default(60.0, 2.0),
+    memory_limit: Size = default(64 << 20),
+    listener_name: str = default(None),
+    lookup_properties: Mapping[str, str] = default(None),
+    connections_per_broker: int = default(1),
+    basic_method: str = default(None),
+    tls_cert: Pem = default(None),
+    retry_first: bool | Duration = default(False),
+    tls_key: Pem = default(None),
+    tls_pin: str | Sequence[str] = default(None),
+    tls_skip_hostname_check: bool = default(False),
+    threads: int = default(1),
+    version: Literal["5", "3.1.1", "3.1", "auto", 5] = default("5"),
+    session_expiry: Duration = default(None),
+    birth: Birth = default(None),
+    max_inflight: int = default(1000),
+    receive_maximum: int = default(1000),
+    topic_alias_maximum: int = default(100),
+    max_packet_size: Size = default(16 << 20),
+    receive_buffer: Size = default(16 << 20),
+    unclaimed: Literal["keep", "ack", "unsubscribe"] = default("keep"),
+    offline: Literal["reject", "drop_oldest", "spill"] = default("reject"),
+    outbox: str | os.PathLike[str] = default(None),
+    tls_alpn: str = default("mqtt"),
+    ws_headers: Mapping[str, str] = default(None),
+    authentication_method: str = default(None),
+    authenticator: Callable[[bytes | None], bytes | None] = default(None),
+    connect_properties: Mapping[str, str] = default(None),
+    request_response_information: bool = default(False),
+    outbox_limit: Size = default(1 << 30),
+    request_timeout: Duration = default(10.0),
+    heartbeat_interval: Duration = default(10.0),
+    # end of options
+    **unknown: Any,
+) -> Opening[Client]:
     """Connects to a broker.
 
     Args:
@@ -57,4 +114,4 @@ def connect(url: str | None = None, **options: Any) -> Opening[Client]:
         ConnectFailed: no address could be connected within ``connect_timeout`` (when awaited).
         AuthenticationError: the broker rejected the credentials (when awaited).
     """
-    return opening(url, options)
+    return opening(url, given(locals(), "url"))

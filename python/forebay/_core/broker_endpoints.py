@@ -1,14 +1,13 @@
 """Listeners of the embedded broker: their options, and the short way to say one for each protocol."""
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypedDict, cast
+from typing import Any, cast
 
 from forebay.errors import InvalidArgument
 
 from . import options as _options
 from . import parse
-from .options import Option, Pem
+from .listener_options import ListenerOptions
 
 OFF = "off"
 """The value of a port that turns its listener off."""
@@ -23,79 +22,6 @@ def port(value: Any) -> int | str:
         return cast("int", _PORT(value))
     except ValueError as error:
         raise ValueError(f"{error}, nor {OFF!r}") from None
-
-
-def _mode(value: Any) -> int:
-    """Permissions of a file, in octal digits."""
-    text = str(value)
-    if not re.fullmatch(r"0?[0-7]{3}", text):
-        raise ValueError(f'expected permissions in octal digits, such as "0660", not {value!r}')
-    return int(text, 8)
-
-
-class ListenerOptions(TypedDict, total=False):
-    """Options of a listener of :class:`forebay.Broker`."""
-
-    protocol: Annotated[
-        Literal["pulsar", "mqtt", "tubemq", "http"],
-        Option(parse.one_of("pulsar", "mqtt", "tubemq", "http"), None, "What is spoken there. Required."),
-    ]
-    host: Annotated[
-        str, Option(parse.text, None, "Address to listen on. Default: the option `host` of the broker.")
-    ]
-    port: Annotated[int, Option(_PORT, None, "Port; 0, the default, takes any free one.")]
-    unix: Annotated[
-        str,
-        Option(
-            parse.path,
-            None,
-            "File of a Unix socket to listen on, in place of host and port, with MQTT and HTTP. It is removed"
-            " when the broker stops.",
-        ),
-    ]
-    mode: Annotated[
-        str, Option(_mode, None, 'Permissions of that file in octal digits, such as "0660". Default: 0600.')
-    ]
-    websocket: Annotated[
-        bool, Option(parse.boolean, None, "Speaks MQTT over WebSocket, with the path /mqtt.")
-    ]
-    tls: Annotated[
-        bool,
-        Option(
-            parse.boolean,
-            None,
-            "`false` speaks no TLS, although the broker has a certificate. A Unix socket speaks none.",
-        ),
-    ]
-    tls_cert: Annotated[Pem, Option(parse.pem, None, "Certificate chain. Default: that of the broker.")]
-    tls_key: Annotated[Pem, Option(parse.pem, None, "Private key of the certificate.", secret=True)]
-    tls_client_ca: Annotated[
-        Pem,
-        Option(
-            parse.pem,
-            None,
-            "Authorities of the clients' certificates: a client needs one, and the common name in it is its"
-            " user. Other credentials are not looked at. Default: that of the broker.",
-        ),
-    ]
-    anonymous: Annotated[
-        bool,
-        Option(
-            parse.boolean,
-            None,
-            "Admits clients without credentials, also from other machines. Clients that show some are"
-            " checked. Default: the option `allow_anonymous` of the broker.",
-        ),
-    ]
-    advertised_host: Annotated[
-        str,
-        Option(
-            parse.text,
-            None,
-            "Host name that clients are told and that is in the URL. Default: `host`; a TubeMQ client is told"
-            " the address that it reached if that is `0.0.0.0` or `::`.",
-        ),
-    ]
 
 
 OPTIONS = _options.Table(ListenerOptions, "A listener")

@@ -30,7 +30,6 @@ from . import parse
 from .types import Duration, Pem, Secret, Size, Timestamp
 
 __all__ = [
-    "RETRY_FIRST",
     "SCOPES",
     "Duration",
     "Option",
@@ -40,8 +39,11 @@ __all__ = [
     "Table",
     "Tables",
     "Timestamp",
+    "common_first",
+    "default",
     "documented",
     "environment",
+    "given",
     "resolve",
     "split",
     "to_engine",
@@ -64,17 +66,8 @@ class Option(NamedTuple):
     """Used on the Python side only, not handed to the engine."""
     at_limit: str = ""
     """For a limit of the broker: what happens when it is reached, shown in the table of limits."""
-
-
-RETRY_FIRST = Option(
-    parse.boolean_or_duration,
-    False,
-    "Retries the first connect, without end or for so many seconds, with growing pauses up to `max_backoff`;"
-    " `connect_timeout` limits each attempt. Errors that another attempt cannot mend, such as wrong"
-    " credentials, end it.",
-    face=True,
-)
-"""Of the clients of all protocols."""
+    common: bool = False
+    """Most programs set it: shown before the others."""
 
 
 class Table(dict[str, Option]):
@@ -92,6 +85,11 @@ class Table(dict[str, Option]):
         self.kind = f"{scope} option" if scope else "option"
 
 
+def common_first(options: Mapping[str, Option]) -> list[tuple[str, Option]]:
+    """Options by name, those that most programs set before the others."""
+    return sorted(options.items(), key=lambda item: (not item[1].common, item[0]))
+
+
 class _Hints(dict[str, Any]):
     """Annotations that ``help()`` shows as a word: their texts are in the docstring."""
 
@@ -107,8 +105,10 @@ def documented(*tables: Any) -> None:
     """
     for keywords in tables:
         lines: list[str] = []
-        for name, hint in sorted(keywords.__annotations__.items()):
-            option: Option = hint.__metadata__[0]
+        options: dict[str, Option] = {
+            name: hint.__metadata__[0] for name, hint in keywords.__annotations__.items()
+        }
+        for name, option in common_first(options):
             hidden = option.default is None or option.secret
             default = "" if hidden else f" Default: {option.default!r}."
             lines.append(f"    {name}: {option.doc}{default}")
@@ -164,6 +164,35 @@ def resolve(
             # The value of a secret never gets into a message, nor into the chain of causes.
             raise InvalidArgument(f"{table.kind} {name!r}: {error}") from None
     return values
+
+
+class Default:
+    """The default of an option in a signature, shown as it is; an argument that is one was not given."""
+
+    __slots__ = ("_shown",)
+
+    def __init__(self, shown: str) -> None:
+        self._shown = shown
+
+    def __repr__(self) -> str:
+        return self._shown
+
+
+def default(*values: Any) -> Any:
+    """A default in a signature; of several protocols, the defaults of all."""
+    return Default(" or ".join(repr(value) for value in values))
+
+
+def given(arguments: Mapping[str, Any], *others: str) -> dict[str, Any]:
+    """The options that a call gives.
+
+    Args:
+        arguments: ``locals()`` at the beginning of a function, which has ``**unknown``.
+        others: names of the parameters that are no options.
+    """
+    options = {name: value for name, value in arguments.items() if name not in others}
+    unknown = options.pop("unknown")
+    return {name: value for name, value in options.items() if not isinstance(value, Default)} | unknown
 
 
 def to_engine(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:

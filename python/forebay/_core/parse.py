@@ -138,6 +138,14 @@ def path(value: Any) -> str:
     return text(os.fspath(value)) if isinstance(value, str | os.PathLike) else text(value)  # pyright: ignore
 
 
+def mode(value: Any) -> int:
+    """Permissions of a file, in octal digits."""
+    digits = str(value)
+    if not re.fullmatch(r"0?[0-7]{3}", digits):
+        raise ValueError(f'expected permissions in octal digits, such as "0660", not {value!r}')
+    return int(digits, 8)
+
+
 _PATH = re.compile(r"/|~|\.{1,2}[/\\]|\\\\|[A-Za-z]:[/\\]|file:")
 _OF_FILES = (".key", ".pem", ".txt", ".json")
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from forebay._core.options import Option, Table
+from forebay._core.options import Option, Table, common_first
 
 _TEXT = 4
 """Columns before the text of an option."""
@@ -18,7 +18,7 @@ def show(tables: Mapping[str, Table]) -> int:
     width = min(shutil.get_terminal_size().columns, 110)
     for scope, table in tables.items():
         print(f"Options of the {scope or 'broker'}, as -X NAME=VALUE:\n")
-        for name, option in sorted(table.items()):
+        for name, option in common_first(table):
             print(f"  {name}{_default(option)}")
             indent = " " * _TEXT
             print(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from forebay._core.types import Duration
     from forebay._engine import FrameRoles, Waiter
     from forebay.pulsar import MessageId
-    from forebay.pulsar._options import FrameSchema
+    from forebay.pulsar._option_forms import FrameSchema
     from forebay.tubemq import Position
 
 ROWS = 10_000

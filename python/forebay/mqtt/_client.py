@@ -8,25 +8,68 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Never, Unpack
 
 from forebay._aio.base import Client, Consumer, Producer
 from forebay._aio.handle import Opening, immediate
 from forebay._aio.open_handle import opening
 from forebay._core.native import MqttMessage
+from forebay._core.options import default, given
 from forebay.mqtt._fields import ReasonCode, fields_to_engine, filters_of
 
 if TYPE_CHECKING:
+    import os
+
     from typing_extensions import Buffer
 
-    from forebay._core.types import Pending
-    from forebay.mqtt._fields import Fields, PublishFields
-    from forebay.mqtt._options import MqttClientOptions, MqttConsumerOptions, MqttProducerOptions
+    from forebay._core.types import Duration, Pem, Pending, Secret, Size
+    from forebay.mqtt._fields import Birth, Fields, PublishFields, Will
 
 
-def connect(url: str | None = None, **options: Unpack[MqttClientOptions]) -> Opening[MqttClient]:
+def connect(
+    url: str | None = None,
+    *,
+    # options: mqtt.client
+    client_id: str = default(None),
+    clean_start: bool = default(True),
+    username: str = default(None),
+    password: Secret = default(None),
+    will: Will = default(None),
+    tls_ca: Pem = default(None),
+    version: Literal["5", "3.1.1", "3.1", "auto", 5] = default("5"),
+    session_expiry: Duration = default(None),
+    keep_alive: Duration = default(60.0),
+    birth: Birth = default(None),
+    connect_timeout: Duration = default(10.0),
+    operation_timeout: Duration = default(30.0),
+    max_backoff: Duration = default(60.0),
+    max_inflight: int = default(1000),
+    receive_maximum: int = default(1000),
+    topic_alias_maximum: int = default(100),
+    max_packet_size: Size = default(16 << 20),
+    memory_limit: Size = default(64 << 20),
+    receive_buffer: Size = default(16 << 20),
+    unclaimed: Literal["keep", "ack", "unsubscribe"] = default("keep"),
+    offline: Literal["reject", "drop_oldest", "spill"] = default("reject"),
+    outbox: str | os.PathLike[str] = default(None),
+    tls_alpn: str = default("mqtt"),
+    ws_headers: Mapping[str, str] = default(None),
+    tls_cert: Pem = default(None),
+    authentication_method: str = default(None),
+    authenticator: Callable[[bytes | None], bytes | None] = default(None),
+    connect_properties: Mapping[str, str] = default(None),
+    request_response_information: bool = default(False),
+    outbox_limit: Size = default(1 << 30),
+    retry_first: bool | Duration = default(False),
+    tls_key: Pem = default(None),
+    tls_pin: str | Sequence[str] = default(None),
+    tls_skip_hostname_check: bool = default(False),
+    threads: int = default(1),
+    # end of options
+    **unknown: Never,
+) -> Opening[MqttClient]:
     """Connects to an MQTT server; as :func:`forebay.connect`, with the types of MQTT.
 
     Args:
@@ -38,7 +81,7 @@ def connect(url: str | None = None, **options: Unpack[MqttClientOptions]) -> Ope
         Unsupported: an option of another protocol, at once.
         ConnectFailed, AuthenticationError: as :func:`forebay.connect` (when awaited).
     """
-    return opening(url, options, "mqtt")
+    return opening(url, given(locals(), "url"), "mqtt")
 
 
 class MqttClient(Client):
@@ -68,7 +111,17 @@ class MqttClient(Client):
             publisher = self._publisher = immediate(self._native.publisher(values))
         return publisher.send(payload, fields_to_engine({**fields, "topic": topic}))
 
-    def producer(self, topic: str, **options: Unpack[MqttProducerOptions]) -> Opening[MqttProducer]:
+    def producer(
+        self,
+        topic: str,
+        *,
+        # options: mqtt.producer
+        qos: Literal[0, 1, 2] = default(1),
+        retain: bool = default(False),
+        max_pending: int = default(1000),
+        # end of options
+        **unknown: Never,
+    ) -> Opening[MqttProducer]:
         """Opens a producer.
 
         Args:
@@ -79,6 +132,7 @@ class MqttClient(Client):
             InvalidArgument, InvalidTopic: an unknown option, a bad value or a bad topic name, at once.
             Unsupported: an option of another protocol, at once.
         """
+        options = given(locals(), "self", "topic")
         values = self._defaults.resolve("producer", options)
         return Opening(lambda: self._open_producer(topic, values))
 
@@ -90,7 +144,15 @@ class MqttClient(Client):
         self,
         topic: str | Sequence[str],
         subscription: str | None = None,
-        **options: Unpack[MqttConsumerOptions],
+        *,
+        # options: mqtt.consumer
+        qos: Literal[0, 1, 2] = default(1),
+        auto_ack: bool = default(False),
+        no_local: bool = default(False),
+        retain_as_published: bool = default(False),
+        retain_handling: Literal["always", "if_new", "never"] = default("always"),
+        # end of options
+        **unknown: Never,
     ) -> Opening[MqttConsumer]:
         """Subscribes.
 
@@ -106,6 +168,7 @@ class MqttClient(Client):
             Unsupported: an option of another protocol, at once; or the broker has no wildcards or no shared
                 subscriptions (when awaited).
         """
+        options = given(locals(), "self", "topic", "subscription")
         values = self._defaults.resolve("consumer", options)
         filters = filters_of(topic)
         return Opening(lambda: self._open_consumer(filters, subscription or "", values))
@@ -117,10 +180,21 @@ class MqttClient(Client):
         return MqttConsumer(await self._native.consumer(filters, subscription, values), self)
 
     def subscribe(
-        self, topic: str | Sequence[str], **options: Unpack[MqttConsumerOptions]
+        self,
+        topic: str | Sequence[str],
+        *,
+        # options: mqtt.consumer of a subscription
+        qos: Literal[0, 1, 2] = default(1),
+        auto_ack: bool = default(True),
+        no_local: bool = default(False),
+        retain_as_published: bool = default(False),
+        retain_handling: Literal["always", "if_new", "never"] = default("always"),
+        # end of options
+        **unknown: Never,
     ) -> Opening[MqttConsumer]:
         """As :meth:`consumer`, with ``auto_ack=True``: each message is acknowledged as soon as it is
         received."""
+        options = given(locals(), "self", "topic")
         options.setdefault("auto_ack", True)
         return self.consumer(topic, **options)
 

@@ -1,174 +1,131 @@
+# Generated from src/client/mqtt/options.rs by tools/generate_options.py; do not edit.
 """Options of MQTT's clients, producers and consumers."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 from forebay._core import parse
-from forebay._core.options import RETRY_FIRST, Duration, Option, Pem, Secret, Size, documented
+from forebay._core.options import Option, documented
+from forebay._core.types import Duration, Pem, Secret, Size
+
+from . import _option_forms as forms
 
 if TYPE_CHECKING:
     from ._fields import Birth, Will
-
-MqttUrl = Literal[
-    "mqtt://localhost",
-    "mqtt://localhost:1883",
-    "mqtt://127.0.0.1",
-    "mqtt://127.0.0.1:1883",
-    "mqtts://localhost:8883",
-]
-"""URLs by which type checkers tell the protocol in :func:`forebay.connect`. Types cannot express the prefix
-of a text, so these are the whole URLs that examples and tests use most."""
-
-_flag, _text = parse.boolean, parse.text
-
-
-def _will(value: Any) -> Any:
-    from ._fields import will
-
-    return will(value)
-
-
-def _birth(value: Any) -> Any:
-    from ._fields import birth
-
-    return birth(value)
 
 
 class MqttClientOptions(TypedDict, total=False):
     """Options of :func:`forebay.connect` with an MQTT URL."""
 
-    connect_timeout: Annotated[
-        Duration, Option(parse.duration, 10.0, "Seconds to wait for the first connection.")
-    ]
-    retry_first: Annotated[bool | Duration, RETRY_FIRST]
-    operation_timeout: Annotated[
-        Duration, Option(parse.duration, 30.0, "Time limit in seconds of subscribe, unsubscribe and close.")
-    ]
-    keep_alive: Annotated[
-        Duration, Option(parse.duration, 60.0, "Keep Alive in seconds (3.1.2.10); 0 disables it.")
-    ]
-    max_backoff: Annotated[
-        Duration, Option(parse.duration, 60.0, "Longest pause in seconds before a reconnect.")
-    ]
-    memory_limit: Annotated[
-        Size,
-        Option(
-            parse.size, 64 << 20, "Bytes that all producers together may hold until the broker has answered."
-        ),
-    ]
-    tls_ca: Annotated[
-        Pem, Option(parse.pem, None, "Certificate authorities to trust instead of the platform's.")
-    ]
-    tls_cert: Annotated[Pem, Option(parse.pem, None, "Client certificate chain, for mutual TLS.")]
-    tls_key: Annotated[Pem, Option(parse.pem, None, "Private key of the client certificate.", secret=True)]
-    tls_pin: Annotated[
-        "str | Sequence[str]",
-        Option(
-            parse.fingerprints,
-            None,
-            "SHA-256 fingerprints of the only certificates to accept, in hexadecimal: of any authority, for"
-            " any name and time.",
-        ),
-    ]
-    tls_skip_hostname_check: Annotated[
-        bool, Option(_flag, False, "Accepts a certificate for any host name. For tests only.")
-    ]
-    threads: Annotated[
-        int,
-        Option(
-            parse.whole(1, 64),
-            1,
-            "Number of engine threads, set for the process by its first client. With 1, sending one message"
-            " at a time to a broker on the same machine keeps a second CPU core busy; 2 disables this.",
-        ),
-    ]
     version: Annotated[
         Literal["5", "3.1.1", "3.1", "auto", 5],
         Option(
             parse.one_of("5", "3.1.1", "3.1", "auto"),
             "5",
-            "Protocol version; `auto` takes the newest that the broker accepts.",
+            "Protocol version. `auto` selects the newest that the broker accepts.",
         ),
     ]
     client_id: Annotated[
-        str, Option(_text, None, "Client identifier, which names the session; a unique one by default.")
+        str,
+        Option(
+            parse.text,
+            None,
+            "Client identifier, the name of the session. Default: a unique one.",
+            common=True,
+        ),
     ]
     clean_start: Annotated[
-        bool, Option(_flag, True, "Discards an earlier session; False resumes it and needs a client_id.")
+        bool,
+        Option(
+            parse.boolean,
+            True,
+            "Discard an earlier session. `False` resumes it and requires a `client_id`.",
+            common=True,
+        ),
     ]
     session_expiry: Annotated[
         Duration,
         Option(
             parse.duration,
             None,
-            "Seconds for which the session outlives the connection, also after close(). Default: 300 while"
-            " the client lives, unlimited with clean_start=False.",
+            "Time for which the session outlives the connection, also after `close()`, in "
+            "seconds. Default: 300 while the client lives, unlimited with `clean_start=False`.",
         ),
     ]
-    username: Annotated[str, Option(_text, None, "User name.")]
-    password: Annotated[Secret, Option(parse.secret, None, "Password.", secret=True)]
+    keep_alive: Annotated[
+        Duration, Option(parse.duration, 60.0, "Keep Alive (3.1.2.10), in seconds. 0 disables it.")
+    ]
+    username: Annotated[str, Option(parse.text, None, "User name.", common=True)]
+    password: Annotated[Secret, Option(parse.secret, None, "Password.", common=True, secret=True)]
     will: Annotated[
         "Will",
-        Option(_will, None, "Message that the broker publishes when the connection ends without DISCONNECT."),
+        Option(
+            forms.will,
+            None,
+            "Will: message that the broker publishes if the connection ends without DISCONNECT.",
+            common=True,
+        ),
     ]
     birth: Annotated[
         "Birth",
         Option(
-            _birth,
+            forms.birth,
             None,
-            "Message that the client publishes after each connect, before messages that have not been sent. "
-            "A refusal is logged and counted (`births_refused` in `stats()`), and the client goes on.",
+            "Message to publish after each connect, before unsent messages. If the broker rejects"
+            " it, the client logs and counts the rejection (`births_refused` in `stats()`) and "
+            "continues.",
         ),
     ]
-    authentication_method: Annotated[
-        str, Option(_text, None, "Method of extended authentication (MQTT 5, 4.12).")
+    connect_timeout: Annotated[
+        Duration, Option(parse.duration, 10.0, "Timeout for the first connection, in seconds.")
     ]
-    authenticator: Annotated[
-        Callable[[bytes | None], bytes | None],
-        Option(
-            parse.callable_,
-            None,
-            "Steps of extended authentication: takes the broker's data (None at first), returns ours.",
-        ),
+    operation_timeout: Annotated[
+        Duration, Option(parse.duration, 30.0, "Timeout for subscribe, unsubscribe and close, in seconds.")
     ]
-    connect_properties: Annotated[
-        Mapping[str, str], Option(parse.mapping, None, "User properties of CONNECT (MQTT 5).")
-    ]
-    request_response_information: Annotated[
-        bool,
-        Option(_flag, False, "Requests the broker's prefix for response topics (MQTT 5); see stats()."),
+    max_backoff: Annotated[
+        Duration, Option(parse.duration, 60.0, "Longest pause before a reconnect, in seconds.")
     ]
     max_inflight: Annotated[
         int,
         Option(
-            parse.whole(1, 65535),
+            parse.whole(1, 65_535),
             1000,
-            "Limit of QoS 1 and 2 messages in flight to the broker. The broker's Receive Maximum lowers it."
-            " MQTT 3 brokers cannot announce one: at most 20 QoS 2 messages are in flight to them, because"
-            " Mosquitto loses more than that.",
+            "Limit of QoS 1 and 2 messages in flight to the broker. The broker's Receive Maximum "
+            "lowers it. MQTT 3 brokers cannot announce one; at most 20 QoS 2 messages are then in"
+            " flight, because Mosquitto loses more.",
         ),
     ]
     receive_maximum: Annotated[
         int,
         Option(
-            parse.whole(1, 65535),
+            parse.whole(1, 65_535),
             1000,
-            "Receive Maximum: QoS 1 and 2 messages in flight to this client (MQTT 5). Of a broker that"
-            " exceeds it, or has none (MQTT 3), as many are read ahead of acknowledgements, but at least"
-            " 32,768.",
+            "Limit of unacknowledged incoming messages (Receive Maximum, MQTT 5). MQTT 3 brokers "
+            "cannot be told this limit; the client then reads at least 32,768 messages ahead.",
         ),
     ]
     topic_alias_maximum: Annotated[
-        int, Option(parse.whole(0, 65535), 100, "Topic aliases that the broker may use (MQTT 5).")
+        int, Option(parse.whole(0, 65_535), 100, "Number of topic aliases that the broker may use (MQTT 5).")
     ]
     max_packet_size: Annotated[
-        Size, Option(parse.packet_size, 16 << 20, "Maximum Packet Size in bytes that the client accepts.")
+        Size, Option(parse.packet_size, 16 << 20, "Largest packet to accept, in bytes (Maximum Packet Size).")
+    ]
+    memory_limit: Annotated[
+        Size,
+        Option(
+            parse.size,
+            64 << 20,
+            "Memory limit in bytes for unacknowledged messages, shared by all producers of the client.",
+        ),
     ]
     receive_buffer: Annotated[
         Size,
         Option(
-            parse.size, 16 << 20, "Bytes of received messages that may wait before the client stops reading."
+            parse.size,
+            16 << 20,
+            "Limit in bytes of received messages that wait for the application. The client stops "
+            "reading when it is reached.",
         ),
     ]
     unclaimed: Annotated[
@@ -176,8 +133,9 @@ class MqttClientOptions(TypedDict, total=False):
         Option(
             parse.one_of("keep", "ack", "unsubscribe"),
             "keep",
-            "What happens, after 5 s, to messages of the session that no open consumer claims: kept for one"
-            " that opens, acknowledged and dropped, or dropped and their subscription ended.",
+            'Handling of session messages that no consumer claims within 5 s: "keep" stores them '
+            'for a later consumer, "ack" acknowledges and drops them, "unsubscribe" also ends '
+            "their subscription.",
         ),
     ]
     offline: Annotated[
@@ -185,7 +143,8 @@ class MqttClientOptions(TypedDict, total=False):
         Option(
             parse.one_of("reject", "drop_oldest", "spill"),
             "reject",
-            "What happens when max_pending is reached without a connection; `spill` needs an outbox.",
+            'Handling of new messages when `max_pending` is reached while disconnected. "spill" '
+            "requires an `outbox`.",
         ),
     ]
     outbox: Annotated[
@@ -193,33 +152,109 @@ class MqttClientOptions(TypedDict, total=False):
         Option(
             parse.path,
             None,
-            "File that keeps QoS 1 and 2 messages until the broker has them, even if the process is killed; a"
-            " send completes when its message is in the file.",
+            "File that stores QoS 1 and 2 messages until the broker acknowledges them, even if "
+            "the process is killed. A send completes when its message is in the file.",
+        ),
+    ]
+    tls_alpn: Annotated[str, Option(str, "mqtt", 'ALPN protocol of the TLS handshake. "" offers none.')]
+    ws_headers: Annotated[
+        Mapping[str, str],
+        Option(parse.mapping, None, "Additional headers of the WebSocket handshake.", secret=True),
+    ]
+    tls_cert: Annotated[Pem, Option(parse.pem, None, "Client certificate chain for mutual TLS.")]
+    authentication_method: Annotated[
+        str, Option(parse.text, None, "Method of extended authentication (MQTT 5, 4.12).")
+    ]
+    authenticator: Annotated[
+        Callable[[bytes | None], bytes | None],
+        Option(
+            parse.callable_,
+            None,
+            "Callable for the steps of extended authentication: takes the broker's data (`None` "
+            "at first) and returns the client's.",
+        ),
+    ]
+    connect_properties: Annotated[
+        Mapping[str, str], Option(parse.mapping, None, "User properties of CONNECT (MQTT 5).")
+    ]
+    request_response_information: Annotated[
+        bool,
+        Option(
+            parse.boolean,
+            False,
+            "Request the broker's prefix for response topics (MQTT 5). `stats()` shows it.",
         ),
     ]
     outbox_limit: Annotated[
-        Size, Option(parse.size, 1 << 30, "Maximum size of the outbox in bytes; then sends raise QueueFull.")
+        Size,
+        Option(
+            parse.size, 1 << 30, "Maximum size of the outbox in bytes. A send beyond it raises `QueueFull`."
+        ),
     ]
-    tls_alpn: Annotated[
-        str, Option(str, "mqtt", 'Protocol offered by ALPN in the TLS handshake; "" offers none.')
+    retry_first: Annotated[
+        bool | Duration,
+        Option(
+            parse.boolean_or_duration,
+            False,
+            "Whether to retry the first connect: `True` without limit, or for a number of "
+            "seconds. Pauses grow up to `max_backoff`; `connect_timeout` limits each attempt. "
+            "Errors that a retry cannot fix, such as wrong credentials, are raised immediately.",
+            face=True,
+        ),
     ]
-    ws_headers: Annotated[
-        Mapping[str, str],
-        Option(parse.mapping, None, "Extra headers of the WebSocket handshake.", secret=True),
+    tls_ca: Annotated[
+        Pem,
+        Option(
+            parse.pem,
+            None,
+            "Certificate authorities to trust instead of the platform's. The client reads this "
+            "file, `tls_cert` and `tls_key` again for each connection.",
+            common=True,
+        ),
+    ]
+    tls_key: Annotated[Pem, Option(parse.pem, None, "Private key of the client certificate.", secret=True)]
+    tls_pin: Annotated[
+        "str | Sequence[str]",
+        Option(
+            parse.fingerprints,
+            None,
+            "SHA-256 fingerprints, in hexadecimal, of the only certificates to accept. Authority,"
+            " host name and validity period are then not checked.",
+        ),
+    ]
+    tls_skip_hostname_check: Annotated[
+        bool, Option(parse.boolean, False, "Accept a certificate for any host name. For tests only.")
+    ]
+    threads: Annotated[
+        int,
+        Option(
+            parse.whole(1, 64),
+            1,
+            "Number of engine threads. The first client of the process sets it. With 1, sending "
+            "one message at a time to a broker on the same machine keeps a second CPU core busy; "
+            "2 disables this.",
+        ),
     ]
 
 
 class MqttProducerOptions(TypedDict, total=False):
     """Options of :meth:`forebay.mqtt.MqttClient.producer`."""
 
-    max_pending: Annotated[
-        int, Option(parse.whole(1, 1 << 24), 1000, "Send window: messages that the broker has not answered.")
-    ]
     qos: Annotated[
-        Literal[0, 1, 2], Option(parse.whole(0, 2), 1, "Default QoS for messages that do not set one.")
+        Literal[0, 1, 2],
+        Option(parse.whole(0, 2), 1, "Default QoS for messages that do not set one.", common=True),
     ]
     retain: Annotated[
-        bool, Option(_flag, False, "Default RETAIN flag: whether the broker keeps the last message.")
+        bool,
+        Option(
+            parse.boolean,
+            False,
+            "Default RETAIN flag: whether the broker stores the message for later subscribers.",
+            common=True,
+        ),
+    ]
+    max_pending: Annotated[
+        int, Option(parse.whole(1, 16 << 20), 1000, "Limit of unacknowledged messages (send window).")
     ]
 
 
@@ -227,21 +262,22 @@ class MqttConsumerOptions(TypedDict, total=False):
     """Options of :meth:`forebay.mqtt.MqttClient.consumer`."""
 
     qos: Annotated[
-        Literal[0, 1, 2], Option(parse.whole(0, 2), 1, "Highest QoS with which messages are delivered.")
+        Literal[0, 1, 2], Option(parse.whole(0, 2), 1, "Highest QoS of delivered messages.", common=True)
     ]
-    auto_ack: Annotated[bool, Option(_flag, False, "Acknowledges each message as soon as it is received.")]
+    auto_ack: Annotated[bool, Option(parse.boolean, False, "Acknowledge each message when it is received.")]
     no_local: Annotated[
-        bool, Option(_flag, False, "Leaves out messages that this client publishes itself (MQTT 5).")
+        bool, Option(parse.boolean, False, "Skip messages that this client published (MQTT 5).")
     ]
     retain_as_published: Annotated[
-        bool, Option(_flag, False, "Keeps the RETAIN flag of live messages as published (MQTT 5).")
+        bool, Option(parse.boolean, False, "Keep the RETAIN flag of live messages as published (MQTT 5).")
     ]
     retain_handling: Annotated[
         Literal["always", "if_new", "never"],
         Option(
             parse.one_of("always", "if_new", "never"),
             "always",
-            "When retained messages are sent: at each subscribe, for a new subscription, or never (MQTT 5).",
+            "When the broker sends retained messages: at each subscribe, for a new subscription, "
+            "or never (MQTT 5).",
         ),
     ]
 

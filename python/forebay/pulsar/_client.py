@@ -8,14 +8,15 @@ Results are real futures of asyncio; ``forebay/_sync/pulsar/client.py`` is gener
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar, Unpack, overload
 
 from forebay._aio.base import Client, Consumer
 from forebay._aio.handle import Opening
 from forebay._aio.open_handle import opening
 from forebay._core import dataframes, parse
 from forebay._core.native import PulsarMessage
+from forebay._core.options import default, given
 from forebay.errors import InvalidArgument
 from forebay.pulsar._intercepted import InterceptedConsumer, InterceptedProducer
 from forebay.pulsar._patterns import pattern_parts, refuse_patterns
@@ -27,16 +28,19 @@ from forebay.pulsar._typing import T, T_co, T_contra
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from forebay._core.types import Duration, Timestamp
+    from forebay._core.types import Duration, Pem, Secret, Size, Timestamp
     from forebay._engine import MessageId
     from forebay.broker import Broker
+    from forebay.pulsar._interceptors import ConsumerInterceptor, ProducerInterceptor
+    from forebay.pulsar._option_forms import SchemaOption, Start
     from forebay.pulsar._options import (
         ConsumerOptionsButSchema,
         ProducerOptionsButSchema,
-        PulsarClientOptions,
         PulsarConsumerOptions,
         PulsarProducerOptions,
     )
+    from forebay.pulsar._policies import Backoff, DeadLetterPolicy, KeySharedPolicy
+    from forebay.pulsar._routing import Router
     from forebay.pulsar._schema import Schema, StoredSchema
     from forebay.pulsar._table_view import PulsarTableView
 
@@ -58,7 +62,32 @@ def _value(message: PulsarMessage) -> Any:
     return message.value
 
 
-def connect(url: str | None = None, **options: Unpack[PulsarClientOptions]) -> Opening[PulsarClient]:
+def connect(
+    url: str | None = None,
+    *,
+    # options: pulsar.client
+    token: Secret = default(None),
+    tls_ca: Pem = default(None),
+    connect_timeout: Duration = default(10.0),
+    operation_timeout: Duration = default(30.0),
+    keep_alive: Duration = default(30.0),
+    max_backoff: Duration = default(60.0),
+    memory_limit: Size = default(64 << 20),
+    listener_name: str = default(None),
+    lookup_properties: Mapping[str, str] = default(None),
+    connections_per_broker: int = default(1),
+    username: str = default(None),
+    password: Secret = default(None),
+    basic_method: str = default(None),
+    tls_cert: Pem = default(None),
+    retry_first: bool | Duration = default(False),
+    tls_key: Pem = default(None),
+    tls_pin: str | Sequence[str] = default(None),
+    tls_skip_hostname_check: bool = default(False),
+    threads: int = default(1),
+    # end of options
+    **unknown: Never,
+) -> Opening[PulsarClient]:
     """Connects to Pulsar; as :func:`forebay.connect`, with the types of Pulsar.
 
     Args:
@@ -71,7 +100,7 @@ def connect(url: str | None = None, **options: Unpack[PulsarClientOptions]) -> O
         Unsupported: an option of another protocol, at once.
         ConnectFailed, AuthenticationError: as :func:`forebay.connect` (when awaited).
     """
-    return opening(url, options, "pulsar")
+    return opening(url, given(locals(), "url"), "pulsar")
 
 
 class PulsarClient(Client):
@@ -108,7 +137,40 @@ class PulsarClient(Client):
     def producer(
         self, topic: str, **options: Unpack[PulsarProducerOptions]
     ) -> Opening[PulsarProducer[Any]]: ...
-    def producer(self, topic: str, **options: Unpack[PulsarProducerOptions]) -> Opening[PulsarProducer[Any]]:
+    def producer(
+        self,
+        topic: str,
+        *,
+        # options: pulsar.producer
+        name: str = default(None),
+        compression: Literal["none", "lz4", "zlib", "zstd", "snappy"] = default("none"),
+        send_timeout: Duration = default(30.0),
+        schema: SchemaOption = default(None),
+        batching: bool = default(True),
+        batch_max_messages: int = default(1000),
+        batch_max_bytes: Size = default(128 << 10),
+        batching_delay: Duration = default(0.001),
+        key_based_batching: bool = default(False),
+        stop_on_refusal: bool = default(False),
+        compression_min_size: Size = default(0),
+        max_pending: int = default(1000),
+        hashing: Literal["java", "murmur3", "boost"] = default("java"),
+        routing: Literal["round_robin", "single", "partial_round_robin"] = default("round_robin"),
+        initial_sequence_id: int = default(None),
+        access_mode: Literal["shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"] = default(
+            "shared"
+        ),
+        chunking: bool = default(False),
+        chunk_max_size: Size = default(None),
+        lazy_start: bool = default(False),
+        properties: Mapping[str, str] = default(None),
+        partitions_update_interval: Duration = default(60.0),
+        routing_partitions: int = default(None),
+        router: Router = default(None),
+        interceptors: ProducerInterceptor | Sequence[ProducerInterceptor] = default(None),
+        # end of options
+        **unknown: Any,
+    ) -> Opening[PulsarProducer[Any]]:
         """Opens a producer.
 
         Args:
@@ -123,6 +185,7 @@ class PulsarClient(Client):
             IncompatibleSchema: the topic has a schema that this one may not follow; shows both (when
                 awaited).
         """
+        options = given(locals(), "self", "topic")
         values = self._defaults.resolve("producer", options)
         check_producer(values)
         return Opening(lambda: self._open_producer(topic, values))
@@ -163,7 +226,39 @@ class PulsarClient(Client):
         self,
         topic: str | Sequence[str] | re.Pattern[str],
         subscription: str | None = None,
-        **options: Unpack[PulsarConsumerOptions],
+        *,
+        # options: pulsar.consumer
+        type: Literal["exclusive", "shared", "failover", "key_shared"] = default("exclusive"),
+        position: Start = default("latest"),
+        dead_letter: DeadLetterPolicy = default(None),
+        schema: SchemaOption = default(None),
+        start_inclusive: bool = default(False),
+        durable: bool = default(True),
+        receiver_queue: int = default(1000),
+        receive_buffer: Size = default(16 << 20),
+        batch_index_ack: bool = default(True),
+        max_chunked_message: Size = default(128 << 20),
+        max_pending_chunked_messages: int = default(10),
+        chunked_message_timeout: Duration = default(60.0),
+        ack_incomplete_chunks: bool = default(False),
+        unreadable: Literal["skip", "fail", "discard"] = default("skip"),
+        ack_group_time: Duration = default(0.1),
+        nack_delay: Duration | Backoff = default(60.0),
+        ack_timeout: Duration | Backoff = default(None),
+        key_shared: KeySharedPolicy = default(None),
+        name: str = default(None),
+        priority: int = default(0),
+        read_compacted: bool = default(False),
+        properties: Mapping[str, str] = default(None),
+        subscription_properties: Mapping[str, str] = default(None),
+        partitions_update_interval: Duration = default(60.0),
+        pattern_update_interval: Duration = default(60.0),
+        pattern_max_topics: int = default(10_000),
+        ack_receipt: bool = default(False),
+        topics_domain: Literal["persistent", "non-persistent", "all"] = default(None),
+        interceptors: ConsumerInterceptor | Sequence[ConsumerInterceptor] = default(None),
+        # end of options
+        **unknown: Any,
     ) -> Opening[PulsarConsumer[Any]]:
         """Subscribes.
 
@@ -182,6 +277,7 @@ class PulsarClient(Client):
             IncompatibleSchema: the schema cannot read what the topic has; shows both (when awaited).
             NotAllowed: a pattern matches more than ``pattern_max_topics`` (when awaited).
         """
+        options = given(locals(), "self", "topic", "subscription")
         values = self._defaults.resolve("consumer", options)
         if isinstance(topic, re.Pattern):
             topics = pattern_parts(topic)
@@ -241,7 +337,37 @@ class PulsarClient(Client):
         topic: str | Sequence[str],
         *,
         subscription: str | None = None,
-        **options: Unpack[PulsarConsumerOptions],
+        # options: pulsar.consumer but durable
+        type: Literal["exclusive", "shared", "failover", "key_shared"] = default("exclusive"),
+        position: Start = default("latest"),
+        dead_letter: DeadLetterPolicy = default(None),
+        schema: SchemaOption = default(None),
+        start_inclusive: bool = default(False),
+        receiver_queue: int = default(1000),
+        receive_buffer: Size = default(16 << 20),
+        batch_index_ack: bool = default(True),
+        max_chunked_message: Size = default(128 << 20),
+        max_pending_chunked_messages: int = default(10),
+        chunked_message_timeout: Duration = default(60.0),
+        ack_incomplete_chunks: bool = default(False),
+        unreadable: Literal["skip", "fail", "discard"] = default("skip"),
+        ack_group_time: Duration = default(0.1),
+        nack_delay: Duration | Backoff = default(60.0),
+        ack_timeout: Duration | Backoff = default(None),
+        key_shared: KeySharedPolicy = default(None),
+        name: str = default(None),
+        priority: int = default(0),
+        read_compacted: bool = default(False),
+        properties: Mapping[str, str] = default(None),
+        subscription_properties: Mapping[str, str] = default(None),
+        partitions_update_interval: Duration = default(60.0),
+        pattern_update_interval: Duration = default(60.0),
+        pattern_max_topics: int = default(10_000),
+        ack_receipt: bool = default(False),
+        topics_domain: Literal["persistent", "non-persistent", "all"] = default(None),
+        interceptors: ConsumerInterceptor | Sequence[ConsumerInterceptor] = default(None),
+        # end of options
+        **unknown: Any,
     ) -> Opening[PulsarConsumer[Any]]:
         """Reads a topic without leaving a subscription behind. Nothing needs to be acknowledged.
 
@@ -258,6 +384,7 @@ class PulsarClient(Client):
             InvalidArgument: an unknown option, a bad value or no position, at once. An id of a partition that
                 is not read (when awaited).
         """
+        options = given(locals(), "self", "topic", "subscription")
         options["durable"] = False
         start = reader_start(options.get("position"))
         if start:
@@ -316,7 +443,26 @@ class PulsarClient(Client):
         *,
         value: Callable[[PulsarMessage[Any]], Any] | None = None,
         subscription: str | None = None,
-        **options: Unpack[PulsarConsumerOptions],
+        # options: pulsar.consumer of a table view
+        schema: SchemaOption = default(None),
+        receiver_queue: int = default(1000),
+        receive_buffer: Size = default(16 << 20),
+        max_chunked_message: Size = default(128 << 20),
+        max_pending_chunked_messages: int = default(10),
+        chunked_message_timeout: Duration = default(60.0),
+        ack_incomplete_chunks: bool = default(False),
+        unreadable: Literal["skip", "fail", "discard"] = default("fail"),
+        key_shared: KeySharedPolicy = default(None),
+        name: str = default(None),
+        read_compacted: bool = default(True),
+        properties: Mapping[str, str] = default(None),
+        partitions_update_interval: Duration = default(60.0),
+        pattern_update_interval: Duration = default(60.0),
+        pattern_max_topics: int = default(10_000),
+        topics_domain: Literal["persistent", "non-persistent", "all"] = default(None),
+        interceptors: ConsumerInterceptor | Sequence[ConsumerInterceptor] = default(None),
+        # end of options
+        **unknown: Any,
     ) -> Opening[PulsarTableView[Any]]:
         """Reads a topic into a table of the last value of each key, and keeps it up to date. An empty payload
         deletes its key; messages without a key are passed over. The view is open when it has everything that
@@ -334,6 +480,7 @@ class PulsarClient(Client):
             InvalidArgument: an unknown option, a bad value, or an option without a meaning here, at once.
             Timeout: nothing was read for 30 seconds, and messages are missing (when awaited).
         """
+        options = given(locals(), "self", "topic", "value", "subscription")
         for name in sorted(_NOT_OF_VIEWS & options.keys()):
             raise InvalidArgument(f"a table view has no option {name!r}: it reads the whole topic")
         if value is not None and not callable(value):

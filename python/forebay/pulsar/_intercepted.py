@@ -21,7 +21,7 @@ from forebay.pulsar._routing import Router, clusters, message_schema, partition_
 if TYPE_CHECKING:
     from forebay._core.types import Duration, Pending, Timestamp
     from forebay._engine import FrameRows, MessageId, MessageIds
-    from forebay.pulsar._options import SchemaOption
+    from forebay.pulsar._option_forms import SchemaOption
 
 
 class InterceptedProducer(InterceptedProducerHandle):

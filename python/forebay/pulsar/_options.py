@@ -1,137 +1,75 @@
+# Generated from src/client/pulsar/options.rs by tools/generate_options.py; do not edit.
 """Options of Pulsar's clients, producers and consumers."""
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 from forebay._core import parse
-from forebay._core.options import RETRY_FIRST, Duration, Option, Pem, Secret, Size, Timestamp, documented
+from forebay._core.options import Option, documented
+from forebay._core.types import Duration, Pem, Secret, Size
+
+from . import _option_forms as forms
+from ._option_forms import SchemaOption
 
 if TYPE_CHECKING:
-    from forebay._engine import MessageId
-
     from ._interceptors import ConsumerInterceptor, ProducerInterceptor
+    from ._option_forms import Start
     from ._policies import Backoff, DeadLetterPolicy, KeySharedPolicy
     from ._routing import Router
-    from ._schema import Schema
-
-PulsarUrl = Literal["embedded:", "pulsar://localhost:6650", "pulsar://127.0.0.1:6650"]
-"""URLs by which type checkers tell the protocol in :func:`forebay.connect`. Types cannot express the prefix
-of a text, so these are the whole URLs that examples and tests use most."""
-Start: TypeAlias = (
-    "MessageId | str | Timestamp | timedelta | Mapping[str, MessageId | str] | Sequence[MessageId | str]"
-)
-"""Beginning of a consumer or a reader. All but the first two are of readers."""
-SchemaOption: TypeAlias = "Schema[Any] | type[Any] | str"
-"""A schema, or what stands for one: a class, the name of a primitive type, or ``"auto"``."""
-FrameSchema: TypeAlias = "Schema[Any] | type[Any] | str"
-"""The schema of the rows of a frame: ``"producer"``, ``"avro"``, ``"json"``, or a schema."""
-SubscriptionType = Literal["exclusive", "shared", "failover", "key_shared"]
-Codec = Literal["none", "lz4", "zlib", "zstd", "snappy"]
-
-_flag, _text = parse.boolean, parse.text
-
-
-def _chunk_size(value: Any) -> int:
-    if (size := parse.size(value)) < 1:
-        raise ValueError("expected at least 1 byte")
-    return size
-
-
-def _position(value: Any) -> Any:
-    from ._positions import position
-
-    return position(value)
-
-
-def _delay(value: Any) -> Any:
-    from ._policies import delay
-
-    return delay(value)
-
-
-def _ack_timeout(value: Any) -> Any:
-    from ._policies import ack_timeout
-
-    return ack_timeout(value)
-
-
-def _dead_letter(value: Any) -> Any:
-    from ._policies import dead_letter
-
-    return dead_letter(value)
-
-
-def _producer_interceptors(value: Any) -> Any:
-    from ._interceptors import interceptors
-
-    return interceptors("before_send", "on_send_acknowledged", "close")(value)
-
-
-def _consumer_interceptors(value: Any) -> Any:
-    from ._interceptors import interceptors
-
-    methods = ("before_consume", "on_acknowledge", "on_acknowledge_cumulative", "on_nack", "close")
-    return interceptors(*methods)(value)
-
-
-def _schema(value: Any) -> Any:
-    from ._schema import schema_of
-
-    return schema_of(value)
-
-
-def _key_shared(value: Any) -> Any:
-    from ._policies import key_shared
-
-    return key_shared(value)
 
 
 class PulsarClientOptions(TypedDict, total=False):
     """Options of :func:`forebay.connect` with a Pulsar or ``embedded:`` URL."""
 
     connect_timeout: Annotated[
-        Duration, Option(parse.duration, 10.0, "Seconds to wait for the first connection.")
+        Duration, Option(parse.duration, 10.0, "Timeout for the first connection, in seconds.")
     ]
-    retry_first: Annotated[bool | Duration, RETRY_FIRST]
     operation_timeout: Annotated[
-        Duration, Option(parse.duration, 30.0, "Time limit in seconds of subscribe, seek, close and lookups.")
+        Duration, Option(parse.duration, 30.0, "Timeout for subscribe, seek, close and lookups, in seconds.")
     ]
-    keep_alive: Annotated[Duration, Option(parse.duration, 30.0, "Seconds between two PING commands.")]
+    keep_alive: Annotated[
+        Duration, Option(parse.duration, 30.0, "Interval between PING commands, in seconds.")
+    ]
     max_backoff: Annotated[
-        Duration, Option(parse.duration, 60.0, "Longest pause in seconds before a reconnect.")
+        Duration, Option(parse.duration, 60.0, "Longest pause before a reconnect, in seconds.")
     ]
     memory_limit: Annotated[
         Size,
-        Option(parse.size, 64 << 20, "Bytes that all producers together may hold until their receipts come."),
+        Option(
+            parse.size,
+            64 << 20,
+            "Memory limit in bytes for unacknowledged messages, shared by all producers of the client.",
+        ),
     ]
     token: Annotated[
         Secret,
         Option(
             parse.token,
             None,
-            "Token for token authentication (JWT), or an `OAuth2`, which gets tokens.",
+            "JWT for token authentication, or an `OAuth2` provider.",
+            common=True,
             secret=True,
         ),
     ]
-    username: Annotated[str, Option(_text, None, "Name for basic authentication.")]
+    listener_name: Annotated[str, Option(parse.text, None, "Advertised listener to request in lookups.")]
+    lookup_properties: Annotated[
+        Mapping[str, str],
+        Option(
+            parse.mapping, None, "Properties sent with each lookup, for broker extensions that read them."
+        ),
+    ]
+    connections_per_broker: Annotated[
+        int, Option(parse.whole(1, 64), 1, "Number of connections to each broker.")
+    ]
+    username: Annotated[str, Option(parse.text, None, "User name for basic authentication.")]
     password: Annotated[Secret, Option(parse.secret, None, "Password for basic authentication.", secret=True)]
     basic_method: Annotated[
         str,
         Option(
-            _text,
+            parse.text,
             None,
-            'Method under which `username` and `password` are sent, `"basic"` by default; for brokers with a'
-            " method of their own.",
-        ),
-    ]
-    tls_ca: Annotated[
-        Pem,
-        Option(
-            parse.pem,
-            None,
-            "Certificate authorities to trust instead of the platform's. This file and the next two are read"
-            " again at each connection.",
+            "Authentication method under which `username` and `password` are sent. Default: "
+            '`"basic"`. Change it for brokers with an authentication method of their own.',
         ),
     ]
     tls_cert: Annotated[
@@ -139,7 +77,28 @@ class PulsarClientOptions(TypedDict, total=False):
         Option(
             parse.pem,
             None,
-            "Client certificate chain, for mutual TLS, and for TLS authentication if there is no token.",
+            "Client certificate chain for mutual TLS, and for TLS authentication if there is no token.",
+        ),
+    ]
+    retry_first: Annotated[
+        bool | Duration,
+        Option(
+            parse.boolean_or_duration,
+            False,
+            "Whether to retry the first connect: `True` without limit, or for a number of "
+            "seconds. Pauses grow up to `max_backoff`; `connect_timeout` limits each attempt. "
+            "Errors that a retry cannot fix, such as wrong credentials, are raised immediately.",
+            face=True,
+        ),
+    ]
+    tls_ca: Annotated[
+        Pem,
+        Option(
+            parse.pem,
+            None,
+            "Certificate authorities to trust instead of the platform's. The client reads this "
+            "file, `tls_cert` and `tls_key` again for each connection.",
+            common=True,
         ),
     ]
     tls_key: Annotated[Pem, Option(parse.pem, None, "Private key of the client certificate.", secret=True)]
@@ -148,28 +107,21 @@ class PulsarClientOptions(TypedDict, total=False):
         Option(
             parse.fingerprints,
             None,
-            "SHA-256 fingerprints of the only certificates to accept, in hexadecimal: of any authority, for"
-            " any name and time.",
+            "SHA-256 fingerprints, in hexadecimal, of the only certificates to accept. Authority,"
+            " host name and validity period are then not checked.",
         ),
     ]
     tls_skip_hostname_check: Annotated[
-        bool, Option(_flag, False, "Accepts a certificate for any host name. For tests only.")
-    ]
-    listener_name: Annotated[str, Option(_text, None, "Advertised listener to ask for in lookups.")]
-    lookup_properties: Annotated[
-        Mapping[str, str],
-        Option(parse.mapping, None, "Metadata of each lookup, for extensions of brokers that look at it."),
-    ]
-    connections_per_broker: Annotated[
-        int, Option(parse.whole(1, 64), 1, "Number of connections to each broker.")
+        bool, Option(parse.boolean, False, "Accept a certificate for any host name. For tests only.")
     ]
     threads: Annotated[
         int,
         Option(
             parse.whole(1, 64),
             1,
-            "Number of engine threads, set for the process by its first client. With 1, sending one message"
-            " at a time to a broker on the same machine keeps a second CPU core busy; 2 disables this.",
+            "Number of engine threads. The first client of the process sets it. With 1, sending "
+            "one message at a time to a broker on the same machine keeps a second CPU core busy; "
+            "2 disables this.",
         ),
     ]
 
@@ -178,46 +130,68 @@ class ProducerOptionsButSchema(TypedDict, total=False):
     """:class:`PulsarProducerOptions` without ``schema``, which the types of values depend on."""
 
     name: Annotated[
-        str, Option(_text, None, "Producer name. Deduplication needs one that survives restarts.")
+        str,
+        Option(
+            parse.text,
+            None,
+            "Producer name. Deduplication requires a name that stays the same after a restart.",
+            common=True,
+        ),
     ]
-    batching: Annotated[bool, Option(_flag, True, "Packs several messages into one entry.")]
+    batching: Annotated[bool, Option(parse.boolean, True, "Pack several messages into one entry.")]
     batch_max_messages: Annotated[
         int, Option(parse.whole(1, 1 << 20), 1000, "Maximum number of messages in a batch.")
     ]
     batch_max_bytes: Annotated[Size, Option(parse.size, 128 << 10, "Maximum size of a batch in bytes.")]
     batching_delay: Annotated[
-        Duration,
-        Option(parse.duration, 0.001, "Longest time in seconds that a batch waits for more messages."),
+        Duration, Option(parse.duration, 0.001, "Longest wait of a batch for more messages, in seconds.")
     ]
     key_based_batching: Annotated[
-        bool, Option(_flag, False, "Gives each key batches of its own, as Key_Shared subscriptions need.")
+        bool,
+        Option(parse.boolean, False, "Give each key its own batches, as Key_Shared subscriptions require."),
     ]
     stop_on_refusal: Annotated[
         bool,
         Option(
-            _flag,
+            parse.boolean,
             False,
-            "Sends a batch at a time, and nothing behind one that the broker has refused. With deduplication,"
-            " messages that are sent again after a refusal would otherwise be dropped, since later ones were"
-            " stored. Messages that the broker has of an earlier producer of the same name, by their"
-            " sequence_id, are not sent, but for the last one.",
+            "Send one batch at a time, and nothing after a rejected batch. Without it, "
+            "deduplication would drop messages that are resent after a rejection, because later "
+            "messages are already stored. Skip messages that the broker already stored for this "
+            "producer name (by `sequence_id`), except the last one.",
         ),
     ]
     compression: Annotated[
-        Codec,
+        Literal["none", "lz4", "zlib", "zstd", "snappy"],
         Option(
-            parse.one_of("none", "lz4", "zlib", "zstd", "snappy"), "none", "Codec that compresses batches."
+            parse.one_of("none", "lz4", "zlib", "zstd", "snappy"),
+            "none",
+            "Codec that compresses batches.",
+            common=True,
         ),
     ]
     compression_min_size: Annotated[
-        Size, Option(parse.size, 0, "Batches and messages with fewer bytes than this are not compressed.")
+        Size,
+        Option(
+            parse.size,
+            0,
+            "Minimum size of a compressed batch or message, in bytes. Smaller ones are sent uncompressed.",
+        ),
     ]
     send_timeout: Annotated[
-        Duration, Option(parse.duration, 30.0, "Seconds to wait for a receipt; 0 waits forever.")
+        Duration,
+        Option(
+            parse.duration,
+            30.0,
+            "Timeout for the receipt of a message, in seconds. 0 disables it.",
+            common=True,
+        ),
     ]
     max_pending: Annotated[
         int,
-        Option(parse.whole(1, 1 << 24), 1000, "Send window: messages without a receipt, per partition."),
+        Option(
+            parse.whole(1, 16 << 20), 1000, "Limit of unacknowledged messages per partition (send window)."
+        ),
     ]
     hashing: Annotated[
         Literal["java", "murmur3", "boost"],
@@ -228,43 +202,18 @@ class ProducerOptionsButSchema(TypedDict, total=False):
         Option(
             parse.one_of("round_robin", "single", "partial_round_robin"),
             "round_robin",
-            "Partition of messages without a key: in turn, always the same, or in turn among"
-            " `routing_partitions` chosen at random, to which keys are sent as well.",
-        ),
-    ]
-    routing_partitions: Annotated[
-        int,
-        Option(
-            parse.whole(1, 1 << 16),
-            None,
-            'Number of partitions that `routing="partial_round_robin"` uses at most.',
-        ),
-    ]
-    router: Annotated[
-        "Router",
-        Option(
-            parse.callable_,
-            None,
-            "Function that chooses the partition of each message, called with its key or `None`, its"
-            " properties, and the number of partitions. It must not block.",
-            face=True,
-        ),
-    ]
-    lazy_start: Annotated[
-        bool,
-        Option(
-            _flag,
-            False,
-            "Opens the producer of a partition when it gets its first message. Not with exclusive access.",
+            "Partition of messages without a key: in turn, always the same, or in turn among "
+            "`routing_partitions` randomly chosen partitions, which then also receive messages "
+            "with keys.",
         ),
     ]
     initial_sequence_id: Annotated[
         int,
         Option(
-            parse.whole(-1, 2**62),
+            parse.whole(-1, 4 << 60),
             None,
-            "Sequence id that counts as published last: the first message gets the next one. -1 for none; by"
-            " default the broker's last.",
+            "Sequence id to continue after: the first message gets the next one. -1 starts at 0. "
+            "Default: the last id that the broker stored for this producer name.",
         ),
     ]
     access_mode: Annotated[
@@ -276,31 +225,55 @@ class ProducerOptionsButSchema(TypedDict, total=False):
         ),
     ]
     chunking: Annotated[
-        bool, Option(_flag, False, "Splits messages that are larger than the broker's limit.")
+        bool, Option(parse.boolean, False, "Split messages that are larger than the broker's limit.")
     ]
     chunk_max_size: Annotated[
-        Size,
+        Size, Option(forms.chunk_size, None, "Largest chunk in bytes. Default: the broker's limit.")
+    ]
+    lazy_start: Annotated[
+        bool,
         Option(
-            _chunk_size, None, "Largest chunk in bytes; by default as large as the broker's limit allows."
+            parse.boolean,
+            False,
+            "Open the producer of a partition when its first message is sent. Not available with "
+            "exclusive access.",
         ),
+    ]
+    properties: Annotated[
+        Mapping[str, str], Option(parse.mapping, None, "Metadata shown in the broker's statistics.")
     ]
     partitions_update_interval: Annotated[
         Duration,
         Option(
             parse.duration,
             60.0,
-            "Seconds between two looks at whether the topic has got more partitions; 0 never looks.",
+            "Interval for checking for new partitions, in seconds. 0 disables the check.",
         ),
     ]
-    properties: Annotated[
-        Mapping[str, str], Option(parse.mapping, None, "Metadata shown in the broker's statistics.")
+    routing_partitions: Annotated[
+        int,
+        Option(
+            parse.whole(1, 64 << 10),
+            None,
+            'Maximum number of partitions used by `routing="partial_round_robin"`.',
+        ),
+    ]
+    router: Annotated[
+        "Router",
+        Option(
+            parse.callable_,
+            None,
+            "Function that chooses the partition of each message. It is called with the key or "
+            "`None`, the properties, and the number of partitions, and must not block.",
+            face=True,
+        ),
     ]
     interceptors: Annotated[
         "ProducerInterceptor | Sequence[ProducerInterceptor]",
         Option(
-            _producer_interceptors,
+            forms.producer_interceptors,
             None,
-            "Objects that see each message before it is sent, and its result, in this order.",
+            "Interceptors: objects that see each message before it is sent, and its result, in this order.",
             face=True,
         ),
     ]
@@ -312,11 +285,12 @@ class PulsarProducerOptions(ProducerOptionsButSchema, total=False):
     schema: Annotated[
         SchemaOption,
         Option(
-            _schema,
+            forms.schema,
             None,
-            "Schema of the values that are sent, which the broker checks: a `Schema`, a dataclass or a"
-            ' pydantic model (JSON), or a primitive type; or "auto" for bytes, which must fit the schema of'
-            " the topic. Without it, payloads are bytes.",
+            "Schema of the values to send, which the broker checks: a `Schema`, a dataclass or a "
+            'pydantic model (JSON), or a primitive type. "auto" sends bytes that must match the '
+            "schema of the topic. Without a schema, payloads are bytes.",
+            common=True,
         ),
     ]
 
@@ -325,31 +299,37 @@ class ConsumerOptionsButSchema(TypedDict, total=False):
     """:class:`PulsarConsumerOptions` without ``schema``, which the types of values depend on."""
 
     type: Annotated[
-        SubscriptionType,
+        Literal["exclusive", "shared", "failover", "key_shared"],
         Option(
             parse.one_of("exclusive", "shared", "failover", "key_shared"),
             "exclusive",
             "Subscription type: how its consumers share the messages.",
+            common=True,
         ),
     ]
     position: Annotated[
         "Start",
         Option(
-            _position,
+            forms.position,
             "latest",
-            'Where a new subscription begins: "earliest", "latest" or a message id; a subscription that'
-            " exists refuses an id. Readers also take times, durations back and an id for each partition.",
+            'Start of a new subscription: "earliest", "latest" or a message id. An existing '
+            "subscription rejects an id. Readers also accept times, durations back from now, and "
+            "an id for each partition.",
+            common=True,
         ),
     ]
-    start_inclusive: Annotated[bool, Option(_flag, False, "Delivers the message of `position` as well.")]
-    durable: Annotated[bool, Option(_flag, True, "Keeps the subscription when its consumers are gone.")]
+    start_inclusive: Annotated[bool, Option(parse.boolean, False, "Also deliver the message at `position`.")]
+    durable: Annotated[
+        bool, Option(parse.boolean, True, "Keep the subscription after its consumers are closed.")
+    ]
     receiver_queue: Annotated[
         int,
         Option(
             parse.whole(0, 1 << 20),
             1000,
-            "Maximum number of messages fetched ahead, per partition. With 0 a message, or a batch, is asked"
-            " for when the application waits for it; for one topic without partitions.",
+            "Limit of messages fetched ahead, per partition. With 0 the consumer requests a "
+            "message or batch only when the application waits for it; this requires one topic "
+            "without partitions.",
         ),
     ]
     receive_buffer: Annotated[
@@ -357,29 +337,29 @@ class ConsumerOptionsButSchema(TypedDict, total=False):
         Option(
             parse.size,
             16 << 20,
-            "Maximum size of the messages fetched ahead in bytes, over all partitions; each may exceed its"
-            " share by a message or batch.",
+            "Limit in bytes of messages fetched ahead, over all partitions. Each partition may "
+            "exceed its share by one message or batch.",
         ),
     ]
-    ack_receipt: Annotated[
-        bool, Option(_flag, False, "Makes `ack` wait for the broker's confirmation.", face=True)
+    batch_index_ack: Annotated[
+        bool, Option(parse.boolean, True, "Acknowledge single messages of a batch instead of whole batches.")
     ]
     max_chunked_message: Annotated[
         Size,
         Option(
             parse.size,
             128 << 20,
-            "Largest chunked message that is assembled, and largest size that any message may expand to, in"
-            " bytes, per partition; a larger one is unreadable.",
+            "Largest chunked message to assemble, and largest size to decompress any message to, "
+            "in bytes, per partition. A larger message is unreadable.",
         ),
     ]
     max_pending_chunked_messages: Annotated[
         int,
         Option(
-            parse.whole(0, 1 << 31),
+            parse.whole(0, 2 << 30),
             10,
-            "Maximum number of incomplete chunked messages, per partition; the oldest makes room for others."
-            " 0 for no limit other than on bytes.",
+            "Limit of incomplete chunked messages, per partition. When it is reached, the oldest "
+            "is dropped. 0 sets no limit other than `max_chunked_message`.",
         ),
     ]
     chunked_message_timeout: Annotated[
@@ -387,17 +367,16 @@ class ConsumerOptionsButSchema(TypedDict, total=False):
         Option(
             parse.duration,
             60.0,
-            "Seconds that an incomplete chunked message waits for its next chunk before it is given up; 0 for"
-            " no limit.",
+            "Timeout for the next chunk of an incomplete chunked message, in seconds. 0 disables it.",
         ),
     ]
     ack_incomplete_chunks: Annotated[
         bool,
         Option(
-            _flag,
+            parse.boolean,
             False,
-            "Acknowledges the chunks of chunked messages that are given up incomplete. Otherwise they stay"
-            " unacknowledged and are delivered again.",
+            "Acknowledge the chunks of incomplete messages that are dropped. Otherwise they stay "
+            "unacknowledged and are redelivered.",
         ),
     ]
     unreadable: Annotated[
@@ -405,89 +384,59 @@ class ConsumerOptionsButSchema(TypedDict, total=False):
         Option(
             parse.one_of("skip", "fail", "discard"),
             "skip",
-            'What happens to encrypted or damaged entries. "skip": they stay unacknowledged, also by'
-            ' ack_cumulative; "fail": as "skip", and the consumer ends with an error; "discard": they are'
-            " acknowledged.",
+            'Handling of encrypted or damaged entries. "skip" leaves them unacknowledged, even by'
+            ' `ack_cumulative`; "fail" does the same and closes the consumer with an error; '
+            '"discard" acknowledges them.',
         ),
     ]
-    batch_index_ack: Annotated[
-        bool, Option(_flag, True, "Acknowledges single messages of a batch rather than whole batches.")
-    ]
     ack_group_time: Annotated[
-        Duration, Option(parse.duration, 0.1, "Seconds for which acknowledgements are gathered.")
+        Duration, Option(parse.duration, 0.1, "Time for which acknowledgements are collected, in seconds.")
     ]
     nack_delay: Annotated[
         "Duration | Backoff",
         Option(
-            _delay,
+            forms.delay,
             60.0,
-            "Seconds until a nacked message is delivered again, or a `Backoff`, which grows with its"
-            " redeliveries.",
+            "Redelivery delay of a nacked message, in seconds, or a `Backoff` that grows with "
+            "each redelivery.",
         ),
     ]
     ack_timeout: Annotated[
         "Duration | Backoff",
         Option(
-            _ack_timeout,
+            forms.ack_timeout,
             None,
-            "Seconds after which a received message that is neither acknowledged nor nacked is delivered"
-            " again, at least 1; or a `Backoff`, which grows with its redeliveries. No limit by default.",
+            "Time after which a received message that is neither acknowledged nor nacked is "
+            "redelivered, in seconds, at least 1; or a `Backoff` that grows with each redelivery."
+            " Default: no limit.",
         ),
     ]
     dead_letter: Annotated[
         "DeadLetterPolicy",
         Option(
-            _dead_letter,
+            forms.dead_letter,
             None,
-            "A `DeadLetterPolicy`: messages that are redelivered too often are sent to another topic.",
+            "Dead letter policy (`DeadLetterPolicy`) for messages that are redelivered too often.",
+            common=True,
         ),
     ]
     key_shared: Annotated[
         "KeySharedPolicy",
         Option(
-            _key_shared,
+            forms.key_shared,
             None,
-            "A `KeySharedPolicy`: how keys are assigned to the consumers of a Key_Shared subscription.",
+            "Assignment of keys to the consumers of a Key_Shared subscription, a `KeySharedPolicy`.",
         ),
     ]
-    name: Annotated[str, Option(_text, None, "Consumer name in the broker's statistics.")]
-    read_compacted: Annotated[
-        bool, Option(_flag, False, "Reads the compacted topic: only the last message of each key.")
-    ]
+    name: Annotated[str, Option(parse.text, None, "Consumer name in the broker's statistics.")]
     priority: Annotated[
         int,
-        Option(parse.whole(0), 0, "Priority on Shared and Failover subscriptions; lower is served first."),
-    ]
-    partitions_update_interval: Annotated[
-        Duration,
         Option(
-            parse.duration,
-            60.0,
-            "Seconds between two looks at whether the topics have got more partitions; 0 never looks.",
+            parse.whole(0), 0, "Priority on Shared and Failover subscriptions. Lower values are served first."
         ),
     ]
-    topics_domain: Annotated[
-        Literal["persistent", "non-persistent", "all"],
-        Option(
-            parse.one_of("persistent", "non-persistent", "all"),
-            None,
-            "Domain of the topics of a pattern; by default the pattern's, or persistent ones.",
-        ),
-    ]
-    pattern_update_interval: Annotated[
-        Duration,
-        Option(
-            parse.duration,
-            60.0,
-            "Seconds between two looks at the topics of a pattern, of which brokers tell as well if they can;"
-            " 0 never looks.",
-        ),
-    ]
-    pattern_max_topics: Annotated[
-        int,
-        Option(
-            parse.whole(1, 1 << 17), 10_000, "Maximum number of topics of a pattern, each partition counted."
-        ),
+    read_compacted: Annotated[
+        bool, Option(parse.boolean, False, "Read the compacted topic: only the last message of each key.")
     ]
     properties: Annotated[
         Mapping[str, str], Option(parse.mapping, None, "Metadata shown in the broker's statistics.")
@@ -495,12 +444,47 @@ class ConsumerOptionsButSchema(TypedDict, total=False):
     subscription_properties: Annotated[
         Mapping[str, str], Option(parse.mapping, None, "Metadata stored with a new subscription.")
     ]
+    partitions_update_interval: Annotated[
+        Duration,
+        Option(
+            parse.duration,
+            60.0,
+            "Interval for checking for new partitions, in seconds. 0 disables the check.",
+        ),
+    ]
+    pattern_update_interval: Annotated[
+        Duration,
+        Option(
+            parse.duration,
+            60.0,
+            "Interval for polling the topics that match a pattern, in seconds. Brokers that "
+            "support it also report changes. 0 disables polling.",
+        ),
+    ]
+    pattern_max_topics: Annotated[
+        int,
+        Option(
+            parse.whole(1, 128 << 10), 10_000, "Maximum number of topics of a pattern. Each partition counts."
+        ),
+    ]
+    ack_receipt: Annotated[
+        bool, Option(parse.boolean, False, "Make `ack` wait for the broker's confirmation.", face=True)
+    ]
+    topics_domain: Annotated[
+        Literal["persistent", "non-persistent", "all"],
+        Option(
+            parse.one_of("persistent", "non-persistent", "all"),
+            None,
+            "Domain of the topics of a pattern. Default: the pattern's, or persistent.",
+        ),
+    ]
     interceptors: Annotated[
         "ConsumerInterceptor | Sequence[ConsumerInterceptor]",
         Option(
-            _consumer_interceptors,
+            forms.consumer_interceptors,
             None,
-            "Objects that see each message before the program does, and its acknowledgement, in this order.",
+            "Interceptors: objects that see each message before the application does, and its "
+            "acknowledgement, in this order.",
             face=True,
         ),
     ]
@@ -512,10 +496,11 @@ class PulsarConsumerOptions(ConsumerOptionsButSchema, total=False):
     schema: Annotated[
         SchemaOption,
         Option(
-            _schema,
+            forms.schema,
             None,
-            'Schema of the values that `message.value` gives: as for producers, or "auto" for that of each'
-            " message. Without it, values are bytes.",
+            'Schema by which `message.value` decodes: as for producers, or "auto" for the schema '
+            "of each message. Without a schema, values are bytes.",
+            common=True,
         ),
     ]
 

@@ -7,28 +7,50 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Hashable, Sequence
+from collections.abc import Awaitable, Hashable, Mapping, Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Never
 
 from forebay._aio.base import Client, Consumer, Producer
 from forebay._aio.handle import Opening
 from forebay._aio.open_handle import opening
 from forebay._core import parse
 from forebay._core.native import TubeMqMessage
+from forebay._core.options import default, given
 from forebay.errors import InvalidArgument
 from forebay.tubemq._positions import partitions_of, seek_target
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from forebay._core.types import Duration, Pending, Timestamp
+    from forebay._core.types import Duration, Pem, Pending, Secret, Size, Timestamp
     from forebay._engine import FrameRoles
-    from forebay.tubemq._options import TubeMqClientOptions, TubeMqConsumerOptions, TubeMqProducerOptions
     from forebay.tubemq._positions import PartitionState, Position
 
 
-def connect(url: str | None = None, **options: Unpack[TubeMqClientOptions]) -> Opening[TubeMqClient]:
+def connect(
+    url: str | None = None,
+    *,
+    # options: tubemq.client
+    username: str = default(None),
+    password: Secret = default(None),
+    tls_ca: Pem = default(None),
+    connect_timeout: Duration = default(10.0),
+    operation_timeout: Duration = default(30.0),
+    request_timeout: Duration = default(10.0),
+    heartbeat_interval: Duration = default(10.0),
+    max_backoff: Duration = default(2.0),
+    memory_limit: Size = default(64 << 20),
+    receive_buffer: Size = default(16 << 20),
+    tls_cert: Pem = default(None),
+    retry_first: bool | Duration = default(False),
+    tls_key: Pem = default(None),
+    tls_pin: str | Sequence[str] = default(None),
+    tls_skip_hostname_check: bool = default(False),
+    threads: int = default(1),
+    # end of options
+    **unknown: Never,
+) -> Opening[TubeMqClient]:
     """Connects to a TubeMQ cluster; as :func:`forebay.connect`, with the types of TubeMQ.
 
     Args:
@@ -40,14 +62,24 @@ def connect(url: str | None = None, **options: Unpack[TubeMqClientOptions]) -> O
         Unsupported: an option of another protocol, at once.
         ConnectFailed, AuthenticationError: as :func:`forebay.connect` (when awaited).
     """
-    return opening(url, options, "tubemq")
+    return opening(url, given(locals(), "url"), "tubemq")
 
 
 class TubeMqClient(Client):
     """A client of a TubeMQ cluster. Made by :func:`forebay.connect` with ``tubemq://`` or
     ``tubemq+ssl://``."""
 
-    def producer(self, topic: str, **options: Unpack[TubeMqProducerOptions]) -> Opening[TubeMqProducer]:
+    def producer(
+        self,
+        topic: str,
+        *,
+        # options: tubemq.producer
+        max_pending: int = default(1000),
+        send_timeout: Duration = default(30.0),
+        message_type: str = default(None),
+        # end of options
+        **unknown: Never,
+    ) -> Opening[TubeMqProducer]:
         """Opens a producer.
 
         Args:
@@ -59,6 +91,7 @@ class TubeMqClient(Client):
             Unsupported: an option of another protocol, at once.
             InvalidTopic, TopicNotFound: not a topic name, or no broker has the topic (when awaited).
         """
+        options = given(locals(), "self", "topic")
         values = self._defaults.resolve("producer", options)
         return Opening(lambda: self._open_producer(topic, values))
 
@@ -70,7 +103,18 @@ class TubeMqClient(Client):
         self,
         topic: str | Sequence[str],
         subscription: str | None = None,
-        **options: Unpack[TubeMqConsumerOptions],
+        *,
+        # options: tubemq.consumer
+        filters: Sequence[str] | Mapping[str, Sequence[str]] = default(None),
+        position: Position | Sequence[Position] | str = default("latest"),
+        balance: Literal["client", "server"] = default("client"),
+        auto_ack: bool = default(False),
+        nack_delay: Duration = default(1.0),
+        poll_interval: Duration = default(0.1),
+        source_count: int = default(None),
+        node_id: int = default(None),
+        # end of options
+        **unknown: Never,
     ) -> Opening[TubeMqConsumer]:
         """Joins a consumer group.
 
@@ -87,6 +131,7 @@ class TubeMqClient(Client):
             ConsumerAssign: the group's members have other topics, filters or balance (when awaited).
             AuthorizationError: the group may not consume (when awaited).
         """
+        options = given(locals(), "self", "topic", "subscription")
         values = self._defaults.resolve("consumer", options)
         topics = [topic] if isinstance(topic, str) else list(topic)
         if not topics or not subscription:

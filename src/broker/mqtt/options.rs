@@ -7,7 +7,11 @@ use crate::auth::TokenKeys;
 use crate::permissions::Permissions;
 use crate::protocol::Clock;
 use crate::store::StoreUsage;
-use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::options;
+use forebay_base::options::{DURATION, SIZE, WORD, at_least, own, whole};
+
+/// Subscriptions of one session.
+const MAX_SUBSCRIPTIONS: usize = 10_000;
 
 /// Options of MQTT.
 #[derive(Clone, Debug, Default)]
@@ -31,26 +35,6 @@ pub enum SlowSubscriber {
     Wait,
 }
 
-impl SlowSubscriber {
-    /// `drop`, `disconnect` or `wait`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Drop => "drop",
-            Self::Disconnect => "disconnect",
-            Self::Wait => "wait",
-        }
-    }
-
-    /// Parses a [`Self::name`].
-    pub fn parse(name: &str) -> Result<Self> {
-        let all = [Self::Drop, Self::Disconnect, Self::Wait];
-        all.into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
-            let text = format!("mqtt_slow_subscriber {name:?} is not one of drop, disconnect, wait");
-            Error::new(ErrorKind::InvalidArgument, text)
-        })
-    }
-}
-
 /// Answer to an MQTT 3.x client whose QoS 1 or 2 message no subscriber has room for, though a session that outlives its
 /// connection should have kept it. In MQTT 5.0 the acknowledgement says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,76 +46,65 @@ pub enum FullQueue {
     Drop,
 }
 
-impl FullQueue {
-    /// `refuse` or `drop`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Refuse => "refuse",
-            Self::Drop => "drop",
-        }
-    }
-
-    /// Parses a [`Self::name`].
-    pub fn parse(name: &str) -> Result<Self> {
-        [Self::Refuse, Self::Drop].into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
-            let text = format!("mqtt_full_queue {name:?} is not one of refuse, drop");
-            Error::new(ErrorKind::InvalidArgument, text)
-        })
-    }
-}
-
-/// Limits on clients. Those that have a property in CONNACK are announced there.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Largest packet in bytes.
-    pub max_packet_size: u32,
-    /// Limit on sessions, connected or not.
-    pub max_sessions: usize,
-    /// Limit on the subscriptions of one session.
-    pub max_subscriptions: usize,
-    /// Limit on the memory of the subscriptions of all sessions, in bytes: 256 for each, and its filter. One session may
-    /// use a sixteenth.
-    pub max_subscription_bytes: usize,
-    /// Treatment of a slow subscriber.
-    pub slow_subscriber: SlowSubscriber,
-    /// Answer to an MQTT 3.x client whose message no subscriber has room for.
-    pub full_queue: FullQueue,
-    /// Limit on the QoS 1 and 2 messages queued for one session.
-    pub max_queue: usize,
-    /// Limit on the bytes of those messages.
-    pub max_queue_bytes: usize,
-    /// Output bytes queued for a slow subscriber beyond which its QoS 0 messages are dropped.
-    pub max_output: usize,
-    /// Limit on the QoS 1 and 2 messages in flight to a client.
-    pub max_inflight: u16,
-    /// Limit on the QoS 1 and 2 messages in flight from a client (Receive Maximum).
-    pub receive_maximum: u16,
-    /// Highest topic alias that a client may use.
-    pub topic_alias_maximum: u16,
-    /// Limit on retained messages.
-    pub max_retained: usize,
-    /// Limit on the session expiry interval, in seconds; `u32::MAX` lets sessions stay forever.
-    pub max_session_expiry: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            max_packet_size: 2_000_000,
-            max_sessions: 100_000,
-            max_subscriptions: 10_000,
-            max_subscription_bytes: 256 << 20,
-            slow_subscriber: SlowSubscriber::Drop,
-            full_queue: FullQueue::Refuse,
-            max_queue: 10_000,
-            max_queue_bytes: 64 << 20,
-            max_output: 8 << 20,
-            max_inflight: 100,
-            receive_maximum: 1000,
-            topic_alias_maximum: 100,
-            max_retained: 100_000,
-            max_session_expiry: u32::MAX,
-        }
+options! {
+    /// Limits on clients. Those that have a property in CONNACK are announced there.
+    #[derive(Clone, Debug)]
+    pub struct Limits prefix "mqtt_" {
+        /// Maximum MQTT packet size in bytes.
+        option max_packet_size: u32 = 2_000_000 => own("packet_size")
+            .at_limit("Announced in CONNACK. A client that sends a larger packet is disconnected, in MQTT 5.0 with 0x95.");
+        /// Maximum number of MQTT sessions, connected or not.
+        option max_sessions: usize = 100_000 => at_least(1)
+            .at_limit("A new session is refused with 0x97 (return code 3).");
+        /// Limit on the subscriptions of one session.
+        field max_subscriptions: usize = MAX_SUBSCRIPTIONS;
+        /// Memory limit of all MQTT subscriptions in bytes: 256 for each, plus its filter. One session may use a sixteenth
+        /// of it.
+        option max_subscription_bytes: usize = 256 << 20 => SIZE
+            .at_limit("The filter is refused with 0x97 (MQTT 3.x: 0x80).");
+        /// Handling of an MQTT subscriber that falls behind and takes fewer than 1,000 messages per second. "drop" drops
+        /// and counts messages over its limits (`mqtt_max_output`, `mqtt_max_queue`); "disconnect" disconnects it at the
+        /// limits; "wait" makes its publishers wait, and with them their other subscribers.
+        words slow_subscriber: SlowSubscriber = SlowSubscriber::Drop => of [
+            "drop" = SlowSubscriber::Drop,
+            "disconnect" = SlowSubscriber::Disconnect,
+            "wait" = SlowSubscriber::Wait,
+        ] WORD;
+        /// Handling of a QoS 1 or 2 message of an MQTT 3.x client if no subscriber has room for it although a session that
+        /// outlives its connection should store it. "refuse" disconnects the client, which keeps the message; "drop"
+        /// acknowledges the message, drops it and counts it.
+        words full_queue: FullQueue = FullQueue::Refuse => of [
+            "refuse" = FullQueue::Refuse,
+            "drop" = FullQueue::Drop,
+        ] WORD;
+        /// Maximum number of messages queued for one MQTT session.
+        option max_queue: usize = 10_000 => at_least(1)
+            .at_limit("`mqtt_slow_subscriber` decides about the subscriber. A publisher whose message no subscriber has \
+            room for gets 0x97; with MQTT 3.x `mqtt_full_queue` decides.");
+        /// Maximum size in bytes of the messages queued for one MQTT session.
+        option max_queue_bytes: usize = 64 << 20 => SIZE
+            .at_limit("As with `mqtt_max_queue`.");
+        /// Limit in bytes of output that waits for a slow MQTT connection. QoS 0 messages are dropped above it.
+        option max_output: usize = 8 << 20 => SIZE
+            .at_limit("`mqtt_slow_subscriber` decides: QoS 0 messages are dropped and counted, the subscriber is \
+            disconnected, or its publishers wait.");
+        /// Maximum number of QoS 1 and 2 messages in flight to an MQTT client.
+        option max_inflight: u16 = 100 => whole(1, 10_000)
+            .at_limit("Further messages wait in the queue of the session.");
+        /// Limit of QoS 1 and 2 messages in flight from an MQTT client (Receive Maximum).
+        option receive_maximum: u16 = 1000 => whole(1, 65_535)
+            .at_limit("Announced in CONNACK. An MQTT 5.0 client that sends more is disconnected with 0x93; MQTT 3.x has no \
+            such limit.");
+        /// Highest topic alias that an MQTT client may use. 0 disables aliases.
+        option topic_alias_maximum: u16 = 100 => whole(0, 65_535)
+            .at_limit("Announced in CONNACK. A client that uses a higher one is disconnected with 0x94.");
+        /// Maximum number of retained messages.
+        option max_retained: usize = 100_000 => at_least(0)
+            .at_limit("A message on a topic without a retained one is not retained, and counted as dropped. Its publisher \
+            gets 0x97 if no subscriber took it either; with MQTT 3.x `mqtt_full_queue` decides.");
+        /// Longest time that an MQTT session outlives its connection, in seconds. Default: unlimited.
+        custom max_session_expiry: u32 = u32::MAX => DURATION
+            .at_limit("A longer expiry is shortened to it, which CONNACK tells the client.");
     }
 }
 

@@ -8,6 +8,8 @@ use crate::log::TopicIds;
 use crate::permissions::Permissions;
 use crate::protocol::Clock;
 use crate::store::StoreUsage;
+use forebay_base::options;
+use forebay_base::options::{DURATION, FLAG, SIZE, TEXT, WORD, whole};
 use forebay_pulsar::frame::DEFAULT_MAX_MESSAGE_SIZE;
 
 /// Which schema may follow another on a topic. The names are Pulsar's.
@@ -75,45 +77,44 @@ impl SchemaCompatibility {
     }
 }
 
-/// Options of Pulsar.
-#[derive(Clone, Debug)]
-pub struct PulsarOptions {
-    /// URL that lookups answer with. Default: those of the listeners.
-    pub advertised_url: Option<String>,
-    /// Largest message in bytes.
-    pub max_message_size: usize,
-    /// Interval of PING on an idle connection; a client that does not answer within another interval is
-    /// disconnected.
-    pub keep_alive: Duration,
-    /// Retention of entries that every durable subscription has acknowledged, so that consumers can seek back.
-    pub retention: Duration,
-    /// Without a store: memory for such entries of one topic, in bytes. All topics together have four times as
-    /// much.
-    pub retention_bytes: usize,
-    /// Namespaces in which clients may create topics. `*`, the default, allows every namespace. A namespace that
-    /// has topics is known, too.
-    pub namespaces: Vec<String>,
-    /// Partitions of topics that are created on first use; 0 creates plain topics.
-    pub default_partitions: u32,
-    /// Whether messages are dropped whose sequence id their producer has sent before.
-    pub deduplicate: bool,
-    /// Which schema may follow another on a topic.
-    pub schema_compatibility: SchemaCompatibility,
-}
-
-impl Default for PulsarOptions {
-    fn default() -> Self {
-        Self {
-            advertised_url: None,
-            max_message_size: DEFAULT_MAX_MESSAGE_SIZE,
-            keep_alive: Duration::from_secs(30),
-            retention: Duration::from_secs(600),
-            retention_bytes: 32 << 20,
-            namespaces: vec!["*".into()],
-            default_partitions: 0,
-            deduplicate: true,
-            schema_compatibility: SchemaCompatibility::default(),
-        }
+options! {
+    /// Options of Pulsar.
+    #[derive(Clone, Debug)]
+    pub struct PulsarOptions {
+        /// URL that lookups return to clients. Default: made of host and port.
+        option advertised_url: Option<String> = None => TEXT;
+        /// Maximum message size in bytes.
+        option max_message_size: usize = DEFAULT_MAX_MESSAGE_SIZE => SIZE
+            .at_limit("Clients are told the limit and refuse a larger message (`MessageTooLarge`). A client that sends it \
+            all the same is disconnected.");
+        /// Interval between PING commands to a Pulsar client, in seconds.
+        option keep_alive: Duration = Duration::from_secs(30) => DURATION
+            .at_limit("A client that sends nothing after a PING for as long again is disconnected.");
+        /// Retention of acknowledged messages, in seconds.
+        option retention: Duration = Duration::from_secs(600) => DURATION
+            .at_limit("Older acknowledged messages are deleted. All of them are once the store has three quarters of \
+            `max_store`, or of what the disk has room for.");
+        /// Limit in bytes of acknowledged messages that each topic keeps in memory.
+        option retention_bytes: usize = 32 << 20 => SIZE
+            .at_limit("The oldest acknowledged messages are deleted. A store on disk has no such limit.");
+        /// Namespaces in which clients may create topics. `*`, the default, allows every namespace. A namespace that has
+        /// topics is known, too.
+        field namespaces: Vec<String> = vec!["*".into()];
+        /// Number of partitions of topics created on first use. 0 creates topics without partitions.
+        option default_partitions: u32 = 0 => whole(0, 1000);
+        /// Drop duplicates of named producers.
+        option deduplicate: bool = true => FLAG;
+        /// Rule for the next schema of a topic, by the name of Pulsar's strategy.
+        words schema_compatibility: SchemaCompatibility = SchemaCompatibility::default() => of [
+            "always_compatible" = SchemaCompatibility::AlwaysCompatible,
+            "always_incompatible" = SchemaCompatibility::AlwaysIncompatible,
+            "backward" = SchemaCompatibility::Backward,
+            "forward" = SchemaCompatibility::Forward,
+            "full" = SchemaCompatibility::Full,
+            "backward_transitive" = SchemaCompatibility::BackwardTransitive,
+            "forward_transitive" = SchemaCompatibility::ForwardTransitive,
+            "full_transitive" = SchemaCompatibility::FullTransitive,
+        ] WORD;
     }
 }
 

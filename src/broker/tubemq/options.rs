@@ -8,47 +8,42 @@ use crate::log::TopicIds;
 use crate::permissions::Permissions;
 use crate::protocol::Clock;
 use crate::store::StoreUsage;
+use forebay_base::options;
+use forebay_base::options::{DURATION, SIZE, TEXT, whole};
 
 /// Largest permitted message size, as with the real broker: such a message fits into a frame.
 pub const MAX_MESSAGE_SIZE: usize = 20 << 20;
 
-/// Options of TubeMQ, as master and broker in one.
-#[derive(Clone)]
-pub struct TubeMqOptions {
-    /// Host that clients are told. Default: the host of the listener.
-    pub advertised_host: Option<String>,
-    /// Users and passwords, one `name:password` line each. When set, clients must sign their requests.
-    pub users: Option<String>,
-    /// Partitions of topics that are created on first use.
-    pub partitions: u32,
-    /// Retention of messages, consumed or not, counted while a broker runs on the store.
-    pub retention: Duration,
-    /// Retention of the offsets of a group that consumes nothing.
-    pub offset_retention: Duration,
-    /// Largest message in bytes, attributes included.
-    pub max_message_size: usize,
-    /// Time without a call after which a client's registration ends.
-    pub client_timeout: Duration,
+options! {
+    /// Options of TubeMQ, as master and broker in one.
+    #[derive(Clone)]
+    pub struct TubeMqOptions prefix "tubemq_" {
+        /// Host name that the master returns to TubeMQ clients.
+        option advertised_host: Option<String> = None => TEXT;
+        /// Users and passwords, one `name:password` line each. When set, clients must sign their requests.
+        field users: Option<String> = None;
+        /// Number of partitions of TubeMQ topics created on first use.
+        option partitions: u32 = 3 => whole(1, 10_000);
+        /// Retention of TubeMQ messages, consumed or not, in seconds. Only the time during which a broker runs on the store
+        /// counts.
+        option retention: Duration = Duration::from_secs(7 * 24 * 3600) => DURATION
+            .at_limit("Older messages are deleted, consumed or not.");
+        /// Retention of the offsets of a TubeMQ group without members, in seconds.
+        option offset_retention: Duration = Duration::from_secs(20 * 24 * 3600) => DURATION
+            .at_limit("The offsets are deleted: the group begins as a new one does.");
+        /// Maximum TubeMQ message size in bytes, attributes included.
+        option max_message_size: usize = 1 << 20 => SIZE
+            .at_limit("Clients are told the limit. A larger message is refused with 400.");
+        /// Time of silence after which a TubeMQ client is removed from its groups, in seconds.
+        option client_timeout: Duration = Duration::from_secs(30) => DURATION
+            .at_limit("The client is removed from its groups, and other members get its partitions.");
+    }
 }
 
 impl std::fmt::Debug for TubeMqOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let users = self.users.is_some();
         f.debug_struct("TubeMqOptions").field("users", &users).finish_non_exhaustive()
-    }
-}
-
-impl Default for TubeMqOptions {
-    fn default() -> Self {
-        Self {
-            advertised_host: None,
-            users: None,
-            partitions: 3,
-            retention: Duration::from_secs(7 * 24 * 3600),
-            offset_retention: Duration::from_secs(20 * 24 * 3600),
-            max_message_size: 1 << 20,
-            client_timeout: Duration::from_secs(30),
-        }
     }
 }
 

@@ -1,16 +1,21 @@
-//! Options of the MQTT client, with their defaults. The bindings validate values before they get here.
+//! Options of the MQTT client: names, types, defaults and texts. The bindings validate values before they get here.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::credentials::{Callback, Secret};
-use crate::mqtt::outbox::OutboxOptions;
+use crate::mqtt::outbox::{OUTBOX_LIMIT, OutboxOptions};
+use forebay_base::options;
+use forebay_base::options::{DURATION, FLAG, PAIRS, SIZE, TEXT, WORD, own, whole};
 use forebay_base::random;
-use forebay_mqtt::packet::{Publish, SubscribeOptions, Will};
+use forebay_mqtt::packet::{Publish, RetainHandling, SubscribeOptions, Will};
 use forebay_mqtt::topic::Filter;
 use forebay_mqtt::{Properties, QoS, Version};
 use forebay_net::tls::TlsOptions;
+
+/// Seconds between two packets of an idle client.
+const KEEP_ALIVE: u16 = 60;
 
 /// Steps of extended authentication (4.12): receives the server's data, `None` at the start, and returns the
 /// client's.
@@ -40,103 +45,98 @@ pub enum UnclaimedPolicy {
     Unsubscribe,
 }
 
-/// Options of a client.
-#[derive(Clone)]
-pub struct ClientOptions {
-    /// `mqtt://`, `mqtts://`, `ws://`, `wss://` with one or several hosts, or `mqtt+unix://`.
-    pub url: String,
-    /// MQTT version; `None` tries 5.0, then 3.1.1, then 3.1.
-    pub version: Option<Version>,
-    /// Client identifier, the name of the session. If empty, the server assigns one (5.0) or the client makes one up
-    /// (3.x).
-    pub client_id: String,
-    /// Discard an earlier session at the first connect. Reconnects of this client resume its session in any case.
-    pub clean_start: bool,
-    /// Seconds that the session outlives a connection; `u32::MAX` keeps it without limit. MQTT 5 only.
-    pub session_expiry: u32,
-    /// Keep the session when the client is closed.
-    pub keep_session: bool,
-    /// Keep Alive in seconds (3.1.2.10); 0 disables it.
-    pub keep_alive: u16,
-    /// User name.
-    pub username: Option<String>,
-    /// Password; a supplier is called at each connect.
-    pub password: Option<Secret>,
-    /// Message that the server publishes when the connection ends without DISCONNECT.
-    pub will: Option<Will>,
-    /// Message that the client publishes after each connect, before messages that have not been sent.
-    pub birth: Option<Publish>,
-    /// Additional properties of CONNECT: user properties, request response information.
-    pub properties: Properties,
-    /// Method and steps of extended authentication. MQTT 5 only.
-    pub authentication: Option<(String, Authenticator)>,
-    /// Timeout of one connection attempt: name resolution, TCP, TLS, WebSocket and CONNACK.
-    pub connect_timeout: Duration,
-    /// Timeout of SUBACK and UNSUBACK, and of close.
-    pub operation_timeout: Duration,
-    /// Longest pause between two reconnect attempts.
-    pub max_backoff: Duration,
-    /// Limit on publications of QoS 1 and 2 in flight; the server may set a lower one.
-    pub max_inflight: u16,
-    /// Receive maximum: publications of QoS 1 and 2 that the server may have in flight to us. The server is told in
-    /// MQTT 5 only. Beyond it, or beyond 32,768 if it is smaller, nothing is read until some are acknowledged, except
-    /// while answers are awaited: then the limit is 65,535.
-    pub receive_maximum: u16,
-    /// Topic aliases that the server may use. MQTT 5 only.
-    pub topic_alias_maximum: u16,
-    /// Largest packet accepted from the server, in bytes.
-    pub max_packet_size: usize,
-    /// Limit on the bytes of publications without an answer, over all producers.
-    pub memory_limit: usize,
-    /// Bytes of received messages that may wait to be taken before the client stops reading the socket.
-    pub receive_buffer: usize,
-    /// Policy for messages of a kept session that no open consumer claims, 5 s after they could have been claimed.
-    pub unclaimed: UnclaimedPolicy,
-    /// Policy for publications while the queue is full and there is no connection.
-    pub offline: OfflinePolicy,
-    /// File that keeps publications of QoS 1 and 2 until the server has them, across restarts of the process. A send
-    /// ends when its message is in the file.
-    pub outbox: Option<OutboxOptions>,
-    /// TLS settings of `mqtts` and `wss`.
-    pub tls: TlsOptions,
-    /// Application protocol (ALPN) offered in the TLS handshake.
-    pub tls_alpn: Option<String>,
-    /// Additional headers of the WebSocket handshake.
-    pub ws_headers: Vec<(String, String)>,
-}
-
-impl Default for ClientOptions {
-    fn default() -> Self {
-        Self {
-            url: "mqtt://127.0.0.1:1883".into(),
-            version: Some(Version::V5),
-            client_id: String::new(),
-            clean_start: true,
-            session_expiry: 300,
-            keep_session: false,
-            keep_alive: 60,
-            username: None,
-            password: None,
-            will: None,
-            birth: None,
-            properties: Properties::new(),
-            authentication: None,
-            connect_timeout: Duration::from_secs(10),
-            operation_timeout: Duration::from_secs(30),
-            max_backoff: Duration::from_secs(60),
-            max_inflight: 1000,
-            receive_maximum: 1000,
-            topic_alias_maximum: 100,
-            max_packet_size: 16 << 20,
-            memory_limit: 64 << 20,
-            receive_buffer: 16 << 20,
-            unclaimed: UnclaimedPolicy::Keep,
-            offline: OfflinePolicy::Reject,
-            outbox: None,
-            tls: TlsOptions::default(),
-            tls_alpn: Some("mqtt".into()),
-            ws_headers: Vec::new(),
-        }
+options! {
+    /// Options of a client.
+    #[derive(Clone)]
+    pub struct ClientOptions {
+        /// `mqtt://`, `mqtts://`, `ws://`, `wss://` with one or several hosts, or `mqtt+unix://`.
+        field url: String = "mqtt://127.0.0.1:1883".into();
+        /// Protocol version. `auto` selects the newest that the broker accepts.
+        words version: Option<Version> = Some(Version::V5) => of [
+            "5" = Some(Version::V5),
+            "3.1.1" = Some(Version::V3_1_1),
+            "3.1" = Some(Version::V3_1),
+            "auto" = None,
+        ] WORD;
+        /// Client identifier, the name of the session. Default: a unique one.
+        option client_id: String = String::new() => TEXT.common();
+        /// Discard an earlier session. `False` resumes it and requires a `client_id`.
+        option clean_start: bool = true => FLAG.common();
+        /// Time for which the session outlives the connection, also after `close()`, in seconds. Default: 300 while the
+        /// client lives, unlimited with `clean_start=False`.
+        custom session_expiry: u32 = 300 => DURATION;
+        /// Keep the session when the client is closed.
+        field keep_session: bool = false;
+        /// Keep Alive (3.1.2.10), in seconds. 0 disables it.
+        custom keep_alive: u16 = KEEP_ALIVE => DURATION.seconds(Duration::from_secs(KEEP_ALIVE as u64));
+        /// User name.
+        option username: Option<String> = None => TEXT.common();
+        /// Password.
+        custom password: Option<Secret> = None => own("secret").common().secret();
+        /// Will: message that the broker publishes if the connection ends without DISCONNECT.
+        custom will: Option<Will> = None => own("will").common();
+        /// Message to publish after each connect, before unsent messages. If the broker rejects it, the client logs and
+        /// counts the rejection (`births_refused` in `stats()`) and continues.
+        custom birth: Option<Publish> = None => own("birth");
+        /// Additional properties of CONNECT: user properties, request response information.
+        field properties: Properties = Properties::new();
+        /// Method and steps of extended authentication. MQTT 5 only.
+        field authentication: Option<(String, Authenticator)> = None;
+        /// Timeout for the first connection, in seconds.
+        option connect_timeout: Duration = Duration::from_secs(10) => DURATION;
+        /// Timeout for subscribe, unsubscribe and close, in seconds.
+        option operation_timeout: Duration = Duration::from_secs(30) => DURATION;
+        /// Longest pause before a reconnect, in seconds.
+        option max_backoff: Duration = Duration::from_secs(60) => DURATION;
+        /// Limit of QoS 1 and 2 messages in flight to the broker. The broker's Receive Maximum lowers it. MQTT 3 brokers
+        /// cannot announce one; at most 20 QoS 2 messages are then in flight, because Mosquitto loses more.
+        option max_inflight: u16 = 1000 => whole(1, 65_535);
+        /// Limit of unacknowledged incoming messages (Receive Maximum, MQTT 5). MQTT 3 brokers cannot be told this limit;
+        /// the client then reads at least 32,768 messages ahead.
+        option receive_maximum: u16 = 1000 => whole(1, 65_535);
+        /// Number of topic aliases that the broker may use (MQTT 5).
+        option topic_alias_maximum: u16 = 100 => whole(0, 65_535);
+        /// Largest packet to accept, in bytes (Maximum Packet Size).
+        option max_packet_size: usize = 16 << 20 => own("packet_size");
+        /// Memory limit in bytes for unacknowledged messages, shared by all producers of the client.
+        option memory_limit: usize = 64 << 20 => SIZE;
+        /// Limit in bytes of received messages that wait for the application. The client stops reading when it is reached.
+        option receive_buffer: usize = 16 << 20 => SIZE;
+        /// Handling of session messages that no consumer claims within 5 s: "keep" stores them for a later consumer, "ack"
+        /// acknowledges and drops them, "unsubscribe" also ends their subscription.
+        words unclaimed: UnclaimedPolicy = UnclaimedPolicy::Keep => of [
+            "keep" = UnclaimedPolicy::Keep,
+            "ack" = UnclaimedPolicy::Ack,
+            "unsubscribe" = UnclaimedPolicy::Unsubscribe,
+        ] WORD;
+        /// Handling of new messages when `max_pending` is reached while disconnected. "spill" requires an `outbox`.
+        words offline: OfflinePolicy = OfflinePolicy::Reject => of [
+            "reject" = OfflinePolicy::Reject,
+            "drop_oldest" = OfflinePolicy::DropOldest,
+            "spill" = OfflinePolicy::Spill,
+        ] WORD;
+        /// File that stores QoS 1 and 2 messages until the broker acknowledges them, even if the process is killed. A send
+        /// completes when its message is in the file.
+        custom outbox: Option<OutboxOptions> = None => own("path");
+        /// TLS settings of `mqtts` and `wss`.
+        field tls: TlsOptions = TlsOptions::default();
+        /// ALPN protocol of the TLS handshake. "" offers none.
+        option tls_alpn: Option<String> = Some("mqtt".into()) => own("any_text");
+        /// Additional headers of the WebSocket handshake.
+        option ws_headers: Vec<(String, String)> = Vec::new() => PAIRS.secret();
+        /// Client certificate chain for mutual TLS.
+        row tls_cert => own("pem");
+        /// Method of extended authentication (MQTT 5, 4.12).
+        row authentication_method => TEXT;
+        /// Callable for the steps of extended authentication: takes the broker's data (`None` at first) and returns the
+        /// client's.
+        row authenticator => own("callable");
+        /// User properties of CONNECT (MQTT 5).
+        row connect_properties => PAIRS;
+        /// Request the broker's prefix for response topics (MQTT 5). `stats()` shows it.
+        row request_response_information => FLAG.flag(false);
+        /// Maximum size of the outbox in bytes. A send beyond it raises `QueueFull`.
+        row outbox_limit => SIZE.number(OUTBOX_LIMIT as i64);
     }
 }
 
@@ -153,20 +153,37 @@ impl std::fmt::Debug for ClientOptions {
     }
 }
 
-/// Options of a producer.
-#[derive(Clone, Debug)]
-pub struct ProducerOptions {
-    /// Default QoS for messages that do not set one.
-    pub qos: QoS,
-    /// Default retain flag for messages that do not set one.
-    pub retain: bool,
-    /// Limit on publications without an answer; the overflow queue holds as many again.
-    pub max_pending: usize,
+options! {
+    /// Options of a producer.
+    #[derive(Clone, Debug)]
+    pub struct ProducerOptions {
+        /// Default QoS for messages that do not set one.
+        option qos: QoS = QoS::AtLeastOnce => whole(0, 2).common();
+        /// Default RETAIN flag: whether the broker stores the message for later subscribers.
+        option retain: bool = false => FLAG.common();
+        /// Limit of unacknowledged messages (send window).
+        option max_pending: usize = 1000 => whole(1, 1 << 24);
+    }
 }
 
-impl Default for ProducerOptions {
-    fn default() -> Self {
-        Self { qos: QoS::AtLeastOnce, retain: false, max_pending: 1000 }
+options! {
+    /// Options of a consumer, without its filters.
+    #[derive(Clone, Debug)]
+    pub struct SubscriptionOptions {
+        /// Highest QoS of delivered messages.
+        option qos: QoS = QoS::AtLeastOnce => whole(0, 2).common();
+        /// Acknowledge each message when it is received.
+        option auto_ack: bool = false => FLAG;
+        /// Skip messages that this client published (MQTT 5).
+        option no_local: bool = false => FLAG;
+        /// Keep the RETAIN flag of live messages as published (MQTT 5).
+        option retain_as_published: bool = false => FLAG;
+        /// When the broker sends retained messages: at each subscribe, for a new subscription, or never (MQTT 5).
+        words retain_handling: RetainHandling = RetainHandling::Always => of [
+            "always" = RetainHandling::Always,
+            "if_new" = RetainHandling::IfNew,
+            "never" = RetainHandling::Never,
+        ] WORD;
     }
 }
 

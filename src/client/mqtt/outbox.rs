@@ -26,6 +26,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use rusqlite::types::ValueRef;
 
+pub(super) use self::file::OUTBOX_LIMIT;
 pub use self::file::{Found, InFlight, Loaded, OutboxOptions};
 use self::file::{
     claim, connect, decode, encode, load, message_sum, packet_id_sum, read, released_sum, session_sum,

@@ -9,11 +9,12 @@ use crate::convert::{Fields, py_result, raise, secret, tls};
 use crate::exit::Call;
 use crate::sender::pairs;
 use forebay_base::error::{Error, ErrorKind};
+use forebay_base::options::Source;
 use forebay_client::mqtt::options::{
-    Authenticator, ClientOptions, ConsumerOptions, OfflinePolicy, ProducerOptions, UnclaimedPolicy,
+    Authenticator, ClientOptions, ConsumerOptions, OfflinePolicy, ProducerOptions, SubscriptionOptions,
 };
 use forebay_client::mqtt::outbox::OutboxOptions;
-use forebay_mqtt::packet::{Publish, RetainHandling, SubscribeOptions, Will};
+use forebay_mqtt::packet::{Publish, SubscribeOptions, Will};
 use forebay_mqtt::topic::{self, Filter};
 use forebay_mqtt::{Properties, Property, QoS, Version};
 
@@ -30,15 +31,7 @@ pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<Clien
     let py = options.py();
     let fields = Fields(options);
     let mut to = ClientOptions { url, ..ClientOptions::default() };
-    let versions = [
-        ("auto", None),
-        ("5", Some(Version::V5)),
-        ("3.1.1", Some(Version::V3_1_1)),
-        ("3.1", Some(Version::V3_1)),
-    ];
-    fields.word("version", &versions, &mut to.version)?;
-    to.client_id = fields.text("client_id")?.unwrap_or_default();
-    fields.flag("clean_start", &mut to.clean_start)?;
+    to.read(&fields)?;
     if let Some(expiry) = fields.raw("session_expiry")? {
         // Seconds beyond 32 bits mean that the session never expires.
         to.session_expiry = expiry.extract::<f64>()?.min(f64::from(u32::MAX)) as u32;
@@ -50,7 +43,6 @@ pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<Clien
     if let Some(seconds) = fields.raw("keep_alive")? {
         to.keep_alive = seconds.extract::<f64>()?.ceil().min(f64::from(u16::MAX)) as u16;
     }
-    to.username = fields.text("username")?;
     to.password = secret(&fields, "password")?;
     to.will = match fields.raw("will")? {
         None => None,
@@ -63,12 +55,10 @@ pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<Clien
             Some(Publish { qos, retain, properties, topic, payload, ..Publish::default() })
         }
     };
-    for (name, value) in fields.pairs("connect_properties")? {
+    for (name, value) in fields.pairs("connect_properties")?.unwrap_or_default() {
         to.properties.push(Property::User(name.into(), value.into()));
     }
-    let mut response_information = false;
-    fields.flag("request_response_information", &mut response_information)?;
-    if response_information {
+    if fields.is_set("request_response_information")? {
         to.properties.push(Property::RequestResponseInformation(true));
     }
     let authenticator = fields.raw("authenticator")?.map(Bound::unbind);
@@ -77,33 +67,6 @@ pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<Clien
         (None, None) => None,
         _ => return Err(invalid(py, "authentication_method and authenticator must be given together")),
     };
-    fields.seconds("connect_timeout", &mut to.connect_timeout)?;
-    fields.seconds("operation_timeout", &mut to.operation_timeout)?;
-    fields.seconds("max_backoff", &mut to.max_backoff)?;
-    for (name, into) in [
-        ("max_inflight", &mut to.max_inflight),
-        ("receive_maximum", &mut to.receive_maximum),
-        ("topic_alias_maximum", &mut to.topic_alias_maximum),
-    ] {
-        if let Some(value) = fields.raw(name)? {
-            *into = value.extract()?;
-        }
-    }
-    fields.size("max_packet_size", &mut to.max_packet_size)?;
-    fields.size("memory_limit", &mut to.memory_limit)?;
-    fields.size("receive_buffer", &mut to.receive_buffer)?;
-    let policies = [
-        ("reject", OfflinePolicy::Reject),
-        ("drop_oldest", OfflinePolicy::DropOldest),
-        ("spill", OfflinePolicy::Spill),
-    ];
-    fields.word("offline", &policies, &mut to.offline)?;
-    let policies = [
-        ("keep", UnclaimedPolicy::Keep),
-        ("ack", UnclaimedPolicy::Ack),
-        ("unsubscribe", UnclaimedPolicy::Unsubscribe),
-    ];
-    fields.word("unclaimed", &policies, &mut to.unclaimed)?;
     if let Some(path) = fields.text("outbox")? {
         let mut outbox = OutboxOptions::new(path);
         if let Some(limit) = fields.raw("outbox_limit")? {
@@ -125,10 +88,7 @@ pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<Clien
         return Err(invalid(py, "a birth message with QoS 2 would be in the outbox: give it QoS 0 or 1"));
     }
     to.tls = tls(&fields)?;
-    if let Some(alpn) = fields.text("tls_alpn")? {
-        to.tls_alpn = Some(alpn).filter(|alpn| !alpn.is_empty());
-    }
-    to.ws_headers = fields.pairs("ws_headers")?;
+    to.tls_alpn = to.tls_alpn.filter(|alpn| !alpn.is_empty());
     if to.client_id.is_empty() && !to.clean_start {
         return Err(invalid(py, "clean_start=False resumes the session of a client_id: give client_id too"));
     }
@@ -158,8 +118,6 @@ fn will_of(py: Python<'_>, will: &Bound<'_, PyDict>) -> PyResult<Will> {
         .text("topic")?
         .ok_or_else(|| invalid(py, "the will has no topic: give will={\"topic\": ...}"))?;
     py_result(py, topic::check_name(&topic))?;
-    let mut retain = false;
-    fields.flag("retain", &mut retain)?;
     let level = fields.raw("qos")?.map_or(Ok(0), |level| level.extract())?;
     let mut properties = message_properties(py, &fields)?;
     if let Some(delay) = fields.raw("delay")? {
@@ -167,7 +125,7 @@ fn will_of(py: Python<'_>, will: &Bound<'_, PyDict>) -> PyResult<Will> {
     }
     Ok(Will {
         qos: qos(py, level)?,
-        retain,
+        retain: fields.is_set("retain")?,
         properties,
         topic: topic.into(),
         payload: fields.bytes("payload")?.unwrap_or_default().into(),
@@ -197,13 +155,8 @@ fn authenticator_of(callable: Py<PyAny>) -> Authenticator {
 
 /// Options of a producer.
 pub(super) fn producer(options: &Bound<'_, PyDict>) -> PyResult<ProducerOptions> {
-    let fields = Fields(options);
     let mut to = ProducerOptions::default();
-    if let Some(level) = fields.raw("qos")? {
-        to.qos = qos(options.py(), level.extract()?)?;
-    }
-    fields.flag("retain", &mut to.retain)?;
-    fields.size("max_pending", &mut to.max_pending)?;
+    to.read(&Fields(options))?;
     Ok(to)
 }
 
@@ -214,21 +167,12 @@ pub(super) fn consumer(
     group: &str,
     options: &Bound<'_, PyDict>,
 ) -> PyResult<ConsumerOptions> {
-    let fields = Fields(options);
-    let mut to = SubscribeOptions::qos(QoS::AtLeastOnce);
-    if let Some(level) = fields.raw("qos")? {
-        to.qos = qos(py, level.extract()?)?;
-    }
-    fields.flag("no_local", &mut to.no_local)?;
-    fields.flag("retain_as_published", &mut to.retain_as_published)?;
-    let handlings = [
-        ("always", RetainHandling::Always),
-        ("if_new", RetainHandling::IfNew),
-        ("never", RetainHandling::Never),
-    ];
-    fields.word("retain_handling", &handlings, &mut to.retain_handling)?;
-    let mut auto_ack = false;
-    fields.flag("auto_ack", &mut auto_ack)?;
+    let mut given = SubscriptionOptions::default();
+    given.read(&Fields(options))?;
+    let mut to = SubscribeOptions::qos(given.qos);
+    to.no_local = given.no_local;
+    to.retain_as_published = given.retain_as_published;
+    to.retain_handling = given.retain_handling;
     if to.no_local && !group.is_empty() {
         return Err(invalid(
             py,
@@ -239,15 +183,16 @@ pub(super) fn consumer(
         let text = if group.is_empty() { text.clone() } else { format!("$share/{group}/{text}") };
         Ok((py_result(py, Filter::parse(text))?, to))
     };
-    Ok(ConsumerOptions { filters: filters.iter().map(filter).collect::<PyResult<_>>()?, auto_ack })
+    Ok(ConsumerOptions {
+        filters: filters.iter().map(filter).collect::<PyResult<_>>()?,
+        auto_ack: given.auto_ack,
+    })
 }
 
 /// The properties of a message or a will, in the order of their identifiers.
 pub(super) fn message_properties(py: Python<'_>, fields: &Fields<'_, '_>) -> PyResult<Properties> {
     let mut properties = Properties::new();
-    let mut text = false;
-    fields.flag("is_text", &mut text)?;
-    if text {
+    if fields.is_set("is_text")? {
         properties.push(Property::PayloadFormatIndicator(true));
     }
     if let Some(seconds) = fields.raw("message_expiry")? {

@@ -13,6 +13,7 @@ use crate::sender::{Sender, Sink, producer_class};
 use crate::sends::{Receipts, Waiting};
 use crate::value::IntoPython;
 use forebay_base::error::Result;
+use forebay_base::options::Source;
 use forebay_client::events::Receipt;
 use forebay_client::mqtt::{Outgoing, Producer};
 use forebay_client::traffic::SendCounts;

@@ -1,119 +1,105 @@
-"""Defaults of options: Python's tables are the source, and those of the Rust structs are equal to them."""
+"""Tables and signatures of options: they say what the declarations in Rust say."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+import inspect
+import pydoc
 from typing import Any
 
 import pytest
 
-from forebay._core import protocols
+import forebay
+import forebay.blocking
+from forebay import _engine, broker
+from forebay._core import broker_endpoints, options, protocols
+from forebay.errors import InvalidArgument
 
-SOURCE = Path(__file__).parents[3] / "src"
-PLACES = {
-    ("client/pulsar", "ClientOptions"): ("pulsar.client", ""),
-    ("client/pulsar", "ProducerOptions"): ("pulsar.producer", ""),
-    ("client/pulsar", "ConsumerOptions"): ("pulsar.consumer", ""),
-    ("client/mqtt", "ClientOptions"): ("mqtt.client", ""),
-    ("client/mqtt", "ProducerOptions"): ("mqtt.producer", ""),
-    ("client/tubemq", "ClientOptions"): ("tubemq.client", ""),
-    ("client/tubemq", "ProducerOptions"): ("tubemq.producer", ""),
-    ("client/tubemq", "ConsumerOptions"): ("tubemq.consumer", ""),
-    ("broker", "Options"): ("broker", ""),
-    ("broker/pulsar", "PulsarOptions"): ("broker", ""),
-    ("broker/mqtt", "Limits"): ("broker", "mqtt_"),
-    ("broker/tubemq", "TubeMqOptions"): ("broker", "tubemq_"),
-}
-"""Folder and struct -> table, and what the names of the struct's fields have before them there."""
-OTHER_ON_PURPOSE = {
-    ("broker", "durability"): "Python's default depends on `data`",
-    ("mqtt.client", "session_expiry"): "Python's default depends on `clean_start`",
-}
-ELSEWHERE = {
-    ("broker", "allow_anonymous"),
-    ("broker", "host"),
-    ("mqtt.client", "outbox_limit"),
-    ("mqtt.client", "request_response_information"),
-    ("mqtt.consumer", "auto_ack"),
-    ("mqtt.consumer", "no_local"),
-    ("mqtt.consumer", "qos"),
-    ("mqtt.consumer", "retain_as_published"),
-    ("mqtt.consumer", "retain_handling"),
-    ("pulsar.consumer", "type"),
-    ("tubemq.consumer", "position"),
-}
-"""Options that Rust has under another name, or in a type without defaults."""
-UNITS = {"secs": 1.0, "millis": 0.001}
-WORDS = {
-    "JavaStringHash": "java",
-    "V5": "5",
-    "AtLeastOnce": 1,
-    "u32::MAX": None,
-    "None": None,
-    "true": True,
-    "false": False,
-}
-pytestmark = pytest.mark.skipif(not SOURCE.exists(), reason="runs in the source tree only")
+SPECS = _engine.option_specs()
 
 
-def value(text: str, protocol: str) -> Any:
-    """The value of a Rust literal or of a constant of ``protocol``.
-
-    Raises:
-        LookupError: another expression.
-    """
-    text = re.sub(r"^(?:Some|Backoff::fixed)\((.*)\)$", r"\1", text.strip())
-    if text in WORDS:
-        return WORDS[text]
-    if found := re.fullmatch(r"Duration::from_(secs|millis)\((.+)\)", text):
-        return value(found[2], protocol) * UNITS[found[1]]
-    if found := re.fullmatch(r'"(.*)"\.into\(\)', text):
-        return found[1]
-    if re.fullmatch(r"[\d_]+( (<<|\*) [\d_]+)*", text):
-        return eval(text)
-    if re.fullmatch(r"\w+", text):
-        constants = "".join(path.read_text() for path in (SOURCE / protocol).rglob("*.rs"))
-        if found := re.search(rf"const {text}: \w+ = ([^;]+);", constants):
-            return value(found[1], protocol)
-    if found := re.fullmatch(r"\w+::(\w+)", text):
-        snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", found[1]).lower()
-        return snake if found[1] == "None" else WORDS.get(found[1], snake)
-    raise LookupError(text)
+def table(name: str) -> options.Table:
+    return broker_endpoints.OPTIONS if name == "listener" else protocols.table(name)
 
 
-def fields(folder: str, struct: str) -> dict[str, str]:
-    source = (SOURCE / folder / "options.rs").read_text()
-    found = re.search(rf"impl Default for {struct} \{{\n.*?Self \{{(.*?)\}}", source, re.DOTALL)
-    assert found, f"{folder}/options.rs has no defaults of {struct}"
-    return dict(re.findall(r"(\w+): ((?:[^,()]|\([^()]*(?:\([^()]*\))?[^()]*\))+)", found[1]))
+@pytest.mark.parametrize("name", [*protocols.table_names(), "listener"])
+def test_a_table_is_what_the_engine_declares(name: str) -> None:
+    declared = {spec["name"]: spec for spec in SPECS[name]}
+    assert set(table(name)) == set(declared)
+    for option, row in table(name).items():
+        spec = declared[option]
+        assert (type(row.default), row.default) == (type(spec["default"]), spec["default"]), option
+        assert (row.doc, row.at_limit) == (spec["text"], spec["at_limit"]), option
+        assert (row.common, row.secret, row.face) == (spec["common"], spec["secret"], spec["face"]), option
 
 
-@pytest.mark.parametrize("place", PLACES, ids="/".join)
-def test_the_defaults_of_rust_are_those_of_python(place: tuple[str, str]) -> None:
-    name, prefix = PLACES[place]
-    table, compared = protocols.table(name), 0
-    for field, text in fields(*place).items():
-        option = table.get(prefix + field)
-        if option is None or (name, prefix + field) in OTHER_ON_PURPOSE:
-            continue
-        try:
-            expected = value(text, place[0].rpartition("/")[2])
-        except LookupError:
-            continue
-        assert option.default == (pytest.approx(expected) if isinstance(expected, float) else expected), field
-        compared += 1
-    assert compared, "nothing was compared: the source has another form"
+def test_each_table_is_declared_and_few_options_are_common() -> None:
+    assert set(SPECS) == {*protocols.table_names(), "listener"}
+    rows = [spec for specs in SPECS.values() for spec in specs]
+    common = [spec for spec in rows if spec["common"]]
+    assert len(rows) > 180
+    assert 20 <= len(common) <= 40
+    assert all(spec["text"].endswith((".", "`.")) for spec in rows)
 
 
-def test_every_option_with_a_default_is_compared() -> None:
-    compared = {
-        (name, prefix + field) for place, (name, prefix) in PLACES.items() for field in fields(*place)
-    }
-    wanted = {
-        (name, option)
-        for name in protocols.table_names()
-        for option, row in protocols.table(name).items()
-        if row.default is not None and not row.face and option not in ("threads", "tls_skip_hostname_check")
-    }
-    assert wanted - compared == ELSEWHERE
+def test_the_sources_of_the_defaults_are_the_structs_of_the_engine() -> None:
+    # One of each way by which a default is declared.
+    pulsar, mqtt = protocols.table("pulsar.consumer"), protocols.table("mqtt.client")
+    assert pulsar["nack_delay"].default == 60.0
+    assert pulsar["type"].default == "exclusive"
+    assert pulsar["receive_buffer"].default == 16 << 20
+    assert mqtt["keep_alive"].default == 60.0
+    assert mqtt["outbox_limit"].default == 1 << 30
+    assert mqtt["session_expiry"].default is None
+    assert protocols.table("mqtt.consumer")["qos"].default == 1
+    assert protocols.table("broker")["durability"].default is None
+
+
+def _methods() -> list[Any]:
+    found = []
+    for row in protocols.PROTOCOLS.values():
+        for client in (row.client_class(), row.blocking_client_class()):
+            found += [(client.producer, [f"{row.key}.producer"]), (client.consumer, [f"{row.key}.consumer"])]
+    clients = [f"{key}.client" for key in protocols.PROTOCOLS]
+    return [
+        *found,
+        (forebay.connect, clients),
+        (forebay.blocking.connect, clients),
+        (forebay.Broker, ["broker"]),
+    ]
+
+
+@pytest.mark.parametrize(("function", "names"), _methods())
+def test_a_signature_shows_the_options_with_their_defaults(function: Any, names: list[str]) -> None:
+    shown = inspect.signature(function).parameters
+    for name in names:
+        for option, row in protocols.table(name).items():
+            parameter = shown[option]
+            assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
+            assert repr(row.default) in repr(parameter.default).split(" or "), option
+    keywords = [one.name for one in shown.values() if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    assert set(keywords) == {option for name in names for option in protocols.table(name)}
+    # Those that most programs set come first.
+    common = {option for name in names for option, row in protocols.table(name).items() if row.common}
+    assert set(keywords[: len(common)]) == common
+
+
+def test_help_shows_options_with_their_defaults() -> None:
+    text = pydoc.render_doc(forebay.connect, renderer=pydoc.plaintext)
+    assert "connect_timeout: 'Duration' = 10.0" in text
+    assert "max_backoff: 'Duration' = 60.0 or 2.0" in text
+    assert "token: 'Secret' = None" in text
+
+
+def test_a_default_of_a_signature_is_not_given() -> None:
+    def function(
+        topic: str, *, size: int = options.default(5), name: Any = options.default(None), **unknown: Any
+    ):
+        return options.given(locals(), "topic")
+
+    assert function("a") == {}
+    assert function("a", size=5, name=None, other=1) == {"size": 5, "name": None, "other": 1}
+
+
+def test_options_of_the_broker_are_checked_as_before() -> None:
+    with pytest.raises(InvalidArgument, match="did you mean 'max_topics'"):
+        broker.Broker(max_topicz=1)  # pyright: ignore[reportArgumentType]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from forebay._core.types import Duration, Timestamp, Waiter
     from forebay._engine import FrameRoles, FrameRows, MessageId, MessageIds
-    from forebay.pulsar._options import FrameSchema, SchemaOption
+    from forebay.pulsar._option_forms import FrameSchema, SchemaOption
     from forebay.pulsar._schema import Schema
     from forebay.pulsar._typing import MessageFields
 

@@ -34,6 +34,9 @@ CREATE TABLE session (only INTEGER PRIMARY KEY CHECK (only = 1), client_id TEXT 
 /// A message's columns, in the order of [`verify`].
 const COLUMNS: &str = "key, expires_ms, packet, packet_id, released, sum, packet_id_sum, released_sum";
 
+/// Bytes of an outbox by default.
+pub(in crate::mqtt) const OUTBOX_LIMIT: u64 = 1 << 30;
+
 /// Path and limits of an outbox.
 #[derive(Clone, Debug)]
 pub struct OutboxOptions {
@@ -48,7 +51,7 @@ pub struct OutboxOptions {
 impl OutboxOptions {
     /// An outbox of at most 1 GiB at `path`, whose messages count as stored once they are on disk.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), max_bytes: 1 << 30, sync: Sync::Full }
+        Self { path: path.into(), max_bytes: OUTBOX_LIMIT, sync: Sync::Full }
     }
 }
 
