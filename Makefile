@@ -58,8 +58,10 @@ JVM := real_pulsar or real_hivemq or real_tubemq
 TWO := --numprocesses 2
 THREE := --numprocesses 3
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
-# Only files whose hashes are in tools/locks/, which tools/lock-requirements writes.
-PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
+# Only files whose hashes are in tools/locks/, which tools/lock-requirements writes. PySpark comes as sources: pip makes a wheel of
+# 400 MB from them, which need not be compressed for the moment until it is unpacked. Modules are compiled when they are imported.
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-compile \
+	--config-settings=--build-option=--compression=stored
 
 .PHONY: help demo test test-steps test-brokers test-brokers-steps test-spark test-spark-steps test-deep test-deep-steps compiled check test-one bench bench-compare bench-mqtt bench-tubemq bench-operating bench-curves bench-footprint bench-quick bench-all wheel wheel-test sdist fuzz crashes simulate build clean prerequisites test-prerequisites \
 	fmt clippy rust-test fuzz-test lint types python-test contract-test fast-test brokers-test campaign-test spark-core-test spark-rest-test simulate-test fuzz-built docs docs-serve docs-test deny audit rustdoc \
@@ -192,16 +194,16 @@ deny: $(VENV)/.dev
 audit: $(VENV)/.dev
 	@$(STEP) "advisories" tools/deny advisories
 
-lint: $(VENV)/.dev $(VENV)/.engine
+lint: $(VENV)/.dev
 	@$(STEP) "ruff check" $(VENV)/bin/ruff check .
 	@$(STEP) "ruff format" $(VENV)/bin/ruff format --check .
 	@$(STEP) "imports: layers, no circles" env PYTHONPATH=python $(VENV)/bin/lint-imports --no-cache
 	@$(STEP) "blocking face is generated from the asyncio one" $(PY) tools/generate_blocking.py --check
-	@$(STEP) "tables of options are generated from the engine" $(PY) tools/generate_options.py --check
 	@$(STEP) "spelling" $(VENV)/bin/typos
 	@$(STEP) "words to avoid" $(PY) tools/check_words.py $(WORDS_CHECKED)
 
 types: $(VENV)/.dev $(VENV)/.engine
+	@$(STEP) "tables of options are generated from the engine" $(PY) tools/generate_options.py --check
 	@$(STEP) "pyright, strict" $(VENV)/bin/pyright --pythonpath $(PY)
 	@$(STEP) "mypy: the types that users see" $(PY) -m mypy --warn-unused-ignores tests/typing
 	@$(STEP) "stubs against the module" $(PY) -m mypy.stubtest forebay._engine
