@@ -10,7 +10,7 @@ import pytest
 
 from forebay import blocking, errors, frames
 from forebay.spark import partition_writer, pool
-from forebay.spark.config import sink_config
+from forebay.spark.config import write_config
 
 from support.pulsar.harness import RealPulsar
 from support.service import BrokerProcess
@@ -166,7 +166,7 @@ def test_a_name_that_outlives_the_job_needs_the_number_of_tasks(embedded, topic)
 
 
 def test_a_copy_of_a_task_waits_for_the_one_that_runs(embedded, topic):
-    config = sink_config(embedded.url, topic, {}, value="v", **IDEMPOTENT, ack_timeout=0.3)
+    config = write_config(embedded.url, topic, {}, value="v", **IDEMPOTENT, ack_timeout=0.3)
     with blocking.connect(embedded.url) as client:
         running = client.producer(topic, name="forebay-job-0")
         with pytest.raises(errors.ProducerBusy), pool.producers(config, "forebay-job-0") as producers:

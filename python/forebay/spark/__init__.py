@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 
 from forebay import _lazy
 
-from .driver import register, write
+from .driver import partition_writer, register, write
 from .report import PartitionReport, WriteReport
-from .sink import PartitionWriter, partition_writer
+from .sink import PartitionWriter
 
 if TYPE_CHECKING:
     from .lag import Lag as Lag

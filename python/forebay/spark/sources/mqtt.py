@@ -29,7 +29,7 @@ from forebay import parse, protocols
 from forebay.errors import InvalidArgument, IoError, Unsupported
 from forebay.options import Option
 from forebay.spark.arrow import arrow_schema
-from forebay.spark.config import inherited_for, travelling
+from forebay.spark.shipping import inherited_for, travelling
 from forebay.spark.spark_options import spelled, spellings
 
 from .stream import StreamReader

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from forebay import protocols
 from forebay._frames import HEADERS, Column, arrow_type
 from forebay.errors import InvalidArgument
-from forebay.spark.config import digest, inherited_for, refuse_embedded, travelling
+from forebay.spark.shipping import digest, inherited_for, refuse_embedded, travelling
 
 from .names import Names
 
