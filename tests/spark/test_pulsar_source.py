@@ -11,7 +11,8 @@ import pytest
 
 import forebay
 from forebay import errors
-from forebay.pulsar.ranges import Plan, Range, rows
+from forebay._read_plan import ReadPlan
+from forebay.pulsar.ranges import Range, plan, rows
 from forebay.spark import register
 from forebay.spark.sources.pulsar import read_config
 
@@ -252,10 +253,10 @@ def test_what_is_published_meanwhile_is_for_the_next_read(client, service):
     topic = kept(client, service.topic())
     fill(client, topic, 10)
     config = read_config({"url": service.url, "subscribe": topic})
-    (planned,) = Plan(client, config.own).ranges()
+    (planned,) = plan(client, config.read)
     assert isinstance(planned, Range)
     fill(client, topic, 10)
-    (again,) = Plan(client, config.own).ranges()
+    (again,) = plan(client, config.read)
     assert (planned.end.ledger, planned.end.entry) < (again.end.ledger, again.end.entry)
 
 
@@ -263,14 +264,12 @@ def test_messages_that_were_deleted_before_they_were_read_are_an_error(client, s
     topic = kept(client, service.topic())
     fill(client, topic, 10)
     config = read_config({"url": service.url, "subscribe": topic})
-    (planned,) = Plan(client, config.own).ranges()
+    (planned,) = plan(client, config.read)
     service.delete_topic(topic)
 
     def read(part, *, fails_on_loss):
-        return [
-            pa.record_batch(batch).num_rows
-            for batch in rows(client, part, [("value", "value")], {}, 10.0, fails_on_loss)
-        ]
+        of = ReadPlan([topic], timeout=10.0, fails_on_loss=fails_on_loss)
+        return [pa.record_batch(batch).num_rows for batch in rows(client, of, part, [("value", "value")])]
 
     with pytest.raises(errors.DataLost, match="deleted"):
         read(planned, fails_on_loss=True)
@@ -291,13 +290,14 @@ def test_a_range_ends_with_a_chunk_that_is_no_message(client, service):
     assert id.entry == 2, "three chunks"
     part = Range(topic, place(id.ledger, 0), False, place(id.ledger, 2))
     started = time.monotonic()
-    assert list(rows(client, part, [("value", "value")], {}, 90.0, True)) == []
+    assert list(rows(client, ReadPlan([topic], timeout=90.0), part, [("value", "value")])) == []
     assert time.monotonic() - started < 55, "no message was waited for"
 
 
 def read(client, part, **options):
     """The values of a range."""
-    batches = rows(client, part, [("value", "value")], options, 90.0, True)
+    of = ReadPlan([part.topic], timeout=90.0, consumer=options)
+    batches = rows(client, of, part, [("value", "value")])
     return [value for batch in batches for value in pa.record_batch(batch).column("value").to_pylist()]
 
 
@@ -329,7 +329,7 @@ def test_a_message_that_was_never_completed_is_left_out(client, service, source)
         assert time.monotonic() - started < 55, "its rest was waited for, for a minute"
     # One that is young is waited for.
     chunks.send("young", 0, 2)
-    (part,) = Plan(client, read_config({"url": service.url, "subscribe": topic}).own).ranges()
+    (part,) = plan(client, ReadPlan([topic]))
     started = time.monotonic()
     assert len(read(client, part, chunked_message_timeout=2.0)) == 5
     assert 1 < time.monotonic() - started < 55

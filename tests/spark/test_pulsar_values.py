@@ -15,7 +15,7 @@ from pyspark.sql import types as T  # noqa: N812
 import pulsar
 from forebay import errors
 from forebay.pulsar import Avro, KeyValue, Schema
-from forebay.pulsar.ranges import Plan
+from forebay.pulsar.ranges import plan
 from forebay.spark import register
 from forebay.spark.arrow import arrow_schema
 from forebay.spark.sources.pulsar import SOURCE, batches, read_config
@@ -182,7 +182,7 @@ def test_batches_of_the_engine_have_the_types_that_spark_exchanges(client, topic
     config = read_config(options)
     config = SOURCE.fix(config, SOURCE.ask(config))
     schema = row_schema(config)
-    (part,) = Plan(client, config.own).ranges()
+    (part,) = plan(client, config.read)
     (batch,) = batches(config, part, wanted(config, schema))
     # Nothing is left to be cast.
     assert batch.schema == arrow_schema(schema)

@@ -138,6 +138,7 @@ def write(
         Unsupported: the protocol or the broker does not support something that an argument asks for.
         ConnectFailed, AuthenticationError, TopicNotFound ...: found by the driver, which connects first.
     """
+    # The length is that of the arguments and their help.
     started = time.monotonic()
     config = write_config(url, topic, options, **arguments_of(locals()))
     if config.encoding == "json":
@@ -162,19 +163,7 @@ def write(
 
             with short_messages(session, of_data_source=True):
                 return write_through(df, config, started)
-        try:
-            # The first of these runs the shuffles below the frame. What they raise is the job's failure.
-            messages = arrow_batches(df)
-            count = messages.getNumPartitions()
-            if config.tasks not in (None, count):
-                raise errors.other_number_of_tasks(config.tasks, str(count))
-            writer = PartitionWriter(replace(config, tasks=count), schema)
-            partitions: list[PartitionReport] = messages.mapPartitions(writer).collect()
-        except Error:
-            raise
-        except Exception as error:
-            raise errors.of_task(error) from error
-    return WriteReport.of(partitions, time.monotonic() - started)
+        return WriteReport.of(_write_by_job(df, config, schema), time.monotonic() - started)
 
 
 def partition_writer(
@@ -346,6 +335,25 @@ def _through_source(config: WriteConfig) -> bool:
     import pyspark_forebay
 
     return pyspark_forebay.HAS_DATA_SOURCES and not without_text(config)
+
+
+def _write_by_job(df: Any, config: WriteConfig, schema: bytes) -> list[PartitionReport]:
+    """Writes with a plain job, whose tasks it counts.
+
+    Raises:
+        InvalidArgument: the plan has another number of tasks than was given.
+    """
+    try:
+        # The first of these runs the shuffles below the frame. What they raise is the job's failure.
+        messages = arrow_batches(df)
+        count = messages.getNumPartitions()
+        if config.tasks not in (None, count):
+            raise errors.other_number_of_tasks(config.tasks, str(count))
+        return messages.mapPartitions(PartitionWriter(replace(config, tasks=count), schema)).collect()
+    except Error:
+        raise
+    except Exception as error:
+        raise errors.of_task(error) from error
 
 
 def _batch_schema(df: Any) -> bytes | None:

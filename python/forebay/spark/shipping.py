@@ -1,5 +1,5 @@
-"""What is sent to Spark's workers: options, with secrets as references, and objects for a Python that may
-lack the package."""
+"""Options and objects that are sent to Spark's workers. Secrets travel as references, and a worker whose
+Python lacks the package says so."""
 # pyspark is typed in part only.
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 
