@@ -38,7 +38,7 @@ def short_lived_jvms() -> Iterator[None]:
 def patient_closes() -> Iterator[None]:
     """Callbacks for connection events have more time for the last events: the machine may be busy."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("forebay._observing", "forebay.blocking._observing"):
+        for module in ("forebay._aio.event_stream", "forebay._sync.event_stream"):
             patch.setattr(f"{module}.LAST", 20.0)
         yield
 

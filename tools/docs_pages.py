@@ -130,7 +130,7 @@ def _default(option: Any, type: str) -> str:
 
 def option_tables() -> Iterator[Table]:
     """The tables of the registry, protocol by protocol, then the embedded broker's."""
-    protocols = importlib.import_module("forebay.protocols")
+    protocols = importlib.import_module("forebay._core.protocols")
     for row in protocols.PROTOCOLS.values():
         for scope, reference in row.keywords.items():
             yield _table(row.title, scope, _load(reference))
@@ -199,8 +199,8 @@ def options_page() -> str:
 def spark_sources() -> Iterator[str]:
     """The options of Spark's sources, which take those of the client and of the consumer as well."""
     yield "## Spark sources\n"
-    names = importlib.import_module("forebay.spark.sources.names")
-    mqtt = importlib.import_module("forebay.spark.sources.mqtt")
+    names = importlib.import_module("forebay.spark._sources.names")
+    mqtt = importlib.import_module("forebay.spark._sources.mqtt")
     for title, options, also in (
         ("Pulsar", names.PULSAR.options, "the Pulsar client and consumer"),
         ("TubeMQ", names.TUBEMQ.options, "the TubeMQ client, and `filters` of the consumer"),
@@ -217,7 +217,7 @@ def spark_sources() -> Iterator[str]:
 
 def _plain_default(option: Any) -> str:
     """The default of an option without a type."""
-    parse = importlib.import_module("forebay.parse")
+    parse = importlib.import_module("forebay._core.parse")
     kinds = {parse.duration: "`duration`", parse.size: "`size`"}
     return _default(option, kinds.get(option.parse, ""))
 
@@ -401,7 +401,7 @@ def errors_page() -> str:
 
 def lacks_page() -> str:
     """The verbs and fields that a protocol does not have, from the registry."""
-    protocols = importlib.import_module("forebay.protocols")
+    protocols = importlib.import_module("forebay._core.protocols")
     rows = protocols.PROTOCOLS.values()
     parts = [
         NOTE,

@@ -16,9 +16,8 @@ The rules, of which each has a method in ``Blocking``:
   ``Pending[T]`` is a ``Waiter[T]``.
 * Modules are replaced by their twins, see ``MODULES``.
 
-What these rules cannot express is written by hand for both faces: ``_handle.py``, ``_opening.py``,
-``_listening.py``, ``_observing.py`` and ``_intercepting.py`` in ``forebay`` and in
-``forebay/blocking``.
+What these rules cannot express is written by hand for both faces: the other modules in ``forebay/_aio``, and
+their twins in ``forebay/_sync``.
 """
 
 from __future__ import annotations
@@ -32,28 +31,23 @@ import libcst as cst
 from libcst import matchers as m
 
 PACKAGE = Path(__file__).resolve().parents[1] / "python" / "forebay"
-PROTOCOLS = sorted(file.parent.name for file in PACKAGE.glob("*/client.py"))
+PROTOCOLS = sorted(file.parent.name for file in PACKAGE.glob("*/_client.py"))
 FILES = {
-    "_base.py": "blocking/_base.py",
-    "_connect.py": "blocking/_connect.py",
-    **{f"{key}/client.py": f"{key}/blocking.py" for key in PROTOCOLS},
-    "pulsar/intercepted.py": "pulsar/blocking_intercepted.py",
-    "pulsar/producer.py": "pulsar/blocking_producer.py",
-    "pulsar/table_view.py": "pulsar/blocking_table_view.py",
+    **{f"_aio/{name}.py": f"_sync/{name}.py" for name in ("base", "connect")},
+    **{f"{key}/_client.py": f"_sync/{key}/client.py" for key in PROTOCOLS},
+    **{f"pulsar/_{name}.py": f"_sync/pulsar/{name}.py" for name in ("intercepted", "producer", "table_view")},
 }
 """Source -> generated file, both relative to the package."""
+
+
+def dotted(file: str) -> str:
+    """The name of a module within the package."""
+    return file.removesuffix(".py").replace("/", ".")
+
+
 MODULES = {
-    "_base": "blocking._base",
-    "_connect": "blocking._connect",
-    "_handle": "blocking._handle",
-    "_intercepting": "blocking._intercepting",
-    "_listening": "blocking._listening",
-    "_observing": "blocking._observing",
-    "_opening": "blocking._opening",
-    **{f"{key}.client": f"{key}.blocking" for key in PROTOCOLS},
-    "pulsar.intercepted": "pulsar.blocking_intercepted",
-    "pulsar.producer": "pulsar.blocking_producer",
-    "pulsar.table_view": "pulsar.blocking_table_view",
+    **{f"_aio.{file.stem}": f"_sync.{file.stem}" for file in PACKAGE.glob("_aio/*.py")},
+    **{dotted(source): dotted(twin) for source, twin in FILES.items()},
 }
 """Module of the asyncio face -> its twin, both relative to the package."""
 WORDS = (
@@ -90,7 +84,7 @@ class Blocking(cst.CSTTransformer):
     """Applies the rules of this file's docstring."""
 
     def __init__(self, module: str) -> None:
-        self._package = module.rpartition("/")[0]
+        self._folders = module.split("/")[:-1]
         self._waits: list[bool] = []
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
@@ -142,8 +136,7 @@ class Blocking(cst.CSTTransformer):
         kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
         module = code(node.module) if node.module else ""
         if node.relative:
-            # Only the package's own modules are at its top.
-            module = f"forebay.{module}".rstrip(".")
+            module = ".".join(filter(None, ("forebay", *self._folders, module)))
         twin = MODULES.get(module.removeprefix("forebay."))
         return node.with_changes(
             module=cst.parse_expression(f"forebay.{twin}" if twin else module), relative=[], names=kept

@@ -15,7 +15,7 @@ Everything is loaded when it is first used, so that ``import forebay`` costs nex
 
 from typing import TYPE_CHECKING
 
-from . import _lazy
+from ._core import attach as _attach
 
 if TYPE_CHECKING:
     from . import blocking as blocking
@@ -25,34 +25,34 @@ if TYPE_CHECKING:
     from . import pulsar as pulsar
     from . import spark as spark
     from . import tubemq as tubemq
-    from ._base import Client as Client
-    from ._base import Consumer as Consumer
-    from ._base import Producer as Producer
-    from ._connect import connect as connect
-    from ._events import ConnectionEvent as ConnectionEvent
-    from ._listening import Listener as Listener
-    from ._observing import ConnectionEvents as ConnectionEvents
-    from ._observing import EventCallback as EventCallback
-    from ._version import __version__ as __version__
+    from ._aio.base import Client as Client
+    from ._aio.base import Consumer as Consumer
+    from ._aio.base import Producer as Producer
+    from ._aio.callbacks import Listener as Listener
+    from ._aio.connect import connect as connect
+    from ._aio.event_stream import ConnectionEvents as ConnectionEvents
+    from ._aio.event_stream import EventCallback as EventCallback
+    from ._core.events import ConnectionEvent as ConnectionEvent
+    from ._core.protocols import Message as Message
+    from ._core.version import __version__ as __version__
     from .broker import Broker as Broker
     from .errors import Error as Error
     from .errors import MemoryLimit as MemoryLimit
     from .errors import QueueFull as QueueFull
     from .errors import Timeout as Timeout
-    from .protocols import Message as Message
 else:
-    __getattr__, __dir__ = _lazy.attach(
+    __getattr__, __dir__ = _attach(
         __name__,
         {
             **dict.fromkeys(("blocking", "errors", "frames", "mqtt", "pulsar", "spark", "tubemq"), ""),
-            "connect": "_connect",
-            **dict.fromkeys(("Client", "Consumer", "Producer"), "_base"),
-            "ConnectionEvent": "_events",
-            "Listener": "_listening",
-            **dict.fromkeys(("ConnectionEvents", "EventCallback"), "_observing"),
-            "__version__": "_version",
+            "connect": "_aio.connect",
+            **dict.fromkeys(("Client", "Consumer", "Producer"), "_aio.base"),
+            "ConnectionEvent": "_core.events",
+            "Listener": "_aio.callbacks",
+            **dict.fromkeys(("ConnectionEvents", "EventCallback"), "_aio.event_stream"),
+            "__version__": "_core.version",
             "Broker": "broker",
-            "Message": "protocols",
+            "Message": "_core.protocols",
             **dict.fromkeys(("Error", "MemoryLimit", "QueueFull", "Timeout"), "errors"),
         },
     )

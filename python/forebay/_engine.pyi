@@ -1270,7 +1270,7 @@ class Broker:
         """Starts it.
 
         Args:
-            options: by name, as :mod:`forebay.options` has checked them.
+            options: by name, as :mod:`forebay._core.options` has checked them.
 
         Raises:
             IoError: a port that is taken, or data that cannot be opened.

@@ -12,17 +12,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from . import _config, _listeners, parse
-from . import options as _options
-from ._broker_options import BrokerOptions
-from ._listeners import ListenerOptions
+from ._core import broker_config, broker_endpoints, parse
+from ._core import options as _options
+from ._core.broker_endpoints import ListenerOptions
+from ._core.broker_options import BrokerOptions
 from .errors import Closed, InvalidArgument, NotAllowed, Timeout
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from . import _engine
-    from ._typing import Duration
+    from ._core.types import Duration
 
 __all__ = ["OPTIONS", "Broker", "BrokerOptions", "ListenerOptions"]
 
@@ -67,12 +67,12 @@ class Broker:
     def __init__(
         self, config: str | os.PathLike[str] | None = None, **options: Unpack[BrokerOptions]
     ) -> None:
-        file = _config.read(config, OPTIONS) if config is not None else {}
+        file = broker_config.read(config, OPTIONS) if config is not None else {}
         values = _options.resolve(OPTIONS, options, file)
         values.setdefault("durability", "fsync" if "data" in values else "memory")
-        from ._native import start_broker
+        from ._core.native import start_broker
 
-        self._options = _listeners.complete(values)
+        self._options = broker_endpoints.complete(values)
         self._native = start_broker(self._options)
         self._folder = Path(values["data"]).resolve() if "data" in values else None
         self._listening = self._native.listening

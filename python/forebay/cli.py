@@ -16,13 +16,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import protocols
+from ._core import protocols
 from .commands import parsers
 from .commands._shared.arguments import described
 from .commands.parsers import EPILOG
 
 if TYPE_CHECKING:
-    from .options import Table
+    from ._core.options import Table
 
 _REQUESTS = "mqtt"
 """The protocol of ``rr``, the only one with requests and responses."""

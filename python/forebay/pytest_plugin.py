@@ -108,7 +108,7 @@ def forebay_tubemq_url(forebay_broker: Broker) -> str:
 def forebay_make_token(forebay_broker_options: Mapping[str, Any]) -> Callable[..., str]:
     """A function that signs a token with the ``token_key`` of ``forebay_broker_options``: for a subject,
     with further claims as keywords, such as ``exp``."""
-    from . import parse
+    from ._core import parse
     from .commands.pulsar import jwt
 
     key = forebay_broker_options.get("token_key")

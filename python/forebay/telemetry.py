@@ -18,7 +18,7 @@ import importlib.util
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
-from .protocols import PROTOCOLS
+from ._core.protocols import PROTOCOLS
 
 __all__ = ["ProducerTracing", "extract", "inject", "instrument", "processing", "send"]
 

@@ -26,11 +26,11 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """Makes a :class:`forebay.spark.datasource.ForebayDataSource`."""
+    """Makes a :class:`forebay.spark._datasource.ForebayDataSource`."""
 
     def __new__(cls, options: Any) -> Any:
         try:
-            from forebay.spark.datasource import ForebayDataSource
+            from forebay.spark._datasource import ForebayDataSource
         except ImportError as error:
             raise not_installed(error) from None
         return ForebayDataSource(options)
@@ -41,7 +41,7 @@ class DefaultSource(DataSource):
 
 
 def unpacked(payload: bytes) -> Any:
-    """The object that :class:`forebay.spark.shipping.Shipped` has packed.
+    """The object that :class:`forebay.spark._shipping.Shipped` has packed.
 
     Raises:
         ImportError: the package cannot be imported; the text names the Python.

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from forebay import protocols
+from forebay._core import protocols
 from forebay.compat.pulsar import _options
 from forebay.compat.pulsar._options import Row
-from forebay.pulsar.renamed import RENAMED
+from forebay.pulsar._renamed import RENAMED
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "from-pulsar-client.md"
 TABLES = {

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from forebay import blocking
-from forebay.spark import java, pool
+from forebay.spark import _pool, java
 
 from support.limits import patience, patient_clients
 from support.waiting import PATIENCE
@@ -96,7 +96,7 @@ def topic(embedded):
 def own_pool():
     """Closes the clients that the test has left open in this process."""
     yield
-    pool.close()
+    _pool.close()
 
 
 class MqttReader:

@@ -76,7 +76,7 @@ def test_a_task_that_fails_in_the_middle_repeats_its_ids(spark, url, topic, how,
 @pytest.mark.parametrize("door", ["batches", "data source"])
 def test_ids_of_a_write_are_its_own(spark, url, topic, door, monkeypatch, reading):
     if door == "batches":
-        monkeypatch.setattr("forebay.spark.driver._through_source", lambda config: False)
+        monkeypatch.setattr("forebay.spark._driver._through_source", lambda config: False)
     frame = spark.range(0, 30_000, 1, 2).selectExpr("cast(id as string) value", "map('a', 'b') props")
     arguments = {"value": "value", "id_property": "row-id", "properties": "props"}
     with reading(url, topic) as reader:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from forebay import blocking, errors
-from forebay.spark import partition_writer, pool
+from forebay.spark import _pool, partition_writer
 
 from support.mqtt.proxy import Proxy
 from support.waiting import PATIENCE
@@ -259,7 +259,7 @@ def test_qos_and_retain_flag_of_each_row(embedded_mqtt, reading):
 
 
 def test_a_connection_that_takes_long_holds_up_no_other(embedded, monkeypatch):
-    from forebay.spark.config import write_config
+    from forebay.spark._config import write_config
 
     slow, quick = (write_config(embedded.url, "t", {"operation_timeout": n}, value="v") for n in (21, 22))
     begun, end = threading.Event(), threading.Event()
@@ -274,7 +274,7 @@ def test_a_connection_that_takes_long_holds_up_no_other(embedded, monkeypatch):
     monkeypatch.setattr(blocking, "connect", slowly)
 
     def use():
-        with pool.client(slow) as client:
+        with _pool.client(slow) as client:
             seen.append(client)
 
     seen = []
@@ -282,7 +282,7 @@ def test_a_connection_that_takes_long_holds_up_no_other(embedded, monkeypatch):
     threads[0].start()
     assert begun.wait(PATIENCE)
     threads[1].start()
-    with pool.client(quick) as client:
+    with _pool.client(quick) as client:
         assert client.topics("public/default") is not None
     end.set()
     for thread in threads:

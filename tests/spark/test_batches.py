@@ -164,7 +164,7 @@ def test_a_number_of_tasks_that_is_wrong_fails_the_write(spark, embedded, topic,
         write(frame, embedded.url, topic, **IDEMPOTENT, write_id="w", tasks=tasks)
     # Without the data source it is known before anything is sent.
     before = payloads(embedded.url, topic)
-    monkeypatch.setattr("forebay.spark.driver._through_source", lambda config: False)
+    monkeypatch.setattr("forebay.spark._driver._through_source", lambda config: False)
     with pytest.raises(errors.InvalidArgument, match=f"tasks={tasks}, and .* is 2: repeat the write"):
         write(frame, embedded.url, topic, **IDEMPOTENT, write_id="w", tasks=tasks)
     assert payloads(embedded.url, topic) == before

@@ -3,7 +3,7 @@
 import pytest
 
 from forebay import blocking, frames
-from forebay.spark.spark_options import without_those_of_spark
+from forebay.spark._spark_options import without_those_of_spark
 
 from support.queries import started
 

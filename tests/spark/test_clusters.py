@@ -14,8 +14,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from forebay import blocking, frames
 from forebay.errors import Unsupported
-from forebay.spark import errors, java, partition_writer
-from forebay.spark.datasource import ForebayDataSource
+from forebay.spark import _errors, java, partition_writer
+from forebay.spark._datasource import ForebayDataSource
 
 from support.spark_cluster import HOME, standalone
 
@@ -142,7 +142,7 @@ def test_executors_without_the_package_are_told_so_whatever_they_get(what, tmp_p
         input=payload,
         capture_output=True,
     )
-    error = errors.of_task(RuntimeError(done.stderr.decode()))
+    error = _errors.of_task(RuntimeError(done.stderr.decode()))
     assert isinstance(error, Unsupported)
     assert f"by the Python of Spark's workers, {bare} (" in str(error)
 

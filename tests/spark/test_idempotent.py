@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from forebay import blocking, errors, frames
-from forebay.spark import partition_writer, pool
-from forebay.spark.config import write_config
+from forebay.spark import _pool, partition_writer
+from forebay.spark._config import write_config
 
 from support.pulsar.harness import RealPulsar
 from support.service import BrokerProcess
@@ -169,20 +169,20 @@ def test_a_copy_of_a_task_waits_for_the_one_that_runs(embedded, topic):
     config = write_config(embedded.url, topic, {}, value="v", **IDEMPOTENT, ack_timeout=0.3)
     with blocking.connect(embedded.url) as client:
         running = client.producer(topic, name="forebay-job-0")
-        with pytest.raises(errors.ProducerBusy), pool.producers(config, "forebay-job-0") as producers:
+        with pytest.raises(errors.ProducerBusy), _pool.producers(config, "forebay-job-0") as producers:
             # The first attempt: another job has the name.
             producers.of(topic)
         end = threading.Timer(1.5, running.close)
         started = time.monotonic()
         end.start()
-        with pool.producers(config, "forebay-job-0", is_again=True) as producers:
+        with _pool.producers(config, "forebay-job-0", is_again=True) as producers:
             producers.of(topic)
         assert time.monotonic() - started > 1
         end.join()
 
 
 def test_more_topics_than_producers(embedded, topic, monkeypatch):
-    monkeypatch.setattr(pool, "MOST_PRODUCERS", 2)
+    monkeypatch.setattr(_pool, "MOST_PRODUCERS", 2)
     names = [f"{topic}-{number}" for number in range(5)]
     rows = {"v": [str(n) for n in range(600)], "t": [names[n * 7 % 5] for n in range(600)]}
     for delivery in ({}, IDEMPOTENT):
@@ -195,12 +195,13 @@ def test_more_topics_than_producers(embedded, topic, monkeypatch):
 
 def test_the_producers_that_are_open_are_room_enough(embedded, topic, monkeypatch):
     """With as many topics as producers, each topic had all lots in flight waited for."""
-    monkeypatch.setattr(pool, "MOST_PRODUCERS", 3)
+    monkeypatch.setattr(_pool, "MOST_PRODUCERS", 3)
     settled = []
-    from forebay.spark import sink
 
-    settle = sink._Writing.settle
-    monkeypatch.setattr(sink._Writing, "settle", lambda writing: settled.append(1) or settle(writing))
+    from forebay.spark import _sink
+
+    settle = _sink._Writing.settle
+    monkeypatch.setattr(_sink._Writing, "settle", lambda writing: settled.append(1) or settle(writing))
     rows = {"v": [str(n) for n in range(900)], "t": [f"{topic}-{n % 3}" for n in range(900)]}
     (report,) = partition_writer(embedded.url, topic_column="t", value="v")(batches(rows, 100))
     assert report.rows == 900

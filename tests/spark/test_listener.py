@@ -12,7 +12,7 @@ import pytest
 
 from forebay import errors
 from forebay.spark import Lag, LagListener
-from forebay.spark.lag import lags
+from forebay.spark._lag import lags
 
 from support import queries
 from support.waiting import eventually

@@ -9,8 +9,8 @@ import uuid
 import pytest
 
 from forebay import errors
-from forebay.spark import partition_writer, pool, register, write
-from forebay.spark.config import write_config
+from forebay.spark import _pool, partition_writer, register, write
+from forebay.spark._config import write_config
 
 from support.mqtt.harness import EmbeddedMqtt, Mosquitto
 
@@ -63,7 +63,7 @@ def texts(rows):
 @pytest.fixture(params=["batches", "data source"])
 def door(request, monkeypatch):
     if request.param == "batches":
-        monkeypatch.setattr("forebay.spark.driver._through_source", lambda config: False)
+        monkeypatch.setattr("forebay.spark._driver._through_source", lambda config: False)
     return request.param
 
 
@@ -172,7 +172,7 @@ def test_workers_share_a_client_id_as_a_prefix_only(embedded_mqtt, frame, topic,
         assert report.rows == ROWS
         assert sorted(texts(reader.rows(ROWS))) == sorted(PAYLOADS)
     config = write_config(embedded_mqtt.url, topic, value="v", options={"client_id": "sink"})
-    names = {pool.client_options(config)["client_id"] for _ in range(10)}
+    names = {_pool.client_options(config)["client_id"] for _ in range(10)}
     assert len(names) == 10
     assert all(name.startswith("sink-") for name in names)
 

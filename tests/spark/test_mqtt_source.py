@@ -15,7 +15,7 @@ import pytest
 import forebay
 from forebay import blocking, errors
 from forebay.spark import register
-from forebay.spark.sources.mqtt import MqttStreamReader, source_config
+from forebay.spark._sources.mqtt import MqttStreamReader, source_config
 
 from support.mqtt.harness import Mosquitto
 from support.queries import started
@@ -182,7 +182,7 @@ def test_the_time_to_connect_is_no_silence(url, topic, tmp_path, monkeypatch):
         time.sleep(4)
         return connect(*args, **options)
 
-    monkeypatch.setattr("forebay.spark.sources.mqtt.QUIET", 3.0)
+    monkeypatch.setattr("forebay.spark._sources.mqtt.QUIET", 3.0)
     monkeypatch.setattr(blocking, "connect", slowly)
     reader = MqttStreamReader(source_config(options(url, topic, tmp_path)))
     reader.prepareForTriggerAvailableNow()
@@ -226,7 +226,7 @@ def test_a_backlog_larger_than_any_window_arrives_once(wide_mosquitto, topic, tm
     with blocking.connect(url) as client, client.producer(f"{topic}/x", qos=1) as producer:
         producer.send_many([b"%d" % number for number in range(100_000)])
     # On a busy machine the broker may pause for longer than a second.
-    monkeypatch.setattr("forebay.spark.sources.mqtt.QUIET", 10.0)
+    monkeypatch.setattr("forebay.spark._sources.mqtt.QUIET", 10.0)
     reader = MqttStreamReader(source_config(options(url, topic, tmp_path, available_now_timeout="150s")))
     try:
         reader.prepareForTriggerAvailableNow()
@@ -238,7 +238,7 @@ def test_a_backlog_larger_than_any_window_arrives_once(wide_mosquitto, topic, tm
 
 def test_a_full_window_ends_a_segment(topic, tmp_path, monkeypatch):
     # With the time alone it would take 200 s to fill these 50 windows.
-    monkeypatch.setattr("forebay.spark.sources.mqtt.GATHER", 4.0)
+    monkeypatch.setattr("forebay.spark._sources.mqtt.GATHER", 4.0)
     with forebay.Broker(mqtt_port=0, mqtt_max_inflight=20) as broker:
         subscribed(broker.mqtt_url, topic)
         publish(broker.mqtt_url, topic, range(1000))
@@ -253,7 +253,7 @@ def test_a_full_window_ends_a_segment(topic, tmp_path, monkeypatch):
 
 def test_few_large_messages_are_no_silence(url, topic, tmp_path, monkeypatch):
     # As from a broker far away. Each is a segment, and there are fewer than a trickle has.
-    monkeypatch.setattr("forebay.spark.sources.mqtt.QUIET", 4.0)
+    monkeypatch.setattr("forebay.spark._sources.mqtt.QUIET", 4.0)
     subscribed(url, topic)
 
     def publish_on():
@@ -300,8 +300,8 @@ def test_available_now_on_a_live_topic_has_what_was_there(spark, url, topic, tmp
 def test_a_topic_that_is_never_quiet_is_cut_after_the_time(
     url, topic, tmp_path, trickle, caplog, monkeypatch
 ):
-    monkeypatch.setattr("forebay.spark.sources.mqtt.FEW", 1)
-    monkeypatch.setattr("forebay.spark.sources.mqtt.QUIET", 30.0)
+    monkeypatch.setattr("forebay.spark._sources.mqtt.FEW", 1)
+    monkeypatch.setattr("forebay.spark._sources.mqtt.QUIET", 30.0)
     trickle()
     reader = MqttStreamReader(source_config(options(url, topic, tmp_path, available_now_timeout="2s")))
     try:
@@ -518,7 +518,7 @@ def test_a_second_query_on_the_same_log_is_refused(url, topic, tmp_path, monkeyp
     subscribed(url, topic)
     config = source_config(options(url, topic, tmp_path))
     monkeypatch.setattr(
-        "forebay.spark.sources.wal.Log.__init__.__kwdefaults__", {"patience": 0.1}, raising=True
+        "forebay.spark._sources.wal.Log.__init__.__kwdefaults__", {"patience": 0.1}, raising=True
     )
     reader, other = MqttStreamReader(config), MqttStreamReader(config)
     try:

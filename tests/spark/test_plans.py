@@ -7,7 +7,7 @@ import pytest
 
 from forebay import errors
 from forebay.spark import write
-from forebay.spark.plans import in_any_order
+from forebay.spark._plans import in_any_order
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
 

@@ -8,8 +8,8 @@ import pytest
 
 import forebay
 from forebay import blocking, errors
-from forebay.spark import PartitionReport, WriteReport, partition_writer, pool, register, write
-from forebay.spark.config import write_config
+from forebay.spark import PartitionReport, WriteReport, _pool, partition_writer, register, write
+from forebay.spark._config import write_config
 
 from support.pulsar.harness import EmbeddedPulsar
 from support.waiting import PATIENCE
@@ -113,7 +113,7 @@ def test_the_data_source(spark, embedded, frame, topic):
 
 
 def test_a_plain_job_writes_what_a_data_source_cannot_be_told(embedded, frame, topic, monkeypatch):
-    monkeypatch.setattr("forebay.spark.datasource.write_through", None)
+    monkeypatch.setattr("forebay.spark._datasource.write_through", None)
     # No text stands for a function.
     report = write(frame, embedded.url, topic, value="value", key="shop", token=lambda: "token")
     assert report.rows == ROWS
@@ -154,7 +154,7 @@ def test_a_key_that_is_not_text_is_refused_and_its_rows_are_not_sent(spark, embe
 @pytest.mark.parametrize("door", ["batches", "data source"])
 def test_an_error_of_a_task_is_the_packages_own(embedded, frame, plain_topic, monkeypatch, door):
     if door == "batches":
-        monkeypatch.setattr("forebay.spark.driver._through_source", lambda config: False)
+        monkeypatch.setattr("forebay.spark._driver._through_source", lambda config: False)
     from pyspark.sql import functions as F  # noqa: N812
 
     large = frame.where("id = 3").select(F.repeat(F.lit("x"), 6 << 20).alias("value"))
@@ -204,21 +204,21 @@ def test_a_pool_shares_connections_by_what_they_are(embedded):
     try:
         held = []
         for config in configs:
-            with pool.producers(config, None) as producers:
+            with _pool.producers(config, None) as producers:
                 held.append(producers.of(topic))
                 assert producers.of(topic) is held[-1]
             assert held[-1].closed, "a producer ends with its task"
         assert held[0]._owner is held[1]._owner
         assert held[0]._owner is held[2]._owner
         assert held[0]._owner is not held[3]._owner
-        with pytest.raises(RuntimeError), pool.producers(configs[0], None) as producers:
+        with pytest.raises(RuntimeError), _pool.producers(configs[0], None) as producers:
             failed = producers.of(topic)
             raise RuntimeError("the task failed")
         assert failed.closed and failed._owner.closed
-        with pool.producers(configs[0], "sink-3") as producers:
+        with _pool.producers(configs[0], "sink-3") as producers:
             assert producers.of(topic).name == "sink-3"
     finally:
-        pool.close()
+        _pool.close()
 
 
 def test_a_report_sums_up():

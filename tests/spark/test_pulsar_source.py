@@ -11,10 +11,10 @@ import pytest
 
 import forebay
 from forebay import errors
-from forebay._read_plan import ReadPlan
-from forebay.pulsar.ranges import Range, plan, rows
+from forebay._core.read_plan import ReadPlan
+from forebay.pulsar._ranges import Range, plan, rows
 from forebay.spark import register
-from forebay.spark.sources.pulsar import read_config
+from forebay.spark._sources.pulsar import read_config
 
 from support.pulsar.chunks import Chunks
 

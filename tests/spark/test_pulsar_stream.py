@@ -9,10 +9,10 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from forebay import blocking
 from forebay.pulsar import MessageId
+from forebay.pulsar._ranges import place
 from forebay.pulsar.blocking import PulsarConsumer
-from forebay.pulsar.ranges import place
-from forebay.spark.sources.pulsar import read_config
-from forebay.spark.sources.pulsar_stream import PulsarStreamReader
+from forebay.spark._sources.pulsar import read_config
+from forebay.spark._sources.pulsar_stream import PulsarStreamReader
 
 from support.queries import Stream, end_of
 from support.waiting import PATIENCE, eventually

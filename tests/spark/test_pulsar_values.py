@@ -15,11 +15,11 @@ from pyspark.sql import types as T  # noqa: N812
 import pulsar
 from forebay import errors
 from forebay.pulsar import Avro, KeyValue, Schema
-from forebay.pulsar.ranges import plan
+from forebay.pulsar._ranges import plan
 from forebay.spark import register
-from forebay.spark.arrow import arrow_schema
-from forebay.spark.sources.pulsar import SOURCE, batches, read_config
-from forebay.spark.sources.reading import row_schema, wanted
+from forebay.spark._arrow import arrow_schema
+from forebay.spark._sources.pulsar import SOURCE, batches, read_config
+from forebay.spark._sources.reading import row_schema, wanted
 
 from support.queries import started
 from support.waiting import eventually

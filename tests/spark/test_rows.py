@@ -8,7 +8,7 @@ import pytest
 
 from forebay import errors
 from forebay.spark import partition_writer
-from forebay.spark.rows import to_batch
+from forebay.spark._rows import to_batch
 
 from support.waiting import PATIENCE
 

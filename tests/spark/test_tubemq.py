@@ -44,7 +44,7 @@ def topic(service):
 @pytest.fixture(params=["batches", "data source"])
 def door(request, monkeypatch):
     if request.param == "batches":
-        monkeypatch.setattr("forebay.spark.driver._through_source", lambda config: False)
+        monkeypatch.setattr("forebay.spark._driver._through_source", lambda config: False)
     return request.param
 
 

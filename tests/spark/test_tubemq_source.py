@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from forebay import blocking, errors
-from forebay._read_plan import ReadPlan
+from forebay._core.read_plan import ReadPlan
 from forebay.spark import register
-from forebay.spark.sources.names import GROUPS
-from forebay.spark.sources.tubemq import read_config
-from forebay.tubemq.offsets import UNIT
-from forebay.tubemq.ranges import Range, plan, rows
+from forebay.spark._sources.names import GROUPS
+from forebay.spark._sources.tubemq import read_config
+from forebay.tubemq._offsets import UNIT
+from forebay.tubemq._ranges import Range, plan, rows
 
 from support.tubemq.harness import EmbeddedTubeMq, TubeMqService, group
 from support.waiting import PATIENCE, eventually

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from forebay import blocking, errors
-from forebay.spark.sources.tubemq import read_config
-from forebay.spark.sources.tubemq_stream import TubeMqStreamReader
-from forebay.tubemq.offsets import UNIT
+from forebay.spark._sources.tubemq import read_config
+from forebay.spark._sources.tubemq_stream import TubeMqStreamReader
+from forebay.tubemq._offsets import UNIT
 
 from support.queries import Stream, end_of
 from support.tubemq import wire

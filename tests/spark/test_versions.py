@@ -11,8 +11,8 @@ import pytest
 import forebay
 import pyspark_forebay
 from forebay.errors import Unsupported
-from forebay.spark import arrow, register
-from forebay.spark.rows import to_batch
+from forebay.spark import _arrow, register
+from forebay.spark._rows import to_batch
 
 pytestmark = pytest.mark.spark
 
@@ -93,15 +93,15 @@ def test_every_imported_name_is_in_the_oldest_version():
         assert known, f"{file} imports {name} of {module}, which PySpark 4.0.0 does not have"
 
 
-OF_DATA_SOURCES = {"datasource.py", "pyspark_forebay/__init__.py"} | {
-    f"sources/{path.name}" for path in (Path(forebay.__file__).parent / "spark" / "sources").glob("*.py")
+OF_DATA_SOURCES = {"_datasource.py", "pyspark_forebay/__init__.py"} | {
+    f"_sources/{path.name}" for path in (Path(forebay.__file__).parent / "spark" / "_sources").glob("*.py")
 }
 """The files that eager writes do not need."""
 
 
 def test_eager_writes_import_nothing_that_came_after_3_5():
     found = [(file, module) for file, module, _, _ in imports()]
-    assert ("datasource.py", "pyspark.sql.datasource") in found
+    assert ("_datasource.py", "pyspark.sql.datasource") in found
     for file, module in found:
         assert file in OF_DATA_SOURCES or module != "pyspark.sql.datasource", file
 
@@ -123,7 +123,7 @@ def test_arrow_types_are_those_of_pyspark(spark, large):
     schema.add(StructField("never_null", ArrayType(IntegerType(), False), False))
     schema.add("of_never_null", MapType(StringType(), IntegerType(), False), False)
     expected = to_arrow_schema(schema, timezone="UTC", prefers_large_types=large)
-    assert arrow.arrow_schema(schema, large=large) == expected
+    assert _arrow.arrow_schema(schema, large=large) == expected
 
 
 def test_what_arrow_has_no_type_for_is_refused(spark):
@@ -131,7 +131,7 @@ def test_what_arrow_has_no_type_for_is_refused(spark):
 
     for kind in ("interval year to month", "array<variant>"):
         with pytest.raises(Unsupported, match="Arrow has no type for Spark's"):
-            arrow.arrow_schema(StructType.fromDDL(f"c {kind}"))
+            _arrow.arrow_schema(StructType.fromDDL(f"c {kind}"))
 
 
 def test_pyspark_3_5_says_that_it_has_no_data_sources(spark, monkeypatch):

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from forebay import errors
-from forebay.spark.sources.wal import Log, Slice, spread
+from forebay.spark._sources.wal import Log, Slice, spread
 
 pytestmark = pytest.mark.spark
 

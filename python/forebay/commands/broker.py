@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from forebay import parse
-from forebay._config import literal_secrets
-from forebay._config import read as read_config
+from forebay._core import parse
+from forebay._core.broker_config import literal_secrets
+from forebay._core.broker_config import read as read_config
 from forebay.broker import Broker
 from forebay.errors import Closed, Error, InvalidArgument
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from forebay.options import Option, Table
+from forebay._core.options import Option, Table
 
 _TEXT = 4
 """Columns before the text of an option."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from forebay import protocols
+from forebay._core import protocols
 
 from ._shared.arguments import connection, described, places, setting
 from ._shared.options import FORMS

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from forebay._config import read as read_config
-from forebay._native import backup_store, check_store, compact_store, restore_store
+from forebay._core.broker_config import read as read_config
+from forebay._core.native import backup_store, check_store, compact_store, restore_store
 from forebay.errors import InvalidArgument
 
 from ._shared.broker_options import ENVIRONMENT, OPTIONS

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from forebay import parse
+from forebay._core import parse
 from forebay.errors import Error, InvalidArgument, Unsupported
 
 from ._shared import prometheus, snapshot

@@ -20,7 +20,7 @@ They need pyarrow, which ``pip install "forebay[frames]"`` installs.
 
 from __future__ import annotations
 
-from .reading import Scan, read, scan
-from .writing import WriteReport, write
+from ._reading import Scan, read, scan
+from ._writing import WriteReport, write
 
 __all__ = ["Scan", "WriteReport", "read", "scan", "write"]

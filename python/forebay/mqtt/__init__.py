@@ -9,36 +9,36 @@
 
 from typing import TYPE_CHECKING
 
-from forebay import _lazy
+from forebay._core import attach as _attach
 
 if TYPE_CHECKING:
     from . import blocking as blocking
-    from .client import MqttClient as MqttClient
-    from .client import MqttConsumer as MqttConsumer
-    from .client import MqttProducer as MqttProducer
-    from .client import connect as connect
-    from .fields import Birth as Birth
-    from .fields import Fields as Fields
-    from .fields import MqttMessage as MqttMessage
-    from .fields import PublishFields as PublishFields
-    from .fields import QoS as QoS
-    from .fields import ReasonCode as ReasonCode
-    from .fields import Will as Will
-    from .fields import matches as matches
-    from .options import MqttClientOptions as MqttClientOptions
-    from .options import MqttConsumerOptions as MqttConsumerOptions
-    from .options import MqttProducerOptions as MqttProducerOptions
+    from ._client import MqttClient as MqttClient
+    from ._client import MqttConsumer as MqttConsumer
+    from ._client import MqttProducer as MqttProducer
+    from ._client import connect as connect
+    from ._fields import Birth as Birth
+    from ._fields import Fields as Fields
+    from ._fields import MqttMessage as MqttMessage
+    from ._fields import PublishFields as PublishFields
+    from ._fields import QoS as QoS
+    from ._fields import ReasonCode as ReasonCode
+    from ._fields import Will as Will
+    from ._fields import matches as matches
+    from ._options import MqttClientOptions as MqttClientOptions
+    from ._options import MqttConsumerOptions as MqttConsumerOptions
+    from ._options import MqttProducerOptions as MqttProducerOptions
 else:
-    __getattr__, __dir__ = _lazy.attach(
+    __getattr__, __dir__ = _attach(
         __name__,
         {
             "blocking": "",
-            **dict.fromkeys(("MqttClient", "MqttConsumer", "MqttProducer", "connect"), "client"),
+            **dict.fromkeys(("MqttClient", "MqttConsumer", "MqttProducer", "connect"), "_client"),
             **dict.fromkeys(
                 ("Birth", "Fields", "MqttMessage", "PublishFields", "QoS", "ReasonCode", "Will", "matches"),
-                "fields",
+                "_fields",
             ),
-            **dict.fromkeys(("MqttClientOptions", "MqttConsumerOptions", "MqttProducerOptions"), "options"),
+            **dict.fromkeys(("MqttClientOptions", "MqttConsumerOptions", "MqttProducerOptions"), "_options"),
         },
     )
 

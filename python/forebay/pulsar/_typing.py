@@ -4,7 +4,7 @@ anything where a class stands without its parameter."""
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from forebay._typing import Duration, Timestamp
+from forebay._core.types import Duration, Timestamp
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -21,20 +21,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay import _lazy
+from forebay._core import attach as _attach
 
-from .driver import partition_writer, register, write
-from .report import PartitionReport, WriteReport
-from .sink import PartitionWriter
+from ._driver import partition_writer, register, write
+from ._report import PartitionReport, WriteReport
+from ._sink import PartitionWriter
 
 if TYPE_CHECKING:
-    from .lag import Lag as Lag
-    from .listener import LagListener as LagListener
-    from .listener import QueryProgress as QueryProgress
+    from ._lag import Lag as Lag
+    from ._listener import LagListener as LagListener
+    from ._listener import QueryProgress as QueryProgress
 else:
     # They import PySpark, or the engine.
-    __getattr__, __dir__ = _lazy.attach(
-        __name__, {"Lag": "lag", "LagListener": "listener", "QueryProgress": "listener"}
+    __getattr__, __dir__ = _attach(
+        __name__, {"Lag": "_lag", "LagListener": "_listener", "QueryProgress": "_listener"}
     )
 
 __all__ = [

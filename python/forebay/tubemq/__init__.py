@@ -8,30 +8,30 @@
 
 from typing import TYPE_CHECKING
 
-from forebay import _lazy
+from forebay._core import attach as _attach
 
 if TYPE_CHECKING:
     from . import blocking as blocking
-    from .client import TubeMqClient as TubeMqClient
-    from .client import TubeMqConsumer as TubeMqConsumer
-    from .client import TubeMqProducer as TubeMqProducer
-    from .client import connect as connect
-    from .options import TubeMqClientOptions as TubeMqClientOptions
-    from .options import TubeMqConsumerOptions as TubeMqConsumerOptions
-    from .options import TubeMqProducerOptions as TubeMqProducerOptions
-    from .positions import PartitionState as PartitionState
-    from .positions import Position as Position
-    from .positions import TubeMqMessage as TubeMqMessage
+    from ._client import TubeMqClient as TubeMqClient
+    from ._client import TubeMqConsumer as TubeMqConsumer
+    from ._client import TubeMqProducer as TubeMqProducer
+    from ._client import connect as connect
+    from ._options import TubeMqClientOptions as TubeMqClientOptions
+    from ._options import TubeMqConsumerOptions as TubeMqConsumerOptions
+    from ._options import TubeMqProducerOptions as TubeMqProducerOptions
+    from ._positions import PartitionState as PartitionState
+    from ._positions import Position as Position
+    from ._positions import TubeMqMessage as TubeMqMessage
 else:
-    __getattr__, __dir__ = _lazy.attach(
+    __getattr__, __dir__ = _attach(
         __name__,
         {
             "blocking": "",
-            **dict.fromkeys(("TubeMqClient", "TubeMqConsumer", "TubeMqProducer", "connect"), "client"),
+            **dict.fromkeys(("TubeMqClient", "TubeMqConsumer", "TubeMqProducer", "connect"), "_client"),
             **dict.fromkeys(
-                ("TubeMqClientOptions", "TubeMqConsumerOptions", "TubeMqProducerOptions"), "options"
+                ("TubeMqClientOptions", "TubeMqConsumerOptions", "TubeMqProducerOptions"), "_options"
             ),
-            **dict.fromkeys(("PartitionState", "Position", "TubeMqMessage"), "positions"),
+            **dict.fromkeys(("PartitionState", "Position", "TubeMqMessage"), "_positions"),
         },
     )
 

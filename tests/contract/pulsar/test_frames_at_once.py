@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pytest
 
 from forebay import blocking, errors, frames
-from forebay.pulsar import Schema, ranges
+from forebay.pulsar import Schema, _ranges
 from forebay.pulsar.blocking import PulsarConsumer
 
 from support.observing import behind
@@ -203,7 +203,7 @@ def test_a_slow_broker_changes_no_rows(
         return receive(consumer, timeout)
 
     always = False
-    monkeypatch.setattr(ranges, "SHORT", 1.0)
+    monkeypatch.setattr(_ranges, "SHORT", 1.0)
     monkeypatch.setattr(PulsarConsumer, "receive", late)
     assert frames.read(service.url, topic, start="-1h").num_rows == 10
     assert frames.read(service.url, topic, end="-1h").num_rows == 0
@@ -217,7 +217,7 @@ def test_a_slow_broker_changes_no_rows(
 def test_a_part_of_a_message_is_no_message_at_a_time(
     door: Any, service: PulsarService, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranges, "SHORT", 2.0)
+    monkeypatch.setattr(_ranges, "SHORT", 2.0)
     kept(door, topic)
     chunks = Chunks(service, topic)
     # One that is not complete yet, one without a beginning, and one with a hole.
@@ -246,7 +246,7 @@ def test_many_partitions_are_asked_for_a_time_at_once(
 
     asked = threading.Barrier(8)
     # None asks a second time, without the others.
-    monkeypatch.setattr(ranges, "SHORT", PATIENCE)
+    monkeypatch.setattr(_ranges, "SHORT", PATIENCE)
     monkeypatch.setattr(PulsarConsumer, "receive", late)
     assert frames.read(service.url, topic, start="-1h")["value"].null_count == 0
     assert frames.read(service.url, topic, end="-1h").num_rows == 0
@@ -391,7 +391,7 @@ def test_libraries_take_a_scan_as_it_is(door: Any, service: PulsarService) -> No
 def test_an_error_in_the_middle_of_a_scan_is_one_of_forebay(
     door: Any, service: PulsarService, topic: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from forebay.frames import pulsar
+    from forebay.frames import _pulsar
 
     kept(door, topic)
     with door.producer(topic) as producer:
@@ -405,8 +405,8 @@ def test_an_error_in_the_middle_of_a_scan_is_one_of_forebay(
                 service.delete_topic(topic)
 
     seen: list[int] = []
-    original = pulsar.rows
-    monkeypatch.setattr(pulsar, "rows", rows)
+    original = _pulsar.rows
+    monkeypatch.setattr(_pulsar, "rows", rows)
     scanned = frames.scan(service.url, topic, receive_buffer="1 MiB")
     with pytest.raises(errors.DataLost, match="deleted"):
         if how == "python":
@@ -419,7 +419,7 @@ def test_an_error_in_the_middle_of_a_scan_is_one_of_forebay(
 def test_polars_reads_no_more_than_it_needs(
     door: Any, service: PulsarService, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from forebay.frames import pulsar
+    from forebay.frames import _pulsar
 
     kept(door, topic)
     fill(door, topic, 40_000)
@@ -432,8 +432,8 @@ def test_polars_reads_no_more_than_it_needs(
             taken.append(len(batch))
             yield batch
 
-    original = pulsar.rows
-    monkeypatch.setattr(pulsar, "rows", rows)
+    original = _pulsar.rows
+    monkeypatch.setattr(_pulsar, "rows", rows)
     lazy = frames.scan(service.url, topic).to_polars()
     assert lazy.select("message_id").head(5).collect().height == 5
     assert asked == [["message_id"]]

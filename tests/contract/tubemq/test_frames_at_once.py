@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from forebay import blocking, errors, frames
-from forebay.tubemq.offsets import UNIT
+from forebay.tubemq._offsets import UNIT
 
 from support.tubemq.harness import TubeMqService
 

@@ -13,10 +13,11 @@ import types
 
 import pytest
 
-from forebay import blocking, cli, errors, protocols
+from forebay import blocking, cli, errors
+from forebay._core import protocols
 from forebay.commands._shared.options import pairs
 from forebay.commands.pulsar.format import compile_format, to_json
-from forebay.pulsar.positions import full_name
+from forebay.pulsar._positions import full_name
 
 from support.commands import COMMANDS
 from support.waiting import line_with
@@ -251,7 +252,7 @@ def test_a_store_that_has_failed_ends_the_broker_with_3(tmp_path, broker_process
 
 def test_what_the_broker_command_needs_is_not_much():
     """`forebay broker` answers within 300 ms of its start, so nothing heavy may be imported."""
-    code = "import sys, forebay.cli, forebay.broker, forebay.options; print(*sys.modules)"
+    code = "import sys, forebay.cli, forebay.broker, forebay._core.options; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()

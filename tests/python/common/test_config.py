@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay import _config
+from forebay._core import broker_config
 from forebay.broker import OPTIONS
 from forebay.errors import InvalidArgument
 
@@ -49,7 +49,7 @@ def start(*words: str, **environment: str) -> subprocess.Popen[str]:
 
 def test_a_file_says_what_the_options_say(tmp_path: Path) -> None:
     path = written(tmp_path, LISTENERS)
-    options = _config.read(path, OPTIONS)
+    options = broker_config.read(path, OPTIONS)
     assert options["data"] == str(tmp_path / "store")
     assert options["listeners"][1]["unix"] == str(tmp_path / "http.sock")
     with forebay.Broker(path) as broker:

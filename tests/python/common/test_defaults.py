@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forebay import protocols
+from forebay._core import protocols
 
 SOURCE = Path(__file__).parents[3] / "src"
 PLACES = {

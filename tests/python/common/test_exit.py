@@ -275,7 +275,7 @@ print(time.time(), flush=True)
         0,
     ),
     "nothing_but_an_import": (
-        "import time, forebay, forebay._connect\nprint(time.time(), flush=True)\n",
+        "import time, forebay, forebay._aio.connect\nprint(time.time(), flush=True)\n",
         0,
     ),
 }

@@ -23,7 +23,7 @@ import pytest
 import forebay
 from forebay import blocking, errors, frames
 from forebay.broker import running_with
-from forebay.frames import opening, writing
+from forebay.frames import _opening, _writing
 from forebay.pulsar import MessageId
 
 from support.waiting import PATIENCE
@@ -182,12 +182,12 @@ def test_an_iteration_may_end_anywhere_in_this_module(tmp_path: Path) -> None:
     next(left)
 
     def ended() -> int:
-        with opening._lock:
+        with _opening._lock:
             left.close()
         return frames.read(url, "sales").num_rows
 
     assert within(120, ended) == 3
-    assert not opening._shared and not opening._left
+    assert not _opening._shared and not _opening._left
 
 
 def test_threads_share_the_broker_of_a_folder(tmp_path: Path) -> None:
@@ -199,13 +199,13 @@ def test_threads_share_the_broker_of_a_folder(tmp_path: Path) -> None:
 
     with concurrent.futures.ThreadPoolExecutor(6) as threads:
         assert list(threads.map(read, range(6))) == [[3] * 5] * 6
-    assert not opening._shared and not opening._left
+    assert not _opening._shared and not _opening._left
     # One that does not start is no hindrance to the next.
     (tmp_path / "file").write_text("")
     for _ in range(2):
         with pytest.raises(errors.IoError):
             frames.write(TABLE, f"embedded:{tmp_path}/file/data", "sales", value="payload")
-    assert not opening._shared
+    assert not _opening._shared
 
 
 def test_brokers_may_start_while_one_is_looked_for() -> None:
@@ -381,7 +381,7 @@ def test_a_spark_data_frame_is_refused() -> None:
     ids=["one batch", "small batches", "large rows", "views", "a dictionary", "no rows"],
 )
 def test_rows_are_divided_into_lots(frame: Any, count: int) -> None:
-    lots = list(writing._lots(pa.RecordBatchReader.from_stream(frame)))
+    lots = list(_writing._lots(pa.RecordBatchReader.from_stream(frame)))
     assert len(lots) == count
     assert all(0 < lot.num_rows <= 10_000 for lot in lots)
     assert [row for lot in lots for row in lot["i"].to_pylist()] == pa.table(frame)["i"].to_pylist()

@@ -15,7 +15,7 @@ import pytest
 
 import forebay
 from forebay import errors
-from forebay._native import log_records_dropped
+from forebay._core.native import log_records_dropped
 
 from support.mqtt.harness import EmbeddedMqtt
 from support.observing import behind, seek

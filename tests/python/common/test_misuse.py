@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay import blocking, cli, errors, protocols
+from forebay import blocking, cli, errors
+from forebay._core import protocols
 from forebay.commands._shared import doctor
 
 from support.waiting import PATIENCE
@@ -91,15 +92,15 @@ async def test_verbs_of_pulsar_client_answer_with_ours(broker: forebay.Broker, f
 
 
 def test_each_name_of_ours_exists() -> None:
-    from forebay.pulsar import _lacks
+    from forebay.pulsar import _unsupported
     from forebay.pulsar import blocking as pulsar
 
-    words = {word for here in _lacks.NAMES_THERE.values() for word in re.findall(r"\w+", here)} - {"or"}
+    words = {word for here in _unsupported.NAMES_THERE.values() for word in re.findall(r"\w+", here)} - {"or"}
     owners = (
         pulsar.PulsarClient,
         pulsar.PulsarProducer,
         pulsar.PulsarConsumer,
-        forebay._native.PulsarMessage,
+        forebay._core.native.PulsarMessage,
     )
     fields = pulsar_fields()
     missing = {word for word in words if not any(hasattr(owner, word) for owner in owners)} - fields

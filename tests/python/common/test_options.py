@@ -10,7 +10,8 @@ import typing
 
 import pytest
 
-from forebay import broker, errors, options, protocols, pulsar
+from forebay import broker, errors, pulsar
+from forebay._core import options, protocols
 
 
 def test_each_option_has_a_default_that_parses():
@@ -41,7 +42,7 @@ def test_help_shows_the_texts_of_the_options():
 def test_each_word_of_an_option_stands_for_itself():
     found = 0
     for protocol in ("pulsar", "mqtt", "tubemq"):
-        module = importlib.import_module(f"forebay.{protocol}.options")
+        module = importlib.import_module(f"forebay.{protocol}._options")
         for keywords in filter(typing.is_typeddict, vars(module).values()):
             for name, hint in keywords.__annotations__.items():
                 for literal in (hint.__origin__, *typing.get_args(hint.__origin__)):

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay import _missing, blocking, errors, protocols
+from forebay import blocking, errors
+from forebay._core import protocols, unsupported
 
 from support.waiting import until
 
@@ -21,7 +22,7 @@ KINDS = ("Client", "Producer", "Consumer")
 PREFIXES = {"pulsar": "Pulsar", "mqtt": "Mqtt", "tubemq": "TubeMq"}
 
 
-def handle(protocol: str, kind: str, face: str = "client") -> type[Any]:
+def handle(protocol: str, kind: str, face: str = "_client") -> type[Any]:
     return getattr(importlib.import_module(f"forebay.{protocol}.{face}"), f"{PREFIXES[protocol]}{kind}")
 
 
@@ -57,7 +58,7 @@ def test_the_blocking_face_has_the_verbs_of_the_asyncio_face(protocol: str, kind
 def test_each_verb_of_another_protocol_has_an_answer(protocol: str, other: str, kind: str) -> None:
     ours = handle(protocol, kind)
     for name in public(handle(other, kind)) - public(ours):
-        error = _missing.missing(ours, name)
+        error = unsupported.missing(ours, name)
         assert isinstance(error, errors.Unsupported), name
         assert protocols.PROTOCOLS[protocol].title in str(error)
 
@@ -66,16 +67,16 @@ def test_each_verb_of_another_protocol_has_an_answer(protocol: str, other: str, 
 def test_a_column_that_a_protocol_lacks_is_refused(protocol: str) -> None:
     own = inspect.signature(handle(protocol, "Producer").send_frame).parameters
     for name in ("key", "ordering_key", "event_time", "deliver_at", "message_type", "schema"):
-        _missing.refuse(protocol, {name: None})
+        unsupported.refuse(protocol, {name: None})
         if name in own:
-            _missing.refuse(protocol, {name: "column"})
+            unsupported.refuse(protocol, {name: "column"})
         else:
             with pytest.raises(errors.Unsupported, match=protocols.PROTOCOLS[protocol].title):
-                _missing.refuse(protocol, {name: "column"})
+                unsupported.refuse(protocol, {name: "column"})
 
 
 def test_the_error_is_an_attribute_error_and_survives_a_pickle() -> None:
-    error = _missing.missing("mqtt.message", "publish_time")
+    error = unsupported.missing("mqtt.message", "publish_time")
     assert isinstance(error, errors.Unsupported)
     assert isinstance(error, AttributeError)
     again = pickle.loads(pickle.dumps(error))
@@ -83,10 +84,10 @@ def test_the_error_is_an_attribute_error_and_survives_a_pickle() -> None:
 
 
 def test_a_mistyped_or_private_name_is_a_plain_attribute_error() -> None:
-    error = _missing.missing(handle("mqtt", "Client"), "publsh")
+    error = unsupported.missing(handle("mqtt", "Client"), "publsh")
     assert type(error) is AttributeError
     assert "did you mean 'publish'?" in str(error)
-    assert type(_missing.missing(handle("mqtt", "Client"), "_reader")) is AttributeError
+    assert type(unsupported.missing(handle("mqtt", "Client"), "_reader")) is AttributeError
 
 
 async def test_a_verb_that_is_missing_is_absent() -> None:
@@ -127,7 +128,7 @@ async def test_the_connect_of_a_protocol_gives_its_client() -> None:
 
 
 def test_the_registry_loads_no_protocol() -> None:
-    code = "import sys, forebay.protocols; print(*sys.modules)"
+    code = "import sys, forebay._core.protocols; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not {"forebay._engine", "forebay.pulsar", "forebay.mqtt", "forebay.tubemq"} & set(loaded.split())
 

@@ -37,7 +37,7 @@ def test_a_run_that_uses_nothing_loads_nothing(pytester: pytest.Pytester) -> Non
 
         def test_nothing():
             loaded = sorted(name for name in sys.modules if name.startswith("forebay"))
-            assert loaded == ["forebay", "forebay._lazy", "forebay.pytest_plugin"]
+            assert loaded == ["forebay", "forebay._core", "forebay.pytest_plugin"]
     """
     outcomes(pytester, text, passed=1)
 

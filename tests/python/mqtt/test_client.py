@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay import blocking, errors, mqtt, protocols
+from forebay import blocking, errors, mqtt
+from forebay._core import protocols
 
 from support.scripts import free_port
 from support.service import BrokerProcess

@@ -12,7 +12,8 @@ import pytest
 import pytest_asyncio
 
 import forebay
-from forebay import _frames, _native, blocking, errors, frames
+from forebay import blocking, errors, frames
+from forebay._core import dataframes, native
 from forebay.mqtt import ReasonCode
 
 from support.mqtt.harness import MqttService
@@ -313,17 +314,17 @@ def test_the_blocking_twin(broker: MqttService, topic: str) -> None:
     ],
 )
 def test_the_columns_of_a_template(template: str, columns: list[str]) -> None:
-    assert _native.template_columns(template) == columns
+    assert native.template_columns(template) == columns
 
 
 @pytest.mark.parametrize("template", ["{", "}", "{a", "a}", "{}", "{{a}", "{a}}", "{a{b}}", "{{}"])
 def test_what_is_no_template(template: str) -> None:
     with pytest.raises(errors.InvalidArgument, match="literal braces twice"):
-        _native.template_columns(template)
+        native.template_columns(template)
 
 
 def test_encoded_rows_are_sent_once(broker: MqttService, topic: str) -> None:
-    rows = _frames.outgoing(TABLE, {"value": "payload"}, None)
+    rows = dataframes.outgoing(TABLE, {"value": "payload"}, None)
     assert (len(rows), rows.payload_bytes) == (ROWS, sum(map(len, TABLE["payload"].to_pylist())))
     with blocking.connect(broker.url) as client, client.producer(topic) as producer:
         assert len(producer.submit_rows(rows).wait()) == ROWS

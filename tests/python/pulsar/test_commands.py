@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
-from forebay import errors, protocols
+from forebay import errors
+from forebay._core import protocols
 from forebay.commands._shared.options import scopes
-from forebay.pulsar.renamed import RENAMED
+from forebay.pulsar._renamed import RENAMED
 
 
 def start(*arguments, **rest):

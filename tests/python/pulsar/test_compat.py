@@ -19,9 +19,10 @@ import pytest
 import forebay
 import forebay.compat.pulsar as ours
 import pulsar as official
-from forebay import errors, protocols
+from forebay import errors
+from forebay._core import protocols
 from forebay.compat.pulsar import _options, _refusals, exceptions
-from forebay.pulsar.renamed import RENAMED
+from forebay.pulsar._renamed import RENAMED
 
 MODULES = (
     "",

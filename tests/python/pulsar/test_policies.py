@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from forebay import errors
-from forebay.options import resolve
-from forebay.protocols import table
+from forebay._core.options import resolve
+from forebay._core.protocols import table
 from forebay.pulsar import Backoff, DeadLetterPolicy
 
 

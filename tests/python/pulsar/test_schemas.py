@@ -13,8 +13,8 @@ import pytest
 
 from forebay import errors, pulsar
 from forebay.pulsar import Schema, blocking
-from forebay.pulsar.blocking_table_view import PulsarTableView
-from forebay.pulsar.schema import schema_of
+from forebay.pulsar._schema import schema_of
+from forebay.pulsar.blocking import PulsarTableView
 
 
 class Colour(enum.Enum):

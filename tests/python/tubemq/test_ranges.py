@@ -13,9 +13,9 @@ import pytest
 
 import forebay
 from forebay import blocking, errors
-from forebay._read_plan import ReadPlan
-from forebay.tubemq.offsets import UNIT
-from forebay.tubemq.ranges import Part, Range, rows
+from forebay._core.read_plan import ReadPlan
+from forebay.tubemq._offsets import UNIT
+from forebay.tubemq._ranges import Part, Range, rows
 
 from support.tubemq import wire
 from support.tubemq.liar import Answer, Liar, Peer, Reader, altered, close, made_up, silent

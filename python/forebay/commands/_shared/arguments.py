@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from forebay import protocols
+from forebay._core import protocols
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from forebay import parse
-from forebay._broker_options import BrokerOptions
-from forebay.options import Option, Table
+from forebay._core import parse
+from forebay._core.broker_options import BrokerOptions
+from forebay._core.options import Option, Table
 
 from . import logs
 

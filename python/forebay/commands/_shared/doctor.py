@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
 import forebay
-from forebay import protocols
+from forebay._core import protocols
 from forebay.errors import Error, Timeout, Unsupported
 
 from .options import scopes

@@ -36,7 +36,7 @@ def scopes(options: list[str], protocol: str) -> dict[str, dict[str, Any]]:
     Raises:
         InvalidArgument: an unknown option.
     """
-    from forebay import protocols
+    from forebay._core import protocols
 
     row, given = protocols.PROTOCOLS[protocol], pairs(options, "options")
     if row.renamed:
@@ -61,7 +61,7 @@ def seconds(text: str) -> float:
     Raises:
         InvalidArgument: the text is not a duration.
     """
-    from forebay import parse
+    from forebay._core import parse
 
     try:
         return parse.seconds(text) or 0.0
@@ -90,7 +90,7 @@ def moment(flag: str, text: str) -> int:
     """
     import time
 
-    from forebay import parse
+    from forebay._core import parse
 
     given = zoned(text)
     if given is not None:

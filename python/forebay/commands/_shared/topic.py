@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
-from forebay import protocols
+from forebay._core import protocols
 from forebay.broker import Broker
 
 from .display import figures, printable

@@ -18,7 +18,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forebay import protocols
+from forebay._core import protocols
 from forebay.commands._shared.failed import Failed
 from forebay.commands._shared.options import is_web
 from forebay.errors import (

@@ -365,7 +365,7 @@ def properties(given: argparse.Namespace, wanted: str) -> dict[str, Any]:
 def quality(given: argparse.Namespace, scope: str, options: dict[str, Any]) -> None:
     """Sets the QoS of ``options``: that of ``-q``, else Mosquitto's default of 0 unless ``-X``, the URL or
     the environment sets another."""
-    from forebay.protocols import inherited_for
+    from forebay._core.protocols import inherited_for
 
     if given.qos is not None:
         options["qos"] = given.qos

@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from forebay._native import hash_password
+from forebay._core.native import hash_password
 from forebay.commands._shared.failed import Failed
 from forebay.errors import InvalidArgument
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from forebay import parse
+from forebay._core import parse
 from forebay.commands._shared import display
 from forebay.commands._shared.failed import Failed
 from forebay.commands._shared.options import moment, pairs, protocol_of_topic, scopes

@@ -16,7 +16,7 @@ from forebay.errors import (
     SubscriptionNotFound,
     TopicNotFound,
 )
-from forebay.pulsar.positions import full_name
+from forebay.pulsar._positions import full_name
 
 from .ids import message_id
 

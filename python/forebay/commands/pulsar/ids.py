@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from forebay._native import MessageId
+from forebay._core.native import MessageId
 from forebay.commands._shared.options import moment
 from forebay.errors import InvalidArgument
 

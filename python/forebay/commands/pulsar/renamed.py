@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from forebay import protocols
+from forebay._core import protocols
+from forebay._core.options import Option
 from forebay.errors import InvalidArgument
-from forebay.options import Option
-from forebay.pulsar.renamed import RENAMED
+from forebay.pulsar._renamed import RENAMED
 
 _WORDS = {
     "service_url": "-u URL",

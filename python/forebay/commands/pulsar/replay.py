@@ -25,7 +25,7 @@ from forebay.errors import (
 )
 from forebay.progress import Progress
 from forebay.pulsar import MessageId, Schema, blocking
-from forebay.pulsar.positions import full_name
+from forebay.pulsar._positions import full_name
 
 from .end import End
 from .ids import message_ids, start, with_colons

@@ -12,7 +12,7 @@ from forebay.commands._shared.options import scopes
 from forebay.commands._shared.subscribe import Limits, printer
 from forebay.errors import InvalidArgument
 from forebay.pulsar import blocking
-from forebay.pulsar.positions import reader_name
+from forebay.pulsar._positions import reader_name
 
 from .arguments import POSITIONS
 from .end import End

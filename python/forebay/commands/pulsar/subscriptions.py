@@ -12,7 +12,7 @@ from forebay.commands._shared.options import is_web, protocol_of_topic, scopes
 from forebay.commands._shared.subscriptions import Row
 from forebay.commands._shared.web import Web
 from forebay.errors import TopicNotFound, Unsupported
-from forebay.pulsar.positions import full_name
+from forebay.pulsar._positions import full_name
 
 from .administration import Administration
 

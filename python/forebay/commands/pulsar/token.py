@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from forebay import parse
-from forebay._native import is_secret, is_signed_with
+from forebay._core import parse
+from forebay._core.native import is_secret, is_signed_with
 from forebay.commands._shared.failed import Failed
 from forebay.errors import InvalidArgument
 

@@ -8,13 +8,13 @@ import contextlib
 from collections.abc import Generator
 from typing import Any
 
-from forebay import protocols
+from forebay._core import protocols
 from forebay.commands._shared import topic as shared
 from forebay.commands._shared.options import is_web, protocol_of_topic, scopes
 from forebay.commands._shared.web import Web
 from forebay.errors import Unsupported
 from forebay.pulsar import blocking
-from forebay.pulsar.positions import full_name
+from forebay.pulsar._positions import full_name
 
 from .administration import Administration
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from forebay import protocols
+from forebay._core import protocols
 from forebay.commands._shared import arguments
 from forebay.errors import InvalidArgument
 

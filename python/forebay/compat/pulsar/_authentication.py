@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.errors import InvalidArgument
-from forebay.pulsar.oauth2 import OAuth2
+from forebay.pulsar._oauth2 import OAuth2
 
 from ._checks import check_type
 

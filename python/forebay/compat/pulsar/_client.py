@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from forebay import errors
-from forebay.pulsar.patterns import pattern_parts
+from forebay.pulsar._patterns import pattern_parts
 
 from . import _options, _refusals
 from ._authentication import Authentication
@@ -184,7 +184,7 @@ class Client:
             return self._native
 
     def _connect(self) -> PulsarClient:
-        from forebay._native import PulsarClient
+        from forebay._core.native import PulsarClient
 
         settings, pause = self._settings, 0.1
         until = time.monotonic() + settings.operation_timeout

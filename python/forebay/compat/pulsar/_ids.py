@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from forebay import errors
-from forebay._native import MessageId as NativeId
+from forebay._core.native import MessageId as NativeId
 
 from .exceptions import make, result_of
 

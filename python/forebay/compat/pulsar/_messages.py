@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from forebay._native import PulsarMessage
+from forebay._core.native import PulsarMessage
 
 from ._crypto import EncryptionContext
 from ._ids import MessageId, identify

@@ -1,7 +1,7 @@
 """The options of the official module: what each accepts, and the option of the engine that it sets.
 
 One row an option, in one table a verb. The tests hold the hints of the native interface
-(``forebay.pulsar.renamed``) and the migration guide equal to them.
+(``forebay.pulsar._renamed``) and the migration guide equal to them.
 """
 # pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 
@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
-from forebay import errors, protocols
-from forebay.pulsar.policies import DeadLetterPolicy, KeySharedPolicy
-from forebay.pulsar.schema import Schema as NativeSchema
+from forebay import errors
+from forebay._core import protocols
+from forebay.pulsar._policies import DeadLetterPolicy, KeySharedPolicy
+from forebay.pulsar._schema import Schema as NativeSchema
 
 from . import _refusals
 from ._authentication import Authentication

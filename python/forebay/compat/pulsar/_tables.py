@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from forebay import errors, protocols
+from forebay import errors
+from forebay._core import protocols
 
 from .exceptions import translated
 

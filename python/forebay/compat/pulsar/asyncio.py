@@ -332,7 +332,7 @@ class Client:
             raise
 
     async def _connect(self) -> PulsarClient:
-        from forebay._native import Loop, PulsarClient
+        from forebay._core.native import Loop, PulsarClient
 
         if self._bridge is None:
             self._bridge = Loop(asyncio.get_running_loop())

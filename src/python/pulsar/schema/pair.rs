@@ -166,6 +166,6 @@ impl PairReader {
             payload.map(decode).transpose()
         };
         let (key, value) = (part("key", &self.key, key)?, part("value", &self.value, value)?);
-        Ok(CLASS.import(py, "forebay.pulsar.schema", "KeyValue")?.call1((key, value))?)
+        Ok(CLASS.import(py, "forebay.pulsar", "KeyValue")?.call1((key, value))?)
     }
 }

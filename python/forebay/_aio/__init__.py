@@ -1,0 +1,1 @@
+"""The asyncio face: the part that all protocols share."""

@@ -1,0 +1,338 @@
+"""Parsers of option values. Each accepts the forms that a keyword, a URL query or the environment may have,
+and returns the canonical type or raises ``ValueError`` with the expected form."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self, cast
+
+from forebay.errors import InvalidArgument
+
+Parser = Callable[[Any], Any]
+
+_DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?\s*\Z")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+_SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)(i?)b?\s*\Z", re.IGNORECASE)
+_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def duration(value: Any) -> float:
+    """Seconds from a number, a ``timedelta`` or text such as ``"250ms"``."""
+    if isinstance(value, datetime.timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, str) and (match := _DURATION.match(value)):
+        seconds = float(match[1]) * _SECONDS[match[2]]
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        raise ValueError('expected a duration: seconds, a timedelta, or text such as "250ms", "30s", "5m"')
+    if not 0 <= seconds <= 1e9:
+        raise ValueError(f"expected a duration between 0 and 1e9 seconds, not {seconds:g}")
+    return seconds
+
+
+def size(value: Any) -> int:
+    """Bytes from a whole number or text such as ``"64MiB"`` or ``"1 GB"``."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        count = value
+    elif isinstance(value, str) and (match := _SIZE.match(value)):
+        count = int(
+            float(match[1]) * (1024 if match[3] or not match[2] else 1000) ** _POWER[match[2].lower()]
+        )
+    else:
+        raise ValueError('expected a size: bytes as a whole number, or text such as "64MiB"')
+    if not 0 <= count < 1 << 62:
+        raise ValueError(f"expected a size between 0 and 4 EiB, not {count}")
+    return count
+
+
+def packet_size(value: Any) -> int:
+    """A size within the limits of MQTT's Maximum Packet Size."""
+    number = size(value)
+    if not 64 <= number <= 268_435_460:
+        raise ValueError(f"expected 64 to 268435460 bytes, not {value!r}")
+    return number
+
+
+def whole(low: int, high: int = 2**31 - 1) -> Parser:
+    """A whole number between ``low`` and ``high``."""
+
+    def parse(value: Any) -> int:
+        try:
+            number = value if isinstance(value, int) and not isinstance(value, bool) else int(str(value), 10)
+        except ValueError:
+            number = low - 1
+        if not low <= number <= high:
+            raise ValueError(f"expected a whole number between {low} and {high}, not {value!r}")
+        return number
+
+    return parse
+
+
+def boolean(value: Any) -> bool:
+    """A boolean, or one of its usual spellings."""
+    if isinstance(value, bool):
+        return value
+    word = str(value).lower()
+    if word in ("true", "1", "yes", "on"):
+        return True
+    if word in ("false", "0", "no", "off"):
+        return False
+    raise ValueError(f"expected true or false, not {value!r}")
+
+
+def boolean_or_duration(value: Any) -> bool | float:
+    """A boolean, or a duration as :func:`duration`."""
+    if isinstance(value, bool | str):
+        try:
+            return boolean(value)
+        except ValueError:
+            pass
+    try:
+        return duration(value)
+    except ValueError:
+        raise ValueError(f"expected true, false or a duration, not {value!r}") from None
+
+
+def text(value: Any) -> str:
+    """Text, not empty."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("expected text that is not empty")
+    return value
+
+
+def one_of(*words: str) -> Parser:
+    """One of ``words``; case and the difference of ``-`` and ``_`` do not matter."""
+    known = {word.replace("-", "_"): word for word in words}
+
+    def parse(value: Any) -> str:
+        word = str(value).lower().replace("-", "_")
+        if word not in known:
+            raise ValueError(f"expected one of {', '.join(words)}, not {value!r}{did_you_mean(word, words)}")
+        return known[word]
+
+    return parse
+
+
+def mapping(value: Any) -> dict[str, str]:
+    """A mapping of text to text, given as such or as ``"a=1,b=2"``."""
+    if isinstance(value, str):
+        pairs = [part.partition("=") for part in value.split(",") if part]
+        if not all(equals for _, equals, _ in pairs):
+            raise ValueError('expected "name=value,name=value"')
+        return {name.strip(): rest.strip() for name, _, rest in pairs}
+    if isinstance(value, Mapping):
+        items: dict[Any, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
+        if all(isinstance(k, str) and isinstance(v, str) for k, v in items.items()):
+            return items
+    raise ValueError("expected a mapping of text to text")
+
+
+def path(value: Any) -> str:
+    """A file system path."""
+    return text(os.fspath(value)) if isinstance(value, str | os.PathLike) else text(value)  # pyright: ignore
+
+
+_PATH = re.compile(r"/|~|\.{1,2}[/\\]|\\\\|[A-Za-z]:[/\\]|file:")
+_OF_FILES = (".key", ".pem", ".txt", ".json")
+
+
+def not_a_path(value: str, folder: str = "") -> str:
+    """The text of a key or token, unless it is what a path looks like: it begins as one, ends as the name of
+    a file of keys does, or names a file that exists. Such a text would be the secret, which others can guess.
+
+    Args:
+        value: the text.
+        folder: where a path that is not absolute begins; the current folder by default.
+    """
+    if _PATH.match(value) or value.lower().endswith(_OF_FILES) or _is_file(value, folder):
+        # The value is not shown: it may be the secret after all.
+        raise ValueError(
+            "this text looks like the path of a file, and would be the secret itself: write file:PATH to read"
+            " the secret from the file. A secret that looks like a path has to be in a file, too"
+        )
+    return value
+
+
+def _is_file(value: str, folder: str = "") -> bool:
+    try:
+        return Path(folder, value).expanduser().is_file()
+    except (OSError, ValueError, RuntimeError):
+        # Too long for a name, a NUL in it, or a user without a home: no path.
+        return False
+
+
+def _password(value: str) -> str:
+    """Any text may be a password, also ``/x``, so only the path of a file that exists is refused."""
+    is_path = "/" in value or "\\" in value
+    return not_a_path(value) if is_path and _is_file(value) else value
+
+
+def _from_env(reference: str) -> str:
+    name = reference.removeprefix("env:")
+    value = os.environ.get(name, "")
+    if not value:
+        raise ValueError(f"the environment variable {name} is not set")
+    return value
+
+
+def _read(name: str) -> bytes:
+    try:
+        return Path(name.removeprefix("file:")).read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot read {error.filename}: {error.strerror}") from None
+
+
+def secret(value: Any) -> str | Callable[[], str]:
+    """A password as text, or a callable that returns it whenever it is needed. ``env:NAME`` is resolved now.
+    ``file:PATH`` is read now, to fail early, and again at each use, so that the file can be replaced. The
+    path of a file that exists is refused."""
+    return _secret(value, _password)
+
+
+def token(value: Any) -> str | Callable[[], str]:
+    """As :func:`secret`, for tokens: all that looks like a path is refused."""
+    return _secret(value, not_a_path)
+
+
+def _secret(value: Any, check: Callable[[str], str]) -> str | Callable[[], str]:
+    if callable(value):
+        return cast("Callable[[], str]", value)
+    if not isinstance(value, str | bytes) or not value:
+        raise ValueError('expected a secret: text, "env:NAME", "file:PATH" or a callable that returns text')
+    if isinstance(value, bytes):
+        return value.decode()
+    if value.startswith("file:"):
+        _read(value)
+        return lambda: _read(value).decode().strip()
+    return check(_from_env(value) if value.startswith("env:") else value)
+
+
+def key_bytes(value: Any) -> bytes:
+    """A symmetric key: bytes, text, ``file:PATH`` or ``env:NAME``. Text that looks like a path is refused."""
+    if isinstance(value, bytes) and value:
+        return value
+    if not isinstance(value, str) or not value:
+        raise ValueError('expected a key: bytes, text, "env:NAME" or "file:PATH"')
+    if value.startswith("file:"):
+        return FromFile.read(value)
+    return not_a_path(_from_env(value) if value.startswith("env:") else value).encode()
+
+
+class FromFile(bytes):
+    """Bytes that were read from a file, which may be replaced later."""
+
+    path: str
+
+    @classmethod
+    def read(cls, name: str) -> Self:
+        """Reads a file, whose name may begin with ``file:``."""
+        content = cls(_read(name))
+        content.path = str(Path(name.removeprefix("file:")).absolute())
+        return content
+
+
+def again(value: Any) -> Any:
+    """The value as its file has it now, if it was read from one.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
+    return FromFile.read(value.path) if isinstance(value, FromFile) else value
+
+
+_FINGERPRINT = re.compile(r"(?:[0-9a-f]{2}:?){31}[0-9a-f]{2}\Z", re.IGNORECASE)
+
+
+def fingerprints(value: Any) -> list[str]:
+    """SHA-256 fingerprints of certificates in hexadecimal: one, several, or text with commas."""
+    given = cast("list[Any]", value)
+    found: list[Any] = list(given) if isinstance(value, list | tuple) else str(value).split(",")
+    texts = [str(one).strip() for one in found]
+    for text in texts:
+        if not _FINGERPRINT.match(text):
+            raise ValueError(f"expected SHA-256 fingerprints of 64 hexadecimal digits, not {text!r}")
+    if not texts:
+        raise ValueError("expected at least one SHA-256 fingerprint")
+    return texts
+
+
+def pem(value: Any) -> bytes:
+    """PEM as bytes or text, ``env:NAME``, or the path of a file, with or without ``file:``."""
+    content: bytes
+    if isinstance(value, bytes):
+        content = value
+    elif isinstance(value, str) and value.startswith("env:"):
+        content = _from_env(value).encode()
+    elif isinstance(value, str) and "-----BEGIN" in value:
+        content = value.encode()
+    elif isinstance(value, str | os.PathLike) and value:
+        content = FromFile.read(str(value))  # pyright: ignore[reportUnknownArgumentType]
+    else:
+        content = b""
+    if b"-----BEGIN" not in content:
+        raise ValueError("expected PEM: its bytes or text, a path, or env:NAME")
+    return content
+
+
+def callable_(value: Any) -> Callable[..., Any]:
+    """A callable, as it is."""
+    if not callable(value):
+        raise ValueError("expected a callable")
+    return value
+
+
+def epoch_ms(value: datetime.datetime | int) -> int:
+    """Milliseconds since 1970, from an aware ``datetime`` or given as such.
+
+    Raises:
+        InvalidArgument: a ``datetime`` without a time zone.
+    """
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is None:
+            raise InvalidArgument("the datetime has no time zone: use one such as datetime.now(timezone.utc)")
+        return round(value.timestamp() * 1000)
+    return value
+
+
+def seconds(value: Any) -> float | None:
+    """As :func:`duration`, for arguments of methods. ``None`` means no limit.
+
+    Raises:
+        InvalidArgument: not a duration.
+    """
+    if value is None:
+        return None
+    # Called for each receive: the usual types take the short way.
+    if (type(value) is int or type(value) is float) and 0 <= value <= 1e9:
+        return float(value)
+    try:
+        return duration(value)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None
+
+
+def deliver_ms(at: datetime.datetime | int | None, after: Any) -> int | None:
+    """Delivery time in milliseconds since 1970; ``None`` delivers immediately.
+
+    Raises:
+        InvalidArgument: both arguments are given, or one does not parse.
+    """
+    if after is None:
+        return None if at is None else epoch_ms(at)
+    if at is not None:
+        raise InvalidArgument("deliver_at and deliver_after exclude each other: pass one of them")
+    return round((time.time() + (seconds(after) or 0.0)) * 1000)
+
+
+def did_you_mean(name: str, known: tuple[str, ...] | list[str]) -> str:
+    """``"; did you mean ...?"``, or nothing."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""

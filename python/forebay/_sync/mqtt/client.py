@@ -1,0 +1,273 @@
+# Generated from forebay/mqtt/_client.py by tools/generate_blocking.py; do not edit.
+"""MQTT, blocking: :class:`MqttClient`, :class:`MqttProducer`, :class:`MqttConsumer`."""
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+from forebay._core.native import MqttMessage
+from forebay._sync.base import Client, Consumer, Producer
+from forebay._sync.handle import immediate
+from forebay._sync.open_handle import opening
+from forebay.mqtt._fields import ReasonCode, fields_to_engine, filters_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from forebay._core.types import Waiter
+    from forebay.mqtt._fields import Fields, PublishFields
+    from forebay.mqtt._options import MqttClientOptions, MqttConsumerOptions, MqttProducerOptions
+
+
+def connect(url: str | None = None, **options: Unpack[MqttClientOptions]) -> MqttClient:
+    """Connects to an MQTT server; as :func:`forebay.blocking.connect`, with the types of MQTT.
+
+    Args:
+        url: ``mqtt://host:1883``, ``mqtts://``, ``ws://``, ``wss://`` or ``mqtt+unix:///path``.
+        options: see :class:`forebay.mqtt.MqttClientOptions`.
+
+    Raises:
+        InvalidArgument: an unknown option, a bad value, or a URL of another protocol.
+        Unsupported: an option of another protocol.
+        ConnectFailed, AuthenticationError: as :func:`forebay.blocking.connect`.
+    """
+    return opening(url, options, "mqtt")
+
+
+class MqttClient(Client):
+    """A session with an MQTT server. Made by :func:`forebay.blocking.connect` with ``mqtt://``, ``mqtts://``,
+    ``ws://``, ``wss://`` or ``mqtt+unix://``."""
+
+    _publisher: Any = None
+
+    def publish(self, topic: str, payload: Buffer = b"", **fields: Unpack[PublishFields]) -> ReasonCode:
+        """Publishes a message without opening a producer; QoS 0 unless ``qos`` says otherwise. Result and
+        errors are those of :meth:`MqttProducer.send`.
+
+        Args:
+            topic: topic name, without wildcards.
+            payload: bytes, or anything with the buffer protocol.
+            fields: see :class:`forebay.mqtt.PublishFields`.
+        """
+        if not self._open:
+            self._check()
+        publisher: Any = self._publisher
+        if publisher is None:
+            values = {**self._defaults.resolve("producer", {}), "qos": 0, "retain": False}
+            publisher = self._publisher = immediate(self._native.publisher(values))
+        return publisher.send(payload, fields_to_engine({**fields, "topic": topic})).wait()
+
+    def producer(self, topic: str, **options: Unpack[MqttProducerOptions]) -> MqttProducer:
+        """Opens a producer.
+
+        Args:
+            topic: topic name, without wildcards.
+            options: see :class:`forebay.mqtt.MqttProducerOptions`.
+
+        Raises:
+            InvalidArgument, InvalidTopic: an unknown option, a bad value or a bad topic name.
+            Unsupported: an option of another protocol.
+        """
+        values = self._defaults.resolve("producer", options)
+        return self._open_producer(topic, values)
+
+    def _open_producer(self, topic: str, values: dict[str, Any]) -> MqttProducer:
+        self._check()
+        return MqttProducer(self._native.producer(topic, values).wait(), self)
+
+    def consumer(
+        self,
+        topic: str | Sequence[str],
+        subscription: str | None = None,
+        **options: Unpack[MqttConsumerOptions],
+    ) -> MqttConsumer:
+        """Subscribes.
+
+        Args:
+            topic: one topic filter or several.
+            subscription: group of a shared subscription (``$share/subscription/filter``): each message goes
+                to one of its members. Without it every message comes here.
+            options: see :class:`forebay.mqtt.MqttConsumerOptions`.
+
+        Raises:
+            InvalidArgument, InvalidTopic: an unknown option, a bad value or a bad topic filter.
+            AuthorizationError: the broker refuses a filter.
+            Unsupported: an option of another protocol, at once; or the broker has no wildcards or no shared
+                subscriptions.
+        """
+        values = self._defaults.resolve("consumer", options)
+        filters = filters_of(topic)
+        return self._open_consumer(filters, subscription or "", values)
+
+    def _open_consumer(self, filters: list[str], subscription: str, values: dict[str, Any]) -> MqttConsumer:
+        self._check()
+        return MqttConsumer(self._native.consumer(filters, subscription, values).wait(), self)
+
+    def subscribe(self, topic: str | Sequence[str], **options: Unpack[MqttConsumerOptions]) -> MqttConsumer:
+        """As :meth:`consumer`, with ``auto_ack=True``: each message is acknowledged as soon as it is
+        received."""
+        options.setdefault("auto_ack", True)
+        return self.consumer(topic, **options)
+
+    def unsubscribe(self, filter: str) -> bool:
+        """Ends the subscription of the session to a filter that no open consumer has: one of an earlier
+        process, or of a consumer that was closed. Messages of it that wait for a consumer are dropped.
+
+        Args:
+            filter: the topic filter as it was subscribed to; ``$share/group/filter`` for a shared one.
+
+        Returns:
+            Whether the session had it. Brokers before MQTT 5 do not tell: ``True``.
+
+        Raises:
+            InvalidTopic: not a topic filter.
+            InvalidArgument: an open consumer has this filter.
+            Timeout: no answer within ``operation_timeout``.
+        """
+        self._check()
+        return self._native.unsubscribe(filter).wait()
+
+    def _open_producers(self) -> list[Any]:
+        # That of `publish`, too.
+        return [*super()._open_producers(), *([self._publisher] if self._publisher else [])]
+
+    def reauthenticate(self) -> None:
+        """Starts a new extended authentication (MQTT 5, 4.12.1).
+
+        Raises:
+            InvalidArgument: the client was made without ``authentication_method``.
+        """
+        self._check()
+        self._native.reauthenticate().wait()
+
+
+class MqttProducer(Producer):
+    """Publishes to one topic. Made by :meth:`MqttClient.producer`."""
+
+    def _carried(self, context: dict[str, str]) -> dict[str, str]:
+        return context if self._owner and self._owner._native.version == "5" else {}
+
+    def _leave(self, failed: bool) -> None:
+        if not self._open:
+            return
+        self._open = False
+        with contextlib.suppress(Exception) if failed else contextlib.nullcontext():
+            # The engine waits no longer than the operation timeout: a broker may be gone for good.
+            self._native.close().wait()
+            # Errors of messages whose results were not awaited.
+            self._native.flush().wait()
+
+    def send(self, payload: Buffer, **fields: Unpack[Fields]) -> ReasonCode:
+        """Publishes a message. The payload is copied before this returns; the result is the reason code of
+        the broker's PUBACK (QoS 1) or PUBCOMP (QoS 2). With QoS 0 it comes when the message has been written.
+        An exception during the wait does not unsend.
+
+        Args:
+            payload: bytes, or anything with the buffer protocol.
+            fields: see :class:`forebay.mqtt.Fields`.
+
+        Raises:
+            QueueFull: the send window and its overflow queue are full: flush first.
+            MemoryLimit: the client's ``memory_limit`` is reached.
+            InvalidTopic, InvalidArgument: a bad topic, an unknown field or a bad value.
+            Unsupported: the broker does not support this QoS or RETAIN.
+            AuthorizationError, QuotaExceeded, ...: the broker refused the message.
+            Closed: after :meth:`close`.
+        """
+        return self._native.send(payload, fields_to_engine(fields) if fields else None).wait()
+
+    def send_nowait(self, payload: Buffer, **fields: Unpack[Fields]) -> None:
+        """As :meth:`send`, without a result: the message is admitted, or this raises. :meth:`flush` waits for
+        the answers and raises what went wrong.
+
+        Raises:
+            QueueFull: the send window is full; nothing is queued behind it.
+            MemoryLimit, InvalidTopic, InvalidArgument, Unsupported, Closed: as :meth:`send`.
+        """
+        self._native.send_nowait(payload, fields_to_engine(fields) if fields else None)
+
+    def send_many(
+        self,
+        payloads: Sequence[Buffer],
+        topics: Sequence[str | None] | None = None,
+    ) -> list[ReasonCode]:
+        """Publishes many messages and wakes up once, when the broker has all of them: the fastest way to send
+        payloads from Python. No more than the send window are in flight at a time.
+
+        Args:
+            payloads: the messages.
+            topics: their topics, where they differ from the producer's; one for each payload, or none.
+
+        Returns:
+            The reason codes in the order of ``payloads``.
+
+        Raises:
+            ValueError: ``topics`` and ``payloads`` differ in length.
+            Error: the first error of the messages, with the number of failed ones.
+        """
+        return self.submit_many(payloads, topics).wait()
+
+    def submit_many(
+        self, payloads: Sequence[Buffer], topics: Sequence[str | None] | None = None
+    ) -> Waiter[list[ReasonCode]]:
+        """As :meth:`send_many`, without waiting: ``wait()`` of the result gives the reason codes, and the
+        next messages can be prepared meanwhile."""
+        self._check()
+        return self._native.send_many(payloads, topics)
+
+    def send_frame(
+        self,
+        frame: Any,
+        *,
+        value: str | None = None,
+        encoding: str | None = None,
+        properties: str | None = None,
+        topic: str | None = None,
+    ) -> list[ReasonCode]:
+        """Publishes each row of a DataFrame as a message, without a Python object per row.
+
+        Args:
+            frame: anything with the Arrow PyCapsule interface: pyarrow, polars, pandas 2.2+, duckdb.
+            value: column of the payloads (binary or text).
+            encoding: ``"raw"`` sends ``value`` as it is; ``"json"`` sends each row as an object of all
+                columns. Default: ``"raw"`` if ``value`` is given.
+            properties: column of maps, text to text.
+            topic: column of the topics, or a template with columns in it: ``"shop/{till}/sales"``. Default:
+                the producer's topic.
+
+        Returns:
+            The reason codes in the order of the rows.
+
+        Raises:
+            InvalidArgument: no such column, a type that does not fit, or no Arrow interface.
+            InvalidTopic: the topic of a row is not valid; the error names the row.
+        """
+        return self.submit_frame(
+            frame, value=value, encoding=encoding, properties=properties, topic=topic
+        ).wait()
+
+    def submit_frame(
+        self,
+        frame: Any,
+        *,
+        value: str | None = None,
+        encoding: str | None = None,
+        properties: str | None = None,
+        topic: str | None = None,
+    ) -> Waiter[list[ReasonCode]]:
+        """As :meth:`send_frame`, without waiting: ``wait()`` of the result gives the reason codes."""
+        self._check()
+        return self.submit_rows(
+            self._encode_frame(frame, {"value": value, "topic": topic, "properties": properties}, encoding)
+        )
+
+
+class MqttConsumer(Consumer[MqttMessage]):
+    """Receives the messages of topic filters. Made by :meth:`MqttClient.consumer`.
+
+    Acknowledging a message sends its PUBACK or PUBCOMP; MQTT requires them in the order of arrival, so that
+    one waits until those before it are acknowledged.
+    """

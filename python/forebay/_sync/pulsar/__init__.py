@@ -1,0 +1,1 @@
+"""The blocking client of Pulsar, generated."""

@@ -1,0 +1,218 @@
+"""The verbs of producers and consumers with interceptors or a router, on asyncio: those without them pay
+nothing.
+
+``forebay/_sync/pulsar/intercepted.py`` is generated from this file.
+"""
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from forebay._aio.interception import InterceptedConsumerHandle, InterceptedProducerHandle, watched
+from forebay._core import parse
+from forebay._core.native import PulsarMessage
+from forebay.errors import NotAllowed
+from forebay.pulsar._interceptors import Interceptors, OutgoingMessage
+from forebay.pulsar._routing import Router, clusters, message_schema, partition_of
+
+if TYPE_CHECKING:
+    from forebay._core.types import Duration, Pending, Timestamp
+    from forebay._engine import FrameRows, MessageId, MessageIds
+    from forebay.pulsar._options import SchemaOption
+
+
+class InterceptedProducer(InterceptedProducerHandle):
+    """The verbs of a producer with interceptors or a router."""
+
+    def __init__(self, native: Any, client: Any, chain: Sequence[Any], router: Router | None) -> None:
+        super().__init__(native, client)
+        self._interceptors = Interceptors(self, chain)
+        self._router, self._has_interceptors = router, bool(chain)
+
+    @property
+    def interceptor_errors(self) -> int:
+        return self._interceptors.errors
+
+    def _sent(self, message: OutgoingMessage, id: MessageId | None, error: BaseException | None) -> None:
+        self._interceptors.tell("on_send_acknowledged", message, id, error)
+
+    def _outgoing(
+        self,
+        payload: Any,
+        key: str | None,
+        ordering_key: bytes | None,
+        properties: dict[str, str] | None,
+        event_time: Timestamp | None,
+        sequence_id: int | None,
+        deliver_at: Timestamp | None,
+        deliver_after: Duration | None,
+        null_value: bool,
+        replicate_to: Sequence[str] | None,
+        disable_replication: bool,
+    ) -> OutgoingMessage:
+        at = None if event_time is None else parse.epoch_ms(event_time)
+        delivery = None
+        if deliver_at is not None or deliver_after is not None:
+            delivery = parse.deliver_ms(deliver_at, deliver_after)
+        message = OutgoingMessage(
+            *(payload, key, ordering_key, dict(properties or {}), at, sequence_id, delivery, null_value),
+            clusters(replicate_to, disable_replication),
+        )
+        return self._interceptors.outgoing(message)
+
+    def _partition(self, message: OutgoingMessage) -> int | None:
+        # As in other clients, a topic without partitions leaves nothing to choose.
+        if not self._router or not (partitions := self._native.partitions):
+            return None
+        return partition_of(self._router, message.key, message.properties, partitions)
+
+    def send(
+        self,
+        payload: Any,
+        key: str | None = None,
+        *,
+        ordering_key: bytes | None = None,
+        properties: dict[str, str] | None = None,
+        event_time: Timestamp | None = None,
+        sequence_id: int | None = None,
+        deliver_at: Timestamp | None = None,
+        deliver_after: Duration | None = None,
+        null_value: bool = False,
+        replicate_to: Sequence[str] | None = None,
+        disable_replication: bool = False,
+        schema: SchemaOption | None = None,
+    ) -> asyncio.Future[MessageId]:
+        self._check()
+        own = None if schema is None else message_schema(schema)
+        message = self._outgoing(
+            *(payload, key, ordering_key, properties, event_time),
+            *(sequence_id, deliver_at, deliver_after, null_value),
+            *(replicate_to, disable_replication),
+        )
+        try:
+            pending = self._native.send(*message.fields(), self._partition(message), own)
+        except Exception as error:
+            self._sent(message, None, error)
+            raise
+        return watched(pending, lambda sent, error: self._sent(message, sent, error))
+
+    def send_nowait(
+        self,
+        payload: Any,
+        key: str | None = None,
+        *,
+        ordering_key: bytes | None = None,
+        properties: dict[str, str] | None = None,
+        event_time: Timestamp | None = None,
+        sequence_id: int | None = None,
+        deliver_at: Timestamp | None = None,
+        deliver_after: Duration | None = None,
+        null_value: bool = False,
+        replicate_to: Sequence[str] | None = None,
+        disable_replication: bool = False,
+        schema: SchemaOption | None = None,
+    ) -> None:
+        own = None if schema is None else message_schema(schema)
+        message = self._outgoing(
+            *(payload, key, ordering_key, properties, event_time),
+            *(sequence_id, deliver_at, deliver_after, null_value),
+            *(replicate_to, disable_replication),
+        )
+        self._native.send_nowait(*message.fields(), self._partition(message), own)
+
+    def _one_by_one(self, verb: str) -> NotAllowed:
+        what = "interceptors, which see" if self._has_interceptors else "a router, which sees"
+        return NotAllowed(f"{self!r} has {what} messages one by one: use send() instead of {verb}()")
+
+    def _submit_many(
+        self,
+        payloads: Sequence[Any],
+        keys: Sequence[str | None] | None = None,
+        *,
+        schema: SchemaOption | None = None,
+    ) -> Pending[MessageIds]:
+        raise self._one_by_one("send_many")
+
+    def _submit_rows(self, rows: FrameRows) -> Pending[Any]:
+        raise self._one_by_one("send_frame")
+
+
+class InterceptedConsumer(InterceptedConsumerHandle):
+    """The verbs of a consumer with interceptors."""
+
+    _ack_receipt: bool
+
+    def __init__(self, native: Any, client: Any, ack_receipt: bool, chain: Sequence[Any]) -> None:
+        super().__init__(native, client, ack_receipt)  # type: ignore[call-arg]
+        self._interceptors = Interceptors(self, chain)
+
+    @property
+    def interceptor_errors(self) -> int:
+        return self._interceptors.errors
+
+    def _tell(self, method: str, messages: Sequence[Any], error: BaseException | None) -> None:
+        for message in messages:
+            self._interceptors.tell(method, message, error)
+
+    def ack(self, message: PulsarMessage | MessageId) -> Awaitable[None]:
+        if self._ack_receipt:
+            return self._confirmed("on_acknowledge", [message], False)
+        self._acknowledged("on_acknowledge", [message], self._native.ack_many)
+        return self._done
+
+    def ack_many(self, messages: Sequence[PulsarMessage | MessageId]) -> Awaitable[None]:
+        if self._ack_receipt:
+            return self._confirmed("on_acknowledge", messages, False)
+        self._acknowledged("on_acknowledge", messages, self._native.ack_many)
+        return self._done
+
+    def ack_cumulative(self, message: PulsarMessage | MessageId) -> Awaitable[None]:
+        if self._ack_receipt:
+            return self._confirmed("on_acknowledge_cumulative", [message], True)
+        self._acknowledged(
+            "on_acknowledge_cumulative", [message], lambda messages: self._native.ack_cumulative(messages[0])
+        )
+        return self._done
+
+    def _acknowledged(
+        self, method: str, messages: Sequence[Any], verb: Callable[[Sequence[Any]], object]
+    ) -> None:
+        try:
+            verb(messages)
+        except Exception as error:
+            self._tell(method, messages, error)
+            raise
+        self._tell(method, messages, None)
+
+    def _confirmed(self, method: str, messages: Sequence[Any], cumulative: bool) -> Any:
+        pending = self._native.ack_receipt(messages, cumulative)
+        return watched(pending, lambda _, error: self._tell(method, messages, error))
+
+    def _refused(self, messages: Sequence[PulsarMessage | MessageId]) -> None:
+        for message in messages:
+            self._interceptors.tell("on_nack", message)
+
+    def nack(self, message: PulsarMessage | MessageId, delay: Duration | None = None) -> Awaitable[None]:
+        self._native.nack(message, parse.seconds(delay))
+        self._refused([message])
+        return self._done
+
+    def nack_many(
+        self, messages: Sequence[PulsarMessage | MessageId], delay: Duration | None = None
+    ) -> Awaitable[None]:
+        self._native.nack_many(messages, parse.seconds(delay))
+        self._refused(messages)
+        return self._done
+
+    def _refuse(self, message: PulsarMessage) -> None:
+        self._native.nack(message, None)
+        self._refused([message])
+
+    async def read_frame(self, max_rows: int = 10_000, timeout: Duration | None = 1.0, **options: Any) -> Any:
+        raise NotAllowed(
+            f"{self!r} has interceptors, which see messages one by one: use receive_many() instead of"
+            " read_frame()"
+        )
