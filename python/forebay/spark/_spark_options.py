@@ -96,7 +96,7 @@ def _is_lost(value: Any) -> bool:
         again = json.loads(json.dumps(value, default=_tagged), object_hook=_untagged)
     except (TypeError, ValueError):
         return True
-    return type(again) is not type(value) or again != value
+    return again != value
 
 
 _BYTES = "$bytes"
