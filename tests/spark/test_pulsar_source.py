@@ -428,10 +428,29 @@ def test_the_environment_of_other_consumers_does_not_matter(monkeypatch):
     monkeypatch.setenv("FOREBAY_CONSUMER_TYPE", "shared")
     monkeypatch.setenv("FOREBAY_CONSUMER_RECEIVER_QUEUE", "7")
     of = {"url": "pulsar://localhost:1", "subscribe": "a"}
-    assert read_config(of).consumer.keys() == {"unreadable", "receiver_queue"}
+    assert read_config(of).read.consumer.keys() == {"unreadable", "receiver_queue"}
     for wrong in ({"type": "shared"}, {"url": "pulsar://localhost:1?consumer.type=shared"}):
         with pytest.raises(errors.InvalidArgument, match="no option 'type'"):
             read_config({**of, **wrong})
+
+
+def test_positions_of_spark_become_those_of_a_plan():
+    given = {
+        "startingTimestamp": "5",
+        "startingOffsetsByTimestamp": '{"a": {"0": 7}}',
+        "startingOffsets": "earliest",
+        "endingOffsets": '{"a": {"0": "(1,2,0,-1)"}}',
+    }
+    read = read_config({"url": "pulsar://localhost:1", "subscribe": "a, b", **given}).read
+    assert read.topics == ["a", "b"]
+    assert [each.called for each in read.start] == list(given)[:3], "a time comes before ids"
+    assert read.start[0].everywhere.ms == read.start[1].partitions["a"][0].ms - 2 == 5
+    assert "startingOffsetsByTimestampStrategy" in read.start[0].everywhere.required
+    assert read.start[2].everywhere == "earliest"
+    assert [str(each.partitions["a"][0]) for each in read.end] == ["(1,2,0,-1)"]
+    lenient = {**given, "startingOffsetsByTimestampStrategy": "latest"}
+    read = read_config({"url": "pulsar://localhost:1", "subscribe": "a", **lenient}).read
+    assert read.start[0].everywhere.required is None
 
 
 def test_names_do_not_depend_on_their_case():
