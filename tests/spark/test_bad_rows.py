@@ -259,9 +259,9 @@ def test_qos_and_retain_flag_of_each_row(embedded_mqtt, reading):
 
 
 def test_a_connection_that_takes_long_holds_up_no_other(embedded, monkeypatch):
-    from forebay.spark._config import sink_config
+    from forebay.spark._config import write_config
 
-    slow, quick = (sink_config(embedded.url, "t", {"operation_timeout": n}, value="v") for n in (21, 22))
+    slow, quick = (write_config(embedded.url, "t", {"operation_timeout": n}, value="v") for n in (21, 22))
     begun, end = threading.Event(), threading.Event()
     connect = blocking.connect
 

@@ -1,16 +1,18 @@
 """The driver's part of a write: one job a write, messages of the JVM that are bounded, and plans that Spark
 watches."""
 
+import dataclasses
+import inspect
 import pickle
 import threading
 
 import pytest
 
 from forebay import blocking, errors
-from forebay.spark import register, write
-from forebay.spark._config import sink_config
-from forebay.spark._driver import ROWS_PER_MESSAGE, _arrow_batches, _short_messages
-from forebay.spark._spark_options import as_texts, without_text
+from forebay.spark import partition_writer, register, write
+from forebay.spark._config import WriteArguments, write_config
+from forebay.spark._messages import ROWS_PER_MESSAGE, arrow_batches, short_messages
+from forebay.spark._spark_options import as_text, of_text, without_text
 
 from support.waiting import PATIENCE, eventually
 
@@ -34,14 +36,14 @@ def test_messages_of_the_jvm_do_not_grow_with_the_rows(spark):
     from pyspark.sql import functions as F  # noqa: N812
 
     wide = spark.range(0, 2 * ROWS_PER_MESSAGE, 1, 1).select(F.repeat(F.lit("x"), 128 << 10).alias("value"))
-    sizes = _arrow_batches(wide).map(len).collect()
+    sizes = arrow_batches(wide).map(len).collect()
     assert max(sizes) < ROWS_PER_MESSAGE * 140_000
     assert sum(sizes) > 2 * ROWS_PER_MESSAGE * (128 << 10)
 
 
 def test_a_token_in_the_drivers_environment_travels_as_a_reference(spark, embedded, topic, monkeypatch):
     monkeypatch.setenv("FOREBAY_TOKEN", "canary-5e1d")
-    config = sink_config(embedded.url, topic, value="value", options={})
+    config = write_config(embedded.url, topic, value="value", options={})
     assert config.client["token"] == "env:FOREBAY_TOKEN"
     assert b"canary" not in pickle.dumps(config)
     # The workers of this session began before, so they have no variable of the test: Spark sets this one.
@@ -76,7 +78,7 @@ def test_the_sessions_setting_is_what_it_was(spark):
     inner, outer = threading.Event(), threading.Event()
 
     def hold():
-        with _short_messages(spark):
+        with short_messages(spark):
             inner.set()
             assert outer.wait(PATIENCE)
 
@@ -84,7 +86,7 @@ def test_the_sessions_setting_is_what_it_was(spark):
     other.start()
     assert inner.wait(PATIENCE)
     # Another object for the same session.
-    with _short_messages(type(spark).getActiveSession()):
+    with short_messages(type(spark).getActiveSession()):
         assert spark.conf.get(ROWS_CONF) == str(ROWS_PER_MESSAGE)
     assert spark.conf.get(ROWS_CONF) == str(ROWS_PER_MESSAGE)
     outer.set()
@@ -164,22 +166,22 @@ def test_the_option_for_reports_overwrites_no_file(spark, embedded, topic, tmp_p
 
 def test_record_batches_are_limited_by_bytes_where_spark_counts_them(spark, embedded, topic, monkeypatch):
     """Spark's default are 64 MiB, which a worker would have several times."""
-    from forebay.spark import _driver
+    from forebay.spark import _messages
 
     seen = []
-    through = _driver._lowered
+    through = _messages._lowered
 
     def noted(session, name, limit):
         seen.append((name, limit))
         return through(session, name, limit)
 
-    monkeypatch.setattr(_driver, "_lowered", noted)
-    before = spark.conf.get(_driver.BYTES_CONF)
+    monkeypatch.setattr(_messages, "_lowered", noted)
+    before = spark.conf.get(_messages.BYTES_CONF)
     frame = spark.range(3).selectExpr("cast(id as string) value")
     assert write(frame, embedded.url, topic, value="value").rows == 3
-    assert seen == [(_driver.BYTES_CONF, 8 << 20)]
-    assert spark.conf.get(_driver.BYTES_CONF) == before
-    assert [_driver._counts_bytes(version) for version in ("4.0.5", "4.1.0", "4.3.0-SNAPSHOT", "5.0")] == [
+    assert seen == [(_messages.BYTES_CONF, 8 << 20)]
+    assert spark.conf.get(_messages.BYTES_CONF) == before
+    assert [_messages._counts_bytes(version) for version in ("4.0.5", "4.1.0", "4.3.0-SNAPSHOT", "5.0")] == [
         False,
         True,
         True,
@@ -189,16 +191,16 @@ def test_record_batches_are_limited_by_bytes_where_spark_counts_them(spark, embe
 
 @pytest.mark.parametrize(("before", "during"), [("4m", "4000000"), ("64m", str(8 << 20)), ("9", "9")])
 def test_a_lower_limit_of_the_user_is_kept(spark, before, during):
-    from forebay.spark import _driver
+    from forebay.spark import _messages
 
-    was = spark.conf.get(_driver.BYTES_CONF)
-    spark.conf.set(_driver.BYTES_CONF, before)
+    was = spark.conf.get(_messages.BYTES_CONF)
+    spark.conf.set(_messages.BYTES_CONF, before)
     try:
-        with _short_messages(spark, of_data_source=True):
-            assert spark.conf.get(_driver.BYTES_CONF) == during
-        assert spark.conf.get(_driver.BYTES_CONF) == before
+        with short_messages(spark, of_data_source=True):
+            assert spark.conf.get(_messages.BYTES_CONF) == during
+        assert spark.conf.get(_messages.BYTES_CONF) == before
     finally:
-        spark.conf.set(_driver.BYTES_CONF, was)
+        spark.conf.set(_messages.BYTES_CONF, was)
 
 
 def test_options_that_no_text_stands_for_are_known():
@@ -212,15 +214,34 @@ def test_options_that_no_text_stands_for_are_known():
         "compression": "zstd",
         "batching": False,
     }
-    config = sink_config("pulsar://h", "t", options, value="v")
-    assert sorted(without_text(config)) == ["connect_timeout", "lookup_properties", "token"]
+    config = write_config("pulsar://h", "t", options, value="v")
+    assert without_text(config) == ["token"]
     with pytest.raises(errors.InvalidArgument, match="texts only"):
-        as_texts(config)
-    kept = sink_config(
-        "pulsar://h", "t", {name: options[name] for name in ("tls_pin", "batching")}, value="v"
+        as_text(config)
+    del options["token"]
+    kept = write_config(
+        "pulsar://h", "t", options, value="v", properties="p", id_property="id", ack_timeout="90s"
     )
-    again = sink_config("pulsar://h", "t", as_texts(kept), value="v")
-    assert (again.client, again.producer) == (kept.client, kept.producer)
+    assert of_text(as_text(kept)) == kept
+    with pytest.raises(errors.InvalidArgument, match="different versions of forebay"):
+        of_text(as_text(kept).replace('"run_id"', '"run"'))
+
+
+def test_a_certificate_has_a_text(tmp_path):
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(b"-----BEGIN CERTIFICATE-----\n")
+    kept = write_config("pulsar+ssl://h", "t", {"tls_ca": str(ca)}, value="v")
+    assert of_text(as_text(kept)).client == kept.client
+
+
+@pytest.mark.parametrize("function", [write, partition_writer])
+def test_the_arguments_of_a_write_are_those_of_the_configuration(function):
+    """Their names and defaults are written three times: for the help of two functions, and here."""
+    known = {each.name: each.default for each in dataclasses.fields(WriteArguments)}
+    parameters = inspect.signature(function).parameters.values()
+    own = {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
+    assert {name: own.get(name) for name in known} == known
+    assert set(own) - set(known) <= {"schema"}
 
 
 def test_a_secret_need_not_be_known_to_the_process_that_spark_plans_in(spark, embedded, topic, monkeypatch):

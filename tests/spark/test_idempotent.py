@@ -10,7 +10,7 @@ import pytest
 
 from forebay import blocking, errors, frames
 from forebay.spark import _pool, partition_writer
-from forebay.spark._config import sink_config
+from forebay.spark._config import write_config
 
 from support.pulsar.harness import RealPulsar
 from support.service import BrokerProcess
@@ -166,7 +166,7 @@ def test_a_name_that_outlives_the_job_needs_the_number_of_tasks(embedded, topic)
 
 
 def test_a_copy_of_a_task_waits_for_the_one_that_runs(embedded, topic):
-    config = sink_config(embedded.url, topic, {}, value="v", **IDEMPOTENT, ack_timeout=0.3)
+    config = write_config(embedded.url, topic, {}, value="v", **IDEMPOTENT, ack_timeout=0.3)
     with blocking.connect(embedded.url) as client:
         running = client.producer(topic, name="forebay-job-0")
         with pytest.raises(errors.ProducerBusy), _pool.producers(config, "forebay-job-0") as producers:
@@ -197,6 +197,7 @@ def test_the_producers_that_are_open_are_room_enough(embedded, topic, monkeypatc
     """With as many topics as producers, each topic had all lots in flight waited for."""
     monkeypatch.setattr(_pool, "MOST_PRODUCERS", 3)
     settled = []
+
     from forebay.spark import _sink
 
     settle = _sink._Writing.settle

@@ -10,7 +10,7 @@ import pytest
 
 from forebay import errors
 from forebay.spark import _pool, partition_writer, register, write
-from forebay.spark._config import sink_config
+from forebay.spark._config import write_config
 
 from support.mqtt.harness import EmbeddedMqtt, Mosquitto
 
@@ -173,7 +173,7 @@ def test_workers_share_a_client_id_as_a_prefix_only(embedded_mqtt, frame, topic,
         report = write(frame, embedded_mqtt.url, topic, value="value", client_id="sink", qos=1)
         assert report.rows == ROWS
         assert sorted(texts(reader.rows(ROWS))) == sorted(PAYLOADS)
-    config = sink_config(embedded_mqtt.url, topic, value="v", options={"client_id": "sink"})
+    config = write_config(embedded_mqtt.url, topic, value="v", options={"client_id": "sink"})
     names = {_pool.client_options(config)["client_id"] for _ in range(10)}
     assert len(names) == 10
     assert all(name.startswith("sink-") for name in names)

@@ -9,7 +9,7 @@ import pytest
 import forebay
 from forebay import blocking, errors
 from forebay.spark import PartitionReport, WriteReport, _pool, partition_writer, register, write
-from forebay.spark._config import sink_config
+from forebay.spark._config import write_config
 
 from support.pulsar.harness import EmbeddedPulsar
 from support.waiting import PATIENCE
@@ -114,9 +114,8 @@ def test_the_data_source(spark, embedded, frame, topic):
 
 def test_a_plain_job_writes_what_a_data_source_cannot_be_told(embedded, frame, topic, monkeypatch):
     monkeypatch.setattr("forebay.spark._datasource.write_through", None)
-    # Text for properties cannot contain commas.
-    options = {"lookup_properties": {"where": "here, there"}}
-    report = write(frame, embedded.url, topic, value="value", key="shop", **options)
+    # No text stands for a function.
+    report = write(frame, embedded.url, topic, value="value", key="shop", token=lambda: "token")
     assert report.rows == ROWS
     assert sorted(part.partition for part in report.partitions) == [0, 1, 2]
     assert len(read(embedded.url, topic, ROWS)) == ROWS
@@ -199,7 +198,7 @@ def test_a_writer_pickles_without_secrets(monkeypatch):
 def test_a_pool_shares_connections_by_what_they_are(embedded):
     topic = embedded.topic()
     configs = [
-        sink_config(embedded.url, topic, value="v", options=options)
+        write_config(embedded.url, topic, value="v", options=options)
         for options in ({}, {}, {"compression": "zstd"}, {"keep_alive": 5})
     ]
     try:

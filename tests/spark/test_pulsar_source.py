@@ -11,7 +11,8 @@ import pytest
 
 import forebay
 from forebay import errors
-from forebay.pulsar._ranges import Plan, Range, rows
+from forebay._core.read_plan import ReadPlan
+from forebay.pulsar._ranges import Range, plan, rows
 from forebay.spark import register
 from forebay.spark._sources.pulsar import read_config
 
@@ -51,12 +52,13 @@ def values(frame):
 def planned(client, service, topic, **options):
     """The ranges of which each is a partition of Spark."""
     config = read_config({"url": service.url, "subscribe": topic, **options})
-    return Plan(client, config.own, config.consumer).ranges()
+    return plan(client, config.read)
 
 
 def read(client, part, **options):
     """The values of a range."""
-    batches = rows(client, part, [("value", "value")], options, 90.0, True)
+    of = ReadPlan([part.topic], timeout=90.0, consumer=options)
+    batches = rows(client, of, part, [("value", "value")])
     return [value for batch in batches for value in pa.record_batch(batch).column("value").to_pylist()]
 
 
@@ -253,10 +255,8 @@ def test_messages_that_were_deleted_before_they_were_read_are_an_error(client, s
     service.delete_topic(topic)
 
     def counts(part, *, fails_on_loss):
-        return [
-            pa.record_batch(batch).num_rows
-            for batch in rows(client, part, [("value", "value")], {}, 10.0, fails_on_loss)
-        ]
+        of = ReadPlan([topic], timeout=10.0, fails_on_loss=fails_on_loss)
+        return [pa.record_batch(batch).num_rows for batch in rows(client, of, part, [("value", "value")])]
 
     with pytest.raises(errors.DataLost, match="deleted"):
         counts(part, fails_on_loss=True)
@@ -277,7 +277,7 @@ def test_a_range_ends_with_a_chunk_that_is_no_message(client, service):
     assert id.entry == 2, "three chunks"
     part = Range(topic, place(id.ledger, 0), False, place(id.ledger, 2))
     started = time.monotonic()
-    assert list(rows(client, part, [("value", "value")], {}, 90.0, True)) == []
+    assert list(rows(client, ReadPlan([topic], timeout=90.0), part, [("value", "value")])) == []
     assert time.monotonic() - started < 55, "no message was waited for"
 
 
@@ -406,10 +406,29 @@ def test_the_environment_of_other_consumers_does_not_matter(monkeypatch):
     monkeypatch.setenv("FOREBAY_CONSUMER_TYPE", "shared")
     monkeypatch.setenv("FOREBAY_CONSUMER_RECEIVER_QUEUE", "7")
     of = {"url": "pulsar://localhost:1", "subscribe": "a"}
-    assert read_config(of).consumer.keys() == {"unreadable", "receiver_queue"}
+    assert read_config(of).read.consumer.keys() == {"unreadable", "receiver_queue"}
     for wrong in ({"type": "shared"}, {"url": "pulsar://localhost:1?consumer.type=shared"}):
         with pytest.raises(errors.InvalidArgument, match="no option 'type'"):
             read_config({**of, **wrong})
+
+
+def test_positions_of_spark_become_those_of_a_plan():
+    given = {
+        "startingTimestamp": "5",
+        "startingOffsetsByTimestamp": '{"a": {"0": 7}}',
+        "startingOffsets": "earliest",
+        "endingOffsets": '{"a": {"0": "(1,2,0,-1)"}}',
+    }
+    read = read_config({"url": "pulsar://localhost:1", "subscribe": "a, b", **given}).read
+    assert read.topics == ["a", "b"]
+    assert [each.called for each in read.start] == list(given)[:3], "a time comes before ids"
+    assert read.start[0].everywhere.ms == read.start[1].partitions["a"][0].ms - 2 == 5
+    assert "startingOffsetsByTimestampStrategy" in read.start[0].everywhere.required
+    assert read.start[2].everywhere == "earliest"
+    assert [str(each.partitions["a"][0]) for each in read.end] == ["(1,2,0,-1)"]
+    lenient = {**given, "startingOffsetsByTimestampStrategy": "latest"}
+    read = read_config({"url": "pulsar://localhost:1", "subscribe": "a", **lenient}).read
+    assert read.start[0].everywhere.required is None
 
 
 def test_names_do_not_depend_on_their_case():

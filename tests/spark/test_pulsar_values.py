@@ -16,7 +16,7 @@ from pyspark.sql import types as T  # noqa: N812
 import pulsar
 from forebay import errors
 from forebay.pulsar import Avro, KeyValue, Schema
-from forebay.pulsar._ranges import Plan
+from forebay.pulsar._ranges import plan
 from forebay.spark import register
 from forebay.spark._arrow import arrow_schema
 from forebay.spark._sources.pulsar import SOURCE, batches, read_config
@@ -231,7 +231,7 @@ def found_in(client, service, topic, **options):
     config = read_config(given)
     config = SOURCE.fix(config, SOURCE.ask(config))
     schema = row_schema(config)
-    (part,) = Plan(client, config.own).ranges()
+    (part,) = plan(client, config.read)
     return schema, list(batches(config, part, wanted(config, schema)))
 
 

@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 
 from forebay import blocking, errors
+from forebay._core.read_plan import ReadPlan
 from forebay.spark import register
+from forebay.spark._sources.names import GROUPS
 from forebay.spark._sources.tubemq import read_config
 from forebay.tubemq._offsets import UNIT
-from forebay.tubemq._ranges import GROUPS, Plan, Range, rows
+from forebay.tubemq._ranges import Range, plan, rows
 
 from support.tubemq.harness import EmbeddedTubeMq, TubeMqService, group
 from support.waiting import PATIENCE, eventually
@@ -63,13 +65,13 @@ def values(frame):
 
 def planned(client, service, topic, **options):
     config = read_config({"url": service.url, "subscribe": topic, **options})
-    return Plan(client, config.own).ranges()
+    return plan(client, config.read)
 
 
 def read(client, part, **options):
     """The values of a range."""
     given = {"timeout": PATIENCE, "fails_on_loss": True, **options}
-    found = rows(client, part, [("value", "value")], **given)
+    found = rows(client, ReadPlan([part.part.topic], **given), part, [("value", "value")])
     return [int(value) for batch in found for value in pa.record_batch(batch).column("value").to_pylist()]
 
 
@@ -283,7 +285,8 @@ def test_readers_of_one_partition_do_not_wait_for_each_other(client, service):
     topic = service.topic()
     fill(client, topic, range(2_000))
     (whole,) = planned(client, service, topic)
-    readers = [rows(client, whole, [("value", "value")], PATIENCE, True) for _ in range(4)]
+    of = ReadPlan([topic], timeout=PATIENCE)
+    readers = [rows(client, of, whole, [("value", "value")]) for _ in range(4)]
     first = [next(reader) for reader in readers]
     rest = [sum(pa.record_batch(batch).num_rows for batch in reader) for reader in readers]
     counts = [pa.record_batch(batch).num_rows for batch in first]
@@ -297,7 +300,7 @@ def test_a_reader_that_is_left_gives_its_partition_back(client, service):
     (whole,) = planned(client, service, topic)
     own = group()
     for _ in range(3):
-        reader = rows(client, whole, [("value", "value")], PATIENCE, True, groups=own)
+        reader = rows(client, ReadPlan([topic], timeout=PATIENCE, groups=own), whole, [("value", "value")])
         next(reader)
         reader.close()
     with client.consumer(topic, f"{own}-0", position="first") as consumer:
@@ -400,7 +403,7 @@ def long_topic(client, service):
 
 def read_with_a_break(client, ranges, pause):
     """The values of ranges, between whose first and second answer ``pause`` is called."""
-    readers = [rows(client, part, [("value", "value")], 60.0, True) for part in ranges]
+    readers = [rows(client, ReadPlan([part.part.topic]), part, [("value", "value")]) for part in ranges]
     tables = [next(reader) for reader in readers]
     pause()
     tables += [table for reader in readers for table in reader]

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from forebay._core import parse
 from forebay._core.dataframes import HEADERS, Column
+from forebay._core.read_plan import Positions, ReadPlan, Time
 from forebay.errors import InvalidArgument
 from forebay.pulsar import MessageId, _offsets
 from forebay.pulsar._columns import KAFKA, MORE, PULSAR_SPARK, READ_FRAME
 from forebay.pulsar._decoding import Decoding, decoding_of
 from forebay.pulsar._patterns import pattern_parts
 from forebay.pulsar._positions import full_name
-from forebay.pulsar._ranges import DEFAULTS, REFUSED, Plan, Range, rows
+from forebay.pulsar._ranges import DEFAULTS, REFUSED, Planner, Range, rows
 
 from ._sources import Request, chosen, listed
 
@@ -30,10 +31,6 @@ _POSITION = (
     ' 1970), a duration back (a timedelta, or text such as "-2h"), or positions of partitions as'
     ' {"topic": {"0": "(12,4,0,-1)"}}'
 )
-_CALLED = {
-    **dict.fromkeys(("startingOffsets", "startingOffsetsByTimestamp"), "start"),
-    **dict.fromkeys(("endingOffsets", "endingOffsetsByTimestamp"), "end"),
-}
 
 
 class PulsarSource:
@@ -42,81 +39,99 @@ class PulsarSource:
     def __init__(self, request: Request) -> None:
         given = READ_FRAME if request.columns is None else None
         self.columns = given or chosen(request.columns, _SETS, (*READ_FRAME, *MORE))
-        self._consumer = {**DEFAULTS, **request.options(REFUSED)}
+        consumer = {**DEFAULTS, **request.options(REFUSED)}
         self._request = request
         self._decoding: Decoding | None = None
-        self._own: dict[str, Any] = {
-            "startingOffsetsByTimestampStrategy": "latest",
-            "readTimeout": request.read_timeout,
-        }
-        topics: list[str] = []
-        given_topic: Any = request.topic
-        if isinstance(given_topic, re.Pattern):
-            pattern = cast("re.Pattern[str]", given_topic)
-            pattern_parts(pattern)
-            self._own["subscribePattern"] = pattern
-        else:
-            names: list[Any] = [given_topic] if isinstance(given_topic, str) else listed(given_topic)
-            if not names or not all(isinstance(name, str) and name for name in names):
-                raise InvalidArgument(
-                    f"topic is {given_topic!r}: expected the name of a topic, several names, or a pattern"
-                )
-            self._own["subscribe"] = topics = names
-        self._own |= _position("start", request.start, topics)
-        self._own |= _position("end", request.end, topics)
+        topics = _topics(request.topic)
+        names = () if isinstance(topics, re.Pattern) else topics
+        self._read = ReadPlan(
+            topics,
+            start=_positions("start", request.start, names),
+            end=_positions("end", request.end, names),
+            timeout=request.read_timeout,
+            fails_on_loss=request.fail_on_data_loss,
+            consumer=consumer,
+        )
 
     def plan(self, client: PulsarClient) -> list[Range]:
         """The part of each partition that has something to read, partition by partition."""
-        plan, values = Plan(client, self._own, self._consumer, _CALLED), self._request.values
+        values = self._request.values
+        planner = Planner(client, self._read)
         if values.decode and any(column.content == "value" for column in self.columns):
-            self._decoding = decoding_of(client, plan.topics(), spark=False, on_error=values.on_error)
+            self._decoding = decoding_of(client, planner.topics(), spark=False, on_error=values.on_error)
             flat = self._request.columns == "pulsar"
             self.columns = self._decoding.columns(self.columns, flat=flat)
-        return plan.ranges()
+        return planner.ranges()
 
     def read(self, client: PulsarClient, part: Range, columns: Sequence[Column]) -> Iterator[ArrowBatch]:
         """The rows of a range."""
         wanted = [(column.content, column.name) for column in columns]
-        request = self._request
-        rules = (request.read_timeout, request.fail_on_data_loss)
-        return rows(client, part, wanted, self._consumer, *rules, self._decoding)
+        return rows(client, self._read, part, wanted, self._decoding)
 
 
-def _position(argument: Literal["start", "end"], given: Any, topics: Sequence[str]) -> dict[str, Any]:
-    """A position, as an option of :class:`forebay.pulsar._ranges.Plan`.
+def _topics(given: Any) -> list[str] | re.Pattern[str]:
+    """The names of topics, or a pattern.
+
+    Raises:
+        InvalidArgument: they are something else.
+    """
+    if isinstance(given, re.Pattern):
+        pattern = cast("re.Pattern[str]", given)
+        pattern_parts(pattern)
+        return pattern
+    names: list[Any] = [given] if isinstance(given, str) else listed(given)
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise InvalidArgument(
+            f"topic is {given!r}: expected the name of a topic, several names, or a pattern"
+        )
+    return [name.strip() for name in names if name.strip()]
+
+
+def _positions(argument: Literal["start", "end"], given: Any, topics: Sequence[str]) -> tuple[Positions, ...]:
+    """The position of an argument.
 
     Raises:
         InvalidArgument: it is not a position.
     """
-    names = {"start": "starting", "end": "ending"}
-    positions, times = f"{names[argument]}Offsets", f"{names[argument]}Timestamp"
-    parser = _offsets.starting if argument == "start" else _offsets.ending
+    if given is None:
+        return ()
     try:
-        if given is None:
-            return {}
-        if isinstance(given, timedelta):
-            return {times: _back(abs(given))}
-        if isinstance(given, datetime) or type(given) is int:
-            return {times: _offsets.timestamp(given)}
-        if isinstance(given, str):
-            text = given.strip()
-            if text.startswith("-"):
-                return {times: _back(text[1:])}
-            if text.lower() in ("earliest", "latest") or text.startswith("{"):
-                return {positions: parser(text)}
-            try:
-                given = MessageId.parse(text)
-            except InvalidArgument:
-                raise ValueError(f"{given!r} is no position: {_POSITION}") from None
-        if isinstance(given, MessageId):
-            given = [given]
-        if isinstance(given, Mapping):
-            return {positions: parser(given)}
-        if isinstance(given, Sequence):
-            return {positions: parser(_of_ids(cast("Sequence[Any]", given), topics))}
-        raise ValueError(f"{given!r} is no position: {_POSITION}")
+        found = _position(argument, given, topics)
     except ValueError as error:
         raise InvalidArgument(f"{argument}: {error}") from None
+    if isinstance(found, Mapping):
+        return (Positions(argument, partitions=cast("Mapping[str, Mapping[int, Any]]", found)),)
+    return (Positions(argument, found),)
+
+
+def _position(argument: Literal["start", "end"], given: Any, topics: Sequence[str]) -> Any:
+    """A position for all partitions, or positions by topic and partition.
+
+    Raises:
+        ValueError: it is not a position.
+    """
+    parser = _offsets.starting if argument == "start" else _offsets.ending
+    if isinstance(given, timedelta):
+        return Time(_back(abs(given)))
+    if isinstance(given, datetime) or type(given) is int:
+        return Time(_offsets.timestamp(given))
+    if isinstance(given, str):
+        text = given.strip()
+        if text.startswith("-"):
+            return Time(_back(text[1:]))
+        if text.lower() in ("earliest", "latest") or text.startswith("{"):
+            return parser(text)
+        try:
+            given = MessageId.parse(text)
+        except InvalidArgument:
+            raise ValueError(f"{given!r} is no position: {_POSITION}") from None
+    if isinstance(given, MessageId):
+        given = [given]
+    if isinstance(given, Mapping):
+        return parser(given)
+    if isinstance(given, Sequence):
+        return parser(_of_ids(cast("Sequence[Any]", given), topics))
+    raise ValueError(f"{given!r} is no position: {_POSITION}")
 
 
 def _back(duration: Any) -> int:

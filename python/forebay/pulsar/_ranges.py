@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import contextlib
 import logging
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from forebay._core.dataframes import blocks
 from forebay._core.native import MessageId, PulsarMessage
+from forebay._core.read_plan import Positions, ReadPlan, Time
 from forebay.errors import DataLost, InvalidArgument, Timeout, TopicNotFound
 
 from ._decoding import WHOLE
@@ -38,18 +38,10 @@ log = logging.getLogger("forebay.pulsar")
 
 SHORT = 5.0
 """Seconds of silence after which it is asked whether there is only a part of a message."""
-PATIENCE = 60.0
-"""Default of ``readTimeout``, the longest time in seconds without a message that the broker says is there."""
 PROBES = 16
 """Partitions that are asked for their messages at a time."""
 _INCOMPLETE = ("orphaned_chunks", "dropped_chunked_messages", "expired_chunked_messages")
 """Counters of a reader that has seen parts of messages."""
-_BY_PARTITION = (
-    "startingOffsets",
-    "endingOffsets",
-    "startingOffsetsByTimestamp",
-    "endingOffsetsByTimestamp",
-)
 _OF_PROBES = (
     "read_compacted",
     "max_chunked_message",
@@ -115,42 +107,36 @@ class Range:
     """The last message, or the last entry."""
 
 
-class Plan:
-    """The ranges of a bounded read.
+def plan(client: PulsarClient, read: ReadPlan) -> list[Range]:
+    """The ranges of a bounded read, those of a partition side by side.
+
+    Raises:
+        InvalidArgument: a position is of a topic or a partition that is not read.
+        TopicNotFound: a topic does not exist. It is not created.
+    """
+    return Planner(client, read).ranges()
+
+
+class Planner:
+    """Makes ranges, and answers what streams ask about partitions.
 
     Args:
         client: asks the brokers.
-        own: what to read, and how it is split: the options of :mod:`forebay.spark._sources.names` by name;
-            those that are not there are not set.
-        consumer: options of :meth:`forebay.pulsar.PulsarClient.reader`, of which those that decide what is a
-            message count.
-        called: what the caller calls these options, for errors, if that is not their name.
+        read: what to read, and how it is split. Of the options of its consumers those count that decide what
+            a message is.
     """
 
-    def __init__(
-        self,
-        client: PulsarClient,
-        own: Mapping[str, Any],
-        consumer: Mapping[str, Any] | None = None,
-        called: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, client: PulsarClient, read: ReadPlan) -> None:
         self._client = client
-        self._called = called or {}
-        self._own = collections.defaultdict[str, Any](lambda: None, own)
-        timeout: float | None = self._own["readTimeout"]
-        self._timeout = PATIENCE if timeout is None else max(timeout, SHORT)
-        self._consumer = {name: value for name, value in (consumer or {}).items() if name in _OF_PROBES}
+        self._read = read
+        self._timeout = max(read.timeout, SHORT)
+        self._consumer = {name: value for name, value in read.consumer.items() if name in _OF_PROBES}
         self._listed: dict[str, set[str]] = {}
         self._known: dict[str, _Ends] = {}
         """The ends that were asked for last, of each partition."""
 
     def ranges(self) -> list[Range]:
-        """The ranges, those of a partition side by side.
-
-        Raises:
-            InvalidArgument: an option names a topic or a partition that is not read.
-            TopicNotFound: a topic does not exist. It is not created.
-        """
+        """The ranges; errors as those of :func:`plan`."""
         parts = self.parts()
         self.check(parts)
         last = self.last(parts)
@@ -158,7 +144,7 @@ class Plan:
         return self.split([each for each in whole if each is not None])
 
     def parts(self, *, skip: bool = False) -> list[Part]:
-        """The partitions that the options name, each once.
+        """The partitions to read, each once.
 
         Args:
             skip: leaves topics out that do not exist.
@@ -166,50 +152,39 @@ class Plan:
         Raises:
             TopicNotFound: a topic does not exist. It is not created.
         """
-        own = self._own
+        topics = self._read.topics
+        if isinstance(topics, re.Pattern):
+            return self._matching(topics)
+        numbers: Mapping[str, Sequence[int]] = topics if isinstance(topics, Mapping) else {}
         found: dict[str, Part] = {}
-
-        def add(topic: str, numbers: Sequence[int] | None = None) -> None:
+        for name in topics:
             try:
-                found.update((part.topic, part) for part in self._chosen(topic, numbers))
+                found.update((part.topic, part) for part in self._chosen(name, numbers.get(name)))
             except TopicNotFound:
                 if not skip:
                     raise
-
-        if own["assign"] is not None:
-            for name, numbers in own["assign"].items():
-                add(name, numbers)
-        elif own["subscribe"] is not None:
-            given: str | Sequence[str] = own["subscribe"]
-            for name in given.split(",") if isinstance(given, str) else given:
-                if name.strip():
-                    add(name.strip())
-        else:
-            return self._matching(own["subscribePattern"])
         return list(found.values())
 
     def topics(self) -> list[str]:
-        """Full names of the topics that the options name, without partitions."""
+        """Full names of the topics to read, without partitions."""
         return list(dict.fromkeys(part.base for part in self.parts()))
 
     def check(self, parts: Sequence[Part]) -> None:
-        """Checks that the positions that the options name are of partitions that are read.
+        """Checks that the positions are of partitions that are read.
 
         Raises:
             InvalidArgument: one is not.
         """
-        for option in _BY_PARTITION:
-            given: dict[str, dict[int, Any]] | str | None = self._own[option]
-            if given is None or isinstance(given, str):
-                continue
-            for topic, values in given.items():
+        for positions in self._read.positions():
+            for topic, values in positions.partitions.items():
                 of_it = [part for part in parts if full_name(topic) in (part.base, part.topic)]
-                called = self._called.get(option, option)
                 if not of_it:
-                    raise InvalidArgument(f"{called}: {topic!r} is not read")
+                    raise InvalidArgument(f"{positions.called}: {topic!r} is not read")
                 known = {max(part.number, 0) for part in of_it} | {-1}
                 if wrong := [str(number) for number in values if number not in known]:
-                    raise InvalidArgument(f"{called}: {topic!r} has no partition {', '.join(wrong)}")
+                    raise InvalidArgument(
+                        f"{positions.called}: {topic!r} has no partition {', '.join(wrong)}"
+                    )
 
     def _chosen(self, name: str, numbers: Sequence[int] | None) -> list[Part]:
         parts = self._parts(full_name(name))
@@ -236,15 +211,13 @@ class Plan:
             self._listed[namespace] = set(self._client.topics(namespace))
         return self._listed[namespace]
 
-    def _matching(self, pattern: str | re.Pattern[str]) -> list[Part]:
+    def _matching(self, pattern: re.Pattern[str]) -> list[Part]:
         """The partitions of the topics of a pattern."""
-        flags = 0 if isinstance(pattern, str) else pattern.flags
-        namespace, text = _pattern(pattern if isinstance(pattern, str) else pattern.pattern)
+        namespace, text = _pattern(pattern.pattern)
         try:
-            compiled = re.compile(text, flags)
+            compiled = re.compile(text, pattern.flags)
         except re.error as error:
-            text = f"subscribePattern: {pattern!r} is no regular expression: {error}"
-            raise InvalidArgument(text) from None
+            raise InvalidArgument(f"{pattern.pattern!r} is no pattern of topics: {error}") from None
         listed: dict[str, list[Part]] = {}
         for topic in sorted(self._client.topics(namespace)):
             part = _part(topic)
@@ -284,40 +257,34 @@ class Plan:
         """The message at which reading begins, and whether with it or behind it; ``None``: the first message.
 
         Raises:
-            InvalidArgument: there is no message at the time that the options name.
+            InvalidArgument: there is no message at a time that has to have one.
         """
-        own = self._own
-        at = _time_of(part, own["startingTimestamp"], own["startingOffsetsByTimestamp"])
-        if at is not None:
-            first = None if last is None else self._first_from(part.topic, at)
+        where = _position(part, self._read.start, default)
+        if isinstance(where, Time):
+            first = None if last is None else self._first_from(part.topic, where.ms)
             if first is not None:
                 return first, True
-            if own["startingOffsetsByTimestampStrategy"] != "latest":
+            if where.required is not None:
                 raise InvalidArgument(
-                    f"{part.topic} has no message published at {at} or later: "
-                    'startingOffsetsByTimestampStrategy="latest" begins at its end then'
+                    f"{part.topic} has no message published at {where.ms} or later: {where.required}"
                 )
             return last, False
-        where = _where_of(part, own["startingOffsets"] or default, default)
         if isinstance(where, MessageId):
             return where, False
         return (last if where == "latest" else None), False
 
     def _bounds(self, part: Part, last: MessageId | None) -> Range | None:
         """The range of a partition; ``None`` if there is nothing in it."""
-        own = self._own
         start, inclusive = self.start(part, last, "earliest")
         if last is None:
             return None
         end = last
-        at = _time_of(part, own["endingTimestamp"], own["endingOffsetsByTimestamp"])
-        if at is not None:
-            first = self._first_from(part.topic, at)
+        where = _position(part, self._read.end, "latest")
+        if isinstance(where, Time):
+            first = self._first_from(part.topic, where.ms)
             end = last if first is None else before(first)
-        else:
-            where = _where_of(part, own["endingOffsets"] or "latest", "latest")
-            if isinstance(where, MessageId):
-                end = min(where, last, key=place)
+        elif isinstance(where, MessageId):
+            end = min(where, last, key=place)
         if start is not None and (
             place(start) > place(end) or (place(start) == place(end) and not inclusive)
         ):
@@ -362,7 +329,7 @@ class Plan:
 
     def split(self, whole: list[Range]) -> list[Range]:
         """The ranges, split until there are enough of them, and none is too large."""
-        fewest = self._own["minPartitions"] or 0
+        fewest = self._read.split.min_ranges
         if len(whole) >= fewest and not self._has_limits:
             return whole
         ends = [self._ends(part) for part in whole]
@@ -382,16 +349,15 @@ class Plan:
     @property
     def _has_limits(self) -> bool:
         """Whether a range may be too large."""
-        return (
-            self._own["maxRecordsPerPartition"] is not None or self._own["maxBytesPerPartition"] is not None
-        )
+        split = self._read.split
+        return split.max_messages is not None or split.max_bytes is not None
 
     def _fewest(self, ends: _Ends, entries: int) -> int:
         """The number of ranges that entries must be split into, so that none is too large."""
-        records, size = self._own["maxRecordsPerPartition"], self._own["maxBytesPerPartition"]
-        by_records = 1 if records is None else math.ceil(entries * ends.batch / records)
+        messages, size = self._read.split.max_messages, self._read.split.max_bytes
+        by_messages = 1 if messages is None else math.ceil(entries * ends.batch / messages)
         by_bytes = 1 if size is None else math.ceil(entries * ends.entry_bytes / size)
-        return max(by_records, by_bytes)
+        return max(by_messages, by_bytes)
 
     def _ends(self, part: Range) -> _Ends | None:
         """The first and the last message of a range; ``None`` if it has no whole message (any more)."""
@@ -565,20 +531,18 @@ def place(id: MessageId) -> tuple[int, int, float]:
     return id.ledger, id.entry, id.batch_index if id.batch_index >= 0 else float("inf")
 
 
-def _time_of(part: Part, of_all: int | None, each: dict[str, dict[int, int]] | None) -> int | None:
-    return of_all if of_all is not None else _of(part, each or {})
+def _position(part: Part, given: Sequence[Positions], default: Where) -> Where | Time:
+    """The position in a partition: the first that is given."""
+    for each in given:
+        found = _of(part, each.partitions) if each.everywhere is None else each.everywhere
+        if isinstance(found, MessageId) and found.partition >= 0 and found.partition != max(part.number, 0):
+            raise InvalidArgument(f"{found} is a message of another partition than {part.topic}")
+        if found is not None:
+            return found
+    return default
 
 
-def _where_of(part: Part, given: Any, default: Where) -> Where:
-    if isinstance(given, str):
-        return given  # pyright: ignore[reportReturnType]
-    found = _of(part, given)
-    if isinstance(found, MessageId) and found.partition >= 0 and found.partition != max(part.number, 0):
-        raise InvalidArgument(f"{found} is a message of another partition than {part.topic}")
-    return default if found is None else found
-
-
-def _of(part: Part, given: Mapping[str, dict[int, Any]]) -> Any:
+def _of(part: Part, given: Mapping[str, Mapping[int, Any]]) -> Any:
     """The value for a partition: its own, or that of the whole topic."""
     for topic, values in given.items():
         name = full_name(topic)
@@ -594,30 +558,26 @@ def _of(part: Part, given: Mapping[str, dict[int, Any]]) -> Any:
 
 def rows(
     client: PulsarClient,
+    read: ReadPlan,
     part: Range,
     columns: Sequence[tuple[str, str]],
-    consumer: Mapping[str, Any],
-    timeout: float,
-    fails_on_loss: bool,
     decoding: Decoding | None = None,
 ) -> Iterator[ArrowBatch]:
     """The messages of a range as tables.
 
     Args:
         client: it stays open while the rows are read.
+        read: that the range is of.
         part: the range.
         columns: what each column holds, and its name.
-        consumer: options of :meth:`forebay.pulsar.PulsarClient.reader`.
-        timeout: longest time in seconds without a message while the broker says that there is one.
-        fails_on_loss: whether it is an error that the partition ends before the range does.
         decoding: of the columns that have values.
 
     Raises:
-        DataLost: it ends before.
+        DataLost: the partition ends before the range does.
         SchemaError, IncompatibleSchema: a payload cannot be decoded.
         Timeout: a message does not come.
     """
-    options = _resolved(client, consumer)
+    options = _resolved(client, read.consumer)
     is_decoded = any(content.startswith(WHOLE) for content, _ in columns)
     values = decoding.native() if decoding and is_decoded else None
     if values is not None:
@@ -625,9 +585,10 @@ def rows(
         options["schema"] = Schema.auto()
     span = (part.topic, part.start, part.inclusive, part.end)
     try:
-        reader = client._native.range(*span, columns, timeout, fails_on_loss, options, values).wait()
+        rules = (read.timeout, read.fails_on_loss)
+        reader = client._native.range(*span, columns, *rules, options, values).wait()
         yield from blocks(reader)
     except TopicNotFound as error:
-        if fails_on_loss:
+        if read.fails_on_loss:
             raise DataLost(f"the topic was deleted before it was read: {error}", topic=part.topic) from error
         log.warning("%s was deleted before it was read", part.topic)

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 
 from forebay._core import attach as _attach
 
-from ._driver import register, write
+from ._driver import partition_writer, register, write
 from ._report import PartitionReport, WriteReport
-from ._sink import PartitionWriter, partition_writer
+from ._sink import PartitionWriter
 
 if TYPE_CHECKING:
     from ._lag import Lag as Lag

@@ -14,7 +14,7 @@ from forebay.errors import InvalidArgument
 from ._config import check_write_is_named
 
 if TYPE_CHECKING:
-    from ._config import SinkConfig
+    from ._config import WriteConfig
 
 QUERY = "sql.streaming.queryId"
 BATCH = "streaming.sql.batchId"
@@ -25,7 +25,7 @@ RUN = "spark.jobGroup.id"
 _GIVE_IT = "pass write_id=, a name of this write, and batch_id=, the number that foreachBatch gives"
 
 
-def check(config: SinkConfig, df: Any = None) -> None:
+def check(config: WriteConfig, df: Any = None) -> None:
     """Checks on the driver that a write knows its batch, if it is part of one.
 
     Args:
@@ -56,7 +56,7 @@ def check(config: SinkConfig, df: Any = None) -> None:
         )
 
 
-def outlives_job(config: SinkConfig, df: Any) -> bool:
+def outlives_job(config: WriteConfig, df: Any) -> bool:
     """Whether another job may repeat a write of classic Spark under the same names and ids."""
     if not hasattr(df, "_jdf") or not (config.delivery == "idempotent" or config.id_property):
         return False
@@ -66,7 +66,7 @@ def outlives_job(config: SinkConfig, df: Any) -> bool:
     return bool(config.write_id) or (context is not None and context.getLocalProperty(BATCH) is not None)
 
 
-def check_is_given(config: SinkConfig) -> None:
+def check_is_given(config: WriteConfig) -> None:
     """For a data source, which sees its batch only in the thread of the query.
 
     Raises:

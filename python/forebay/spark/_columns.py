@@ -14,7 +14,7 @@ from forebay.errors import InvalidArgument
 
 from . import _errors
 from ._arrow import without_udt
-from ._config import ROLES, SinkConfig
+from ._config import ROLES, WriteConfig
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -50,7 +50,7 @@ _FITTING = {
 """Types for roles beside the key, and how they are called."""
 
 
-def fitted(config: SinkConfig, schema: StructType, owner: str) -> SinkConfig:
+def fitted(config: WriteConfig, schema: StructType, owner: str) -> WriteConfig:
     """The configuration with its columns as the schema spells them; like Spark's, names in arguments do not
     depend on case.
 

@@ -1,17 +1,14 @@
-"""The configuration that is sent to the workers: checked on the driver, picklable, with secrets as
-references."""
+"""The configuration of a write: made and checked once on the driver, and sent to the workers."""
 # pyarrow and pyspark are typed in part only.
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
-import hashlib
-import os
-import pickle
 import uuid
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from forebay._core import parse, protocols
 from forebay._core.dataframes import ACK_TIMEOUT, check_encoding, placeholder, topic_columns, topic_of_rows
@@ -20,42 +17,62 @@ from forebay._core.unsupported import refuse
 from forebay.errors import InvalidArgument, Unsupported
 from forebay.pulsar._positions import full_name
 
+from ._shipping import digest, inherited_for, refuse_embedded, travelling
+
 if TYPE_CHECKING:
     from forebay._engine import FrameRoles
 
 
-ROLES = (
-    "value",
-    "key",
-    "ordering_key",
-    "properties",
-    "event_time",
-    "deliver_at",
-    "message_type",
-    "qos_column",
-    "retain_column",
-)
-"""The arguments that name a column."""
-ARGUMENTS = (
-    *ROLES,
-    "topic_column",
-    "encoding",
-    "id_property",
-    "write_id",
-    "batch_id",
-    "tasks",
-    "ack_timeout",
-    "delivery",
-    "stable_order",
-    "on_bad_row",
-    "dead_letter_topic",
-)
+_ROLE = "role"
+
+
+def _column() -> Any:
+    """The field of an argument that names a column."""
+    return field(default=None, metadata={_ROLE: True})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteArguments:
+    """The keyword arguments of a write, as :func:`forebay.spark.write` documents them. The options of the
+    data source have the same names, and their values are text."""
+
+    topic_column: str | None = None
+    value: str | None = _column()
+    key: str | None = _column()
+    ordering_key: str | None = _column()
+    properties: str | None = _column()
+    event_time: str | None = _column()
+    deliver_at: str | None = _column()
+    message_type: str | None = _column()
+    qos_column: str | None = _column()
+    retain_column: str | None = _column()
+    encoding: str | None = None
+    id_property: str | None = None
+    write_id: str | None = None
+    batch_id: int | None = None
+    tasks: int | None = None
+    ack_timeout: Duration = ACK_TIMEOUT
+    delivery: str = "at-least-once"
+    stable_order: bool = False
+    on_bad_row: str = "fail"
+    dead_letter_topic: str | None = None
+
+
+ARGUMENTS = tuple(each.name for each in fields(WriteArguments))
 """The arguments of a write beside URL and topic."""
+ROLES = tuple(each.name for each in fields(WriteArguments) if _ROLE in each.metadata)
+"""The arguments that name a column."""
 
 
-@dataclass(frozen=True, slots=True)
-class SinkConfig:
-    """Destination and encoding of rows. Made by :func:`sink_config`."""
+def arguments_of(scope: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a write among the local variables of the function that takes them."""
+    return {name: scope[name] for name in ARGUMENTS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteConfig(WriteArguments):
+    """A write: its arguments, checked, and everything that follows from them. The driver makes it once, with
+    :func:`write_config`; each task gets it whole."""
 
     url: str
     protocol: str
@@ -63,35 +80,11 @@ class SinkConfig:
     """The topic; empty if each row has its own."""
     row_topic: str | None
     """The column with the topics, or a template that contains columns."""
-    value: str | None
-    encoding: str
-    key: str | None
-    ordering_key: str | None
-    properties: str | None
-    event_time: str | None
-    deliver_at: str | None
-    message_type: str | None
-    qos_column: str | None
-    retain_column: str | None
-    id_property: str | None
-    """Property with an id that stays the same when a row is sent again."""
-    write_id: str | None
-    """Beginning of these ids, if the user set one."""
-    batch_id: int | None
-    """Number of the batch of a stream, if the user gave it."""
-    tasks: int | None
-    """Number of tasks that write, if it is known."""
-    run_id: str
-    """Beginning of these ids otherwise, outside of streams."""
-    delivery: str
-    """``"at-least-once"`` or ``"idempotent"``."""
-    stable_order: bool
-    """Whether the caller states that a task that is repeated gets the same rows in the same order."""
-    on_bad_row: str
-    """``"fail"``, ``"skip"`` or ``"dead_letter"``."""
-    dead_letter_topic: str | None
-    ack_timeout: float
+    encoding: str = "raw"
+    ack_timeout: float = ACK_TIMEOUT
     """Seconds to wait for the broker to acknowledge a lot of rows."""
+    run_id: str
+    """Beginning of the ids of rows without a write_id, outside of streams."""
     client: dict[str, Any] = field(repr=False)
     producer: dict[str, Any]
     pool_key: str = field(repr=False)
@@ -108,70 +101,13 @@ class SinkConfig:
 
     def roles(self) -> FrameRoles:
         """The roles of the columns, for the engine."""
-        return {
-            "value": self.value,
-            "key": self.key,
-            "ordering_key": self.ordering_key,
-            "topic": self.row_topic,
-            "properties": self.properties,
-            "event_time": self.event_time,
-            "deliver_at": self.deliver_at,
-            "message_type": self.message_type,
-            "qos_column": self.qos_column,
-            "retain_column": self.retain_column,
-            "leaves_out": self.on_bad_row != "fail",
-        }
+        columns = {role: getattr(self, role) for role in ROLES}
+        leaves_out = self.on_bad_row != "fail"
+        return cast("FrameRoles", columns | {"topic": self.row_topic, "leaves_out": leaves_out})
 
     def placeholder(self) -> str:
         """The topic to open a producer with. If each row has its own, it is a name that shows its origin."""
         return placeholder(self.topic, self.row_topic)
-
-
-def inherited_for(url: str | None) -> tuple[str, dict[str, dict[str, Any]]]:
-    """As :func:`forebay._core.protocols.inherited_for`, with references to the variables that hold
-    secrets: their values would become part of the job's pickle."""
-    base, inherited = protocols.inherited_for(url)
-    protocol = protocols.of(base).key
-    for scope, values in inherited.items():
-        table = protocols.table(f"{protocol}.{scope}")
-        for name, value in values.items():
-            if not table[name].secret:
-                continue
-            for variable in (f"FOREBAY_{name.upper()}", f"FOREBAY_{scope.upper()}_{name.upper()}"):
-                if os.environ.get(variable) == value and not _is_reference(value):
-                    values[name] = f"env:{variable}"
-    return base, inherited
-
-
-def _is_reference(value: Any) -> bool:
-    return isinstance(value, str) and value.startswith(("env:", "file:"))
-
-
-def travelling(scope: str, given: dict[str, Any], *, with_secrets: bool = True) -> dict[str, Any]:
-    """Options in the form that is sent to workers: resolved here, so that a CA file need not exist on the
-    workers, except secrets, which stay references. Those are looked up, to find a mistake early, unless this
-    process need not have them."""
-    table = protocols.table(scope)
-    looked_up = {
-        name: value
-        for name, value in given.items()
-        if with_secrets or not (table[name].secret and _is_reference(value))
-    }
-    resolved = protocols.resolve(scope, looked_up)
-    result: dict[str, Any] = {}
-    for name, value in given.items():
-        if value is None:
-            continue
-        if not table[name].secret:
-            result[name] = resolved[name]
-        elif callable(value) or _is_reference(value):
-            result[name] = value
-        else:
-            raise InvalidArgument(
-                f"{name!r} as plain text would be part of the job's pickle: "
-                f'give "env:NAME", "file:PATH" or a callable'
-            )
-    return result
 
 
 # Options of an MQTT session that make no sense when each worker has a session of its own.
@@ -190,10 +126,10 @@ def _refuse(options: dict[str, Any]) -> None:
             raise Unsupported(f"the Spark sink does not support {name!r} with MQTT: {why}")
 
 
-def _refuse_properties_of_old_versions(client: dict[str, Any], properties: dict[str, Any]) -> None:
+def _refuse_properties_of_old_versions(client: dict[str, Any], given: WriteArguments) -> None:
     version = str(client.get("version", "5"))
-    for name, value in properties.items():
-        if value is not None and version in ("3.1", "3.1.1"):
+    for name in ("properties", "id_property", "dead_letter_topic"):
+        if getattr(given, name) is not None and version in ("3.1", "3.1.1"):
             raise Unsupported(f"MQTT {version} has no message properties: {name} needs version 5")
 
 
@@ -237,125 +173,126 @@ def _idempotent(protocol: str, producer: dict[str, Any]) -> dict[str, Any]:
     return {**producer, "send_timeout": 0.0, "stop_on_refusal": True}
 
 
-def sink_config(
-    url: str | None,
-    topic: str | None,
-    options: dict[str, Any],
-    *,
-    topic_column: str | None = None,
-    key: str | None = None,
-    ordering_key: str | None = None,
-    value: str | None = None,
-    encoding: str | None = None,
-    properties: str | None = None,
-    event_time: str | None = None,
-    deliver_at: str | None = None,
-    message_type: str | None = None,
-    qos_column: str | None = None,
-    retain_column: str | None = None,
-    id_property: str | None = None,
-    write_id: str | None = None,
-    batch_id: int | str | None = None,
-    tasks: int | str | None = None,
-    ack_timeout: Duration = ACK_TIMEOUT,
-    delivery: str | None = None,
-    stable_order: bool | str = False,
-    on_bad_row: str | None = None,
-    dead_letter_topic: str | None = None,
-    with_secrets: bool = True,
-) -> SinkConfig:
+def write_config(url: str | None, topic: str | None, options: dict[str, Any], **given: Any) -> WriteConfig:
     """Makes the configuration, and checks everything that can be checked without a broker.
 
     Args:
-        with_secrets: whether this process has to have the secrets that options refer to.
+        url, topic: of the write.
+        options: of the client and the producer.
+        given: arguments, named as in :class:`WriteArguments`; those of a data source are text.
 
     Raises:
         InvalidArgument: an unknown option, a bad value, a secret as plain text, or an ``embedded:`` URL.
         Unsupported: a feature that the protocol does not have, or an option that needs a single process.
     """
+    arguments = WriteArguments(**given)
     base, inherited = inherited_for(url)
     protocol = protocols.of(base).key
     scopes = [f"{protocol}.{scope}" for scope in ("client", "producer")]
     own = ("url", "topic", *ARGUMENTS)
     clients, producers = protocols.by_table(options, scopes, "the Spark sink", own)
     refuse_embedded(base)
-    constant, row_topic = topic_of_rows(topic, topic_column)
-    columns = {
-        "value": value,
-        "key": key,
-        "ordering_key": ordering_key,
-        "properties": properties,
-        "event_time": event_time,
-        "deliver_at": deliver_at,
-        "message_type": message_type,
-        "qos_column": qos_column,
-        "retain_column": retain_column,
-    }
-    refuse(protocol, columns)
+    constant, row_topic = topic_of_rows(topic, arguments.topic_column)
+    _refuse_arguments(protocol, arguments, {**inherited["client"], **clients})
+    client = travelling(scopes[0], {**inherited["client"], **clients})
+    arguments = _parsed(protocol, arguments)
     if protocol == "mqtt":
-        _refuse({**inherited["client"], **clients})
-    elif qos_column or retain_column:
-        title = protocols.PROTOCOLS[protocol].title
+        _refuse_properties_of_old_versions(client, arguments)
+    _check_ids(protocol, arguments)
+    producer = travelling(scopes[1], {**inherited["producer"], **producers})
+    producer = _producer_options(protocol, producer, arguments)
+    dead_letter_topic = arguments.dead_letter_topic
+    if dead_letter_topic is not None and _is_one_topic(protocol, constant, dead_letter_topic):
+        raise InvalidArgument("dead_letter_topic is the topic itself: name another one")
+    return WriteConfig(
+        **{name: getattr(arguments, name) for name in ARGUMENTS},
+        url=base,
+        protocol=protocol,
+        topic=constant,
+        row_topic=row_topic,
+        run_id=uuid.uuid4().hex,
+        client=client,
+        producer=producer,
+        pool_key=digest(base, client),
+    )
+
+
+def _refuse_arguments(protocol: str, given: WriteArguments, client: dict[str, Any]) -> None:
+    """
+    Raises:
+        Unsupported: the protocol does not have something that an argument or an option asks for.
+    """
+    refuse(protocol, {role: getattr(given, role) for role in ROLES})
+    title = protocols.PROTOCOLS[protocol].title
+    if protocol == "mqtt":
+        _refuse(client)
+    elif given.qos_column or given.retain_column:
         raise Unsupported(f"{title} has no QoS and no retained messages: leave out qos_column, retain_column")
-    client = travelling(scopes[0], {**inherited["client"], **clients}, with_secrets=with_secrets)
-    delivery = _one_of("delivery", delivery, "at-least-once", "idempotent")
-    on_bad_row = _one_of("on_bad_row", on_bad_row, "fail", "skip", "dead_letter")
-    if (on_bad_row == "dead_letter") != (dead_letter_topic is not None):
+    if given.encoding == "avro" and protocol != "pulsar":
+        raise Unsupported(f"{title} has no schemas: encoding='avro' needs them")
+
+
+def _parsed(protocol: str, given: WriteArguments) -> WriteArguments:
+    """The arguments with values of their own types.
+
+    Raises:
+        InvalidArgument: a value that an argument does not have.
+    """
+    avro = given.encoding == "avro"
+    return replace(
+        given,
+        encoding="avro" if avro else check_encoding(given.value, given.encoding),
+        batch_id=None if given.batch_id is None else _whole("batch_id", given.batch_id, 0),
+        tasks=None if given.tasks is None else _whole("tasks", given.tasks, 1),
+        ack_timeout=_seconds(given.ack_timeout),
+        delivery=_one_of("delivery", given.delivery, "at-least-once", "idempotent"),
+        stable_order=_flag("stable_order", given.stable_order),
+        on_bad_row=_one_of("on_bad_row", given.on_bad_row, "fail", "skip", "dead_letter"),
+    )
+
+
+def _check_ids(protocol: str, given: WriteArguments) -> None:
+    """
+    Raises:
+        InvalidArgument: arguments that do not go together.
+    """
+    if (given.on_bad_row == "dead_letter") != (given.dead_letter_topic is not None):
         raise InvalidArgument('on_bad_row="dead_letter" and dead_letter_topic= belong together')
-    if protocol == "mqtt":
-        given = {"properties": properties, "id_property": id_property, "dead_letter_topic": dead_letter_topic}
-        _refuse_properties_of_old_versions(client, given)
-    if write_id and not id_property and delivery != "idempotent":
+    has_ids = given.id_property or given.delivery == "idempotent"
+    if given.write_id and not has_ids:
         raise InvalidArgument(
             "write_id is the beginning of ids: name the property for them with id_property=, or use "
             'delivery="idempotent"'
         )
-    if batch_id is not None and not write_id:
+    if given.batch_id is not None and not given.write_id:
         raise InvalidArgument("batch_id needs write_id=, the name of the write in all batches")
-    if tasks is not None and not id_property and delivery != "idempotent":
+    if given.tasks is not None and not has_ids:
         raise InvalidArgument(
             "tasks= is part of the ids of rows: name the property for them with id_property=, or use "
             'delivery="idempotent"'
         )
-    if protocol == "tubemq" and any(sign in f"{id_property}{write_id}" for sign in ",="):
+    if protocol == "tubemq" and any(sign in f"{given.id_property}{given.write_id}" for sign in ",="):
         raise InvalidArgument("TubeMQ attributes contain neither ',' nor '=': change id_property or write_id")
-    producer = travelling(scopes[1], {**inherited["producer"], **producers}, with_secrets=with_secrets)
+
+
+def _producer_options(protocol: str, producer: dict[str, Any], given: WriteArguments) -> dict[str, Any]:
+    """The producer's options, with those that the arguments ask for.
+
+    Raises:
+        Unsupported: an option that a task's producer does not have, or that is in the way.
+    """
     if producer.get("initial_sequence_id") is not None:
         # The broker would take the rows of a second write for repetitions of the first.
         raise Unsupported(
             "the Spark sink does not support 'initial_sequence_id': each task has a producer of its own, and "
             'its numbers would begin again with each write; use delivery="idempotent"'
         )
-    if delivery == "idempotent":
+    if given.delivery == "idempotent":
         producer = _idempotent(protocol, producer)
-    if protocol == "pulsar" and on_bad_row != "fail":
+    if protocol == "pulsar" and given.on_bad_row != "fail":
         # A partition that is not open does not know yet how large a message may be.
         producer["lazy_start"] = False
-    if dead_letter_topic is not None and _is_one_topic(protocol, constant, dead_letter_topic):
-        raise InvalidArgument("dead_letter_topic is the topic itself: name another one")
-    if encoding == "avro" and protocol != "pulsar":
-        raise Unsupported(f"{protocols.PROTOCOLS[protocol].title} has no schemas: encoding='avro' needs them")
-    return SinkConfig(
-        url=base,
-        protocol=protocol,
-        topic=constant,
-        row_topic=row_topic,
-        **columns,
-        encoding="avro" if encoding == "avro" else check_encoding(value, encoding),
-        id_property=id_property,
-        write_id=write_id,
-        batch_id=None if batch_id is None else _whole("batch_id", batch_id, 0),
-        tasks=None if tasks is None else _whole("tasks", tasks, 1),
-        run_id=uuid.uuid4().hex,
-        delivery=delivery,
-        stable_order=_flag("stable_order", stable_order),
-        on_bad_row=on_bad_row,
-        dead_letter_topic=dead_letter_topic,
-        ack_timeout=_seconds(ack_timeout),
-        client=client,
-        producer=producer,
-        pool_key=digest(base, client),
-    )
+    return producer
 
 
 def _is_one_topic(protocol: str, one: str, other: str) -> bool:
@@ -364,7 +301,7 @@ def _is_one_topic(protocol: str, one: str, other: str) -> bool:
     return one == other
 
 
-def check_order_is_stated(config: SinkConfig) -> None:
+def check_order_is_stated(config: WriteConfig) -> None:
     """For rows whose plan cannot be looked at.
 
     Raises:
@@ -378,7 +315,7 @@ def check_order_is_stated(config: SinkConfig) -> None:
         )
 
 
-def check_write_is_named(config: SinkConfig) -> None:
+def check_write_is_named(config: WriteConfig) -> None:
     """For a write within the function of ``foreachBatch``, of which there may be several.
 
     Raises:
@@ -391,7 +328,7 @@ def check_write_is_named(config: SinkConfig) -> None:
         )
 
 
-def check_tasks_are_given(config: SinkConfig) -> None:
+def check_tasks_are_given(config: WriteConfig) -> None:
     """For a write whose number of tasks cannot be seen on the driver.
 
     Raises:
@@ -423,27 +360,3 @@ def _seconds(value: Duration) -> float:
         return parse.duration(value)
     except ValueError as error:
         raise InvalidArgument(f"ack_timeout: {error}") from None
-
-
-def refuse_embedded(url: str) -> None:
-    """
-    Raises:
-        InvalidArgument: an ``embedded:`` URL.
-    """
-    if url.startswith("embedded:"):
-        raise InvalidArgument(
-            "an embedded: URL does not work here, because Spark's workers are other processes: start a "
-            "forebay.Broker (or `forebay broker`) and pass its url"
-        )
-
-
-def digest(url: str, client: dict[str, Any]) -> str:
-    """The key of a connection in the pool."""
-    try:
-        content = pickle.dumps((url, sorted(client.items(), key=lambda item: item[0])))
-    except (pickle.PicklingError, AttributeError, TypeError):
-        # Functions such as lambdas have to be pickled by value.
-        from pyspark import cloudpickle
-
-        content: bytes = cloudpickle.dumps((url, sorted(client.items(), key=lambda item: item[0])))
-    return hashlib.sha256(content).hexdigest()

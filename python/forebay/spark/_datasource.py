@@ -24,28 +24,26 @@ from pyspark.sql.datasource import (
 )
 
 from forebay._core import protocols
-from forebay._core.dataframes import is_template
 from forebay.errors import InvalidArgument, Unsupported
 
 from . import _errors
 from ._columns import check_rows, fitted
 from ._config import (
     ARGUMENTS,
-    SinkConfig,
+    WriteConfig,
     check_order_is_stated,
     check_tasks_are_given,
-    inherited_for,
-    sink_config,
+    write_config,
 )
 from ._report import PartitionReport, WriteReport
-from ._shipping import Shipped
+from ._shipping import Shipped, inherited_for
 from ._sink import PartitionWriter
 from ._sources import names, pulsar, tubemq
 from ._sources.mqtt import MqttStreamReader, source_config, spark_schema
 from ._sources.pulsar_stream import PulsarStreamReader
 from ._sources.reading import Form, ReadConfig, Source, read_config, row_schema
 from ._sources.tubemq_stream import TubeMqStreamReader
-from ._spark_options import as_texts, spelled, spellings, without_those_of_spark
+from ._spark_options import as_text, of_text, spelled, spellings, without_those_of_spark
 
 if TYPE_CHECKING:
     _StreamBase = DataSourceStreamWriter
@@ -56,6 +54,8 @@ else:
         # PySpark 4.0 passes Rows, which the writer accepts, too.
         _StreamBase = DataSourceStreamWriter
 
+_CONFIG, _REPORT = "_config", "_report"
+"""Options with which forebay.spark.write passes its configuration, and the name of a file for the report."""
 _REPORT_TO_COME = "the report of a write by forebay.spark\n"
 """Content of the file for a report, until the report is there."""
 
@@ -77,9 +77,11 @@ class ForebayDataSource(DataSource):
         if overwrite:
             raise Unsupported('a topic cannot be overwritten: use mode("append")')
         options: dict[str, Any] = dict(self.options)
-        report = options.pop("_report", None)
-        # A write by forebay.spark.write has been checked on the driver, whose process is another one.
-        return _Writer(_config(options, schema, with_secrets=report is None), report)
+        text, report = options.pop(_CONFIG, None), options.pop(_REPORT, None)
+        if text is None:
+            return _Writer(PartitionWriter(_config(options, schema), of_data_source=True), report)
+        # forebay.spark.write has made and checked it on the driver, which is another process.
+        return _Writer(PartitionWriter(of_text(text)), report)
 
     def schema(self) -> Any:
         """The schema of the rows of the source."""
@@ -130,17 +132,18 @@ class ForebayDataSource(DataSource):
         config = _config(dict(self.options), schema)
         if config.batch_id is not None:
             raise InvalidArgument("batch_id is for foreachBatch: here Spark tells the number of each batch")
-        return _StreamWriter(config, schema)
+        # The schema is for the Rows of PySpark 4.0.
+        return _StreamWriter(PartitionWriter(config, row_schema=schema, of_query=True))
 
 
-def _config(options: dict[str, Any], schema: Any, *, with_secrets: bool = True) -> SinkConfig:
-    """The configuration of a write."""
+def _config(options: dict[str, Any], schema: Any) -> WriteConfig:
+    """The configuration of a write by options of Spark."""
     rest = spelled(options, spellings(("url", "topic", *ARGUMENTS)))
     given = {name: rest.pop(name) for name in ("url", "topic", *ARGUMENTS) if name in rest}
     url, topic = given.pop("url", None), given.pop("topic", None)
     if not topic and "topic_column" not in given:
         raise InvalidArgument('option "topic" is missing')
-    config = sink_config(url, topic, rest, **given, with_secrets=with_secrets)
+    config = write_config(url, topic, rest, **given)
     check_order_is_stated(config)
     check_tasks_are_given(config)
     check_rows(schema, "DataFrame")
@@ -153,17 +156,17 @@ class _Written(WriterCommitMessage):
 
 
 class _Writer(Shipped, DataSourceArrowWriter):
-    def __init__(self, config: SinkConfig, report: str | None) -> None:
-        self._config = config
+    """Writes a batch: passes each task's rows to the writer of partitions."""
+
+    def __init__(self, writer: PartitionWriter, report: str | None) -> None:
+        self._writer = writer
         self._report = report
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        # What has a report is called by write(), which has looked.
-        writer = PartitionWriter(self._config, of_data_source=self._report is None)
-        return _Written(writer(iterator)[0])
+        return _Written(self._writer(iterator)[0])
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        _check_tasks(self._config, messages)
+        _check_tasks(self._writer.config, messages)
         # This runs in another process on the driver's machine, and reports through a file.
         # The file is the one that the driver made for it, and no other.
         if self._report and _is_to_come(Path(self._report)):
@@ -176,23 +179,20 @@ class _StreamWriter(Shipped, _StreamBase):
     nothing to commit. A batch that Spark repeats is sent again. Its rows have the same ids if the number of
     tasks is given, which is checked before Spark commits the batch."""
 
-    def __init__(self, config: SinkConfig, schema: Any) -> None:
-        self._config = config
-        self._schema = schema
+    def __init__(self, writer: PartitionWriter) -> None:
+        self._writer = writer
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        # The schema is for the Rows of PySpark 4.0.
-        writer = PartitionWriter(self._config, row_schema=self._schema, of_query=True)
-        return _Written(writer(iterator)[0])
+        return _Written(self._writer(iterator)[0])
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        _check_tasks(self._config, messages)
+        _check_tasks(self._writer.config, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         pass
 
 
-def _check_tasks(config: SinkConfig, messages: list[WriterCommitMessage | None]) -> None:
+def _check_tasks(config: WriteConfig, messages: list[WriterCommitMessage | None]) -> None:
     """
     Raises:
         InvalidArgument: another number of tasks has written than was given.
@@ -236,14 +236,14 @@ def _from_json(value: dict[str, Any], protocol: str) -> PartitionReport:
     return PartitionReport(**{**value, **ids})
 
 
-def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
+def write_through(df: Any, config: WriteConfig, started: float) -> WriteReport:
     """Writes through the data source, which the session knows. If the driver runs on another machine (a
     remote Connect server), the report has the number of rows, but no partitions.
 
     Raises:
         InvalidArgument: an option that only a classic driver can pass to its workers.
     """
-    texts = as_texts(config)
+    text = as_text(config)
     seen = None
     if not hasattr(df, "_jdf"):
         seen = Observation()
@@ -251,28 +251,17 @@ def write_through(df: Any, config: SinkConfig, started: float) -> WriteReport:
     with tempfile.NamedTemporaryFile(mode="w+", prefix="forebay-report-") as file:
         file.write(_REPORT_TO_COME)
         file.flush()
-        options = {
-            "url": config.url,
-            "_report": file.name,
-            # It has been looked at.
-            "stable_order": config.delivery == "idempotent",
-        }
-        if config.row_topic and not is_template(config.row_topic):
-            options["topic_column"] = config.row_topic
-        else:
-            options["topic"] = config.topic or config.row_topic or ""
-        arguments = {name: getattr(config, name, None) for name in ARGUMENTS}
-        options = {
-            name: value for name, value in arguments.items() if value is not None and value is not False
-        } | options
+        # URL and topic are for those who watch Spark's plans.
+        shown = {"url": config.url, "topic": config.topic or config.row_topic}
+        options = {**shown, _CONFIG: text, _REPORT: file.name}
         try:
-            df.write.format("forebay").mode("append").options(**options, **texts).save()
+            df.write.format("forebay").mode("append").options(**options).save()
         except Exception as error:
             raise _errors.of_task(error) from error
-        text = Path(file.name).read_text()
+        written = Path(file.name).read_text()
     seconds = time.monotonic() - started
-    if text == _REPORT_TO_COME:
+    if written == _REPORT_TO_COME:
         if seen is None:
             raise RuntimeError(f"all rows are written, and their report did not reach {file.name}")
         return WriteReport(rows=int(seen.get["rows"]), bytes=0, seconds=seconds, retries=0, partitions=())
-    return WriteReport.of([_from_json(value, config.protocol) for value in json.loads(text)], seconds)
+    return WriteReport.of([_from_json(value, config.protocol) for value in json.loads(written)], seconds)

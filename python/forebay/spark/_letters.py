@@ -15,10 +15,10 @@ from forebay.errors import Error
 if TYPE_CHECKING:
     from forebay._engine import FrameRoles, FrameRows
 
-    from ._config import SinkConfig
+    from ._config import WriteConfig
 
 
-def payloads_of(row: Any, config: SinkConfig) -> Iterator[bytes]:
+def payloads_of(row: Any, config: WriteConfig) -> Iterator[bytes]:
     """Payloads for a bad row, the best first: its own, all of the row as JSON, and an empty object."""
     # What is wrong with a row may be a text that is not UTF-8, or a date without a form as text.
     with contextlib.suppress(ValueError, TypeError, ArithmeticError):
@@ -29,7 +29,7 @@ def payloads_of(row: Any, config: SinkConfig) -> Iterator[bytes]:
     yield b"{}"
 
 
-def topic_of(row: Any, config: SinkConfig) -> str | None:
+def topic_of(row: Any, config: WriteConfig) -> str | None:
     """The topic that a bad row was meant for, if it has one."""
     if config.row_topic is None:
         return config.topic

@@ -13,7 +13,7 @@ from forebay.errors import InvalidArgument
 from ._config import check_order_is_stated
 
 if TYPE_CHECKING:
-    from ._config import SinkConfig
+    from ._config import WriteConfig
 
 _IN_ORDER = {
     *("Range", "LocalTableScan", "OneRowRelation", "FileSourceScan", "InMemoryTableScan"),
@@ -69,7 +69,7 @@ class _Above:
     """Whether Spark changes the plan while it runs."""
 
 
-def check_order(df: Any, config: SinkConfig) -> None:
+def check_order(df: Any, config: WriteConfig) -> None:
     """Checks that an idempotent write can rely on the numbers of rows.
 
     Raises:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         @property
         def pool_key(self) -> str: ...
 
-    from ._config import SinkConfig
+    from ._config import WriteConfig
 
 IDLE_SECONDS = 60.0
 """Idle time after which a connection is closed when the next task begins; Spark ends idle workers after the
@@ -107,7 +107,7 @@ class Producers:
     """The producers of a task, one for each topic. They end with the task: a producer that stayed open would
     bring its topic back after it was deleted."""
 
-    def __init__(self, client: Any, config: SinkConfig, name: str | None, is_again: bool) -> None:
+    def __init__(self, client: Any, config: WriteConfig, name: str | None, is_again: bool) -> None:
         self._client = client
         self._config = config
         self._name = name
@@ -205,7 +205,7 @@ class Producers:
 
 @contextlib.contextmanager
 def producers(
-    config: SinkConfig, name: str | None, *, is_again: bool = False
+    config: WriteConfig, name: str | None, *, is_again: bool = False
 ) -> Generator[Producers, None, None]:
     """The producers of a task. With a name the broker allows each of them only once.
 

@@ -5,56 +5,29 @@
 from __future__ import annotations
 
 import collections
-import datetime
-import itertools
-import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from forebay._core import dataframes, native
-from forebay._core.dataframes import ACK_TIMEOUT
 from forebay.errors import Error, InvalidArgument, MessageTooLarge, Unsupported
 
-from . import _batches, _errors, _letters, _pool
-from ._columns import check_rows, fitted
-from ._config import (
-    ROLES,
-    SinkConfig,
-    check_order_is_stated,
-    check_tasks_are_given,
-    check_write_is_named,
-    sink_config,
-)
-from ._report import PartitionReport
+from . import _batches, _errors, _letters, _lots, _pool
+from ._config import WriteConfig, check_write_is_named
+from ._report import PartitionReport, Total
 from ._rows import numbered_batch
 from ._shipping import Shipped
+from ._task import ROWS_PER_TASK, Task
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from forebay._core.types import Duration
     from forebay._engine import FrameRows, Waiter
-    from forebay.pulsar import MessageId
-    from forebay.tubemq import Position
 
-MESSAGES_PER_LOT = 40
-BYTES_PER_LOT = 16 << 20
-"""Arrow messages of the JVM, and bytes of them, that are passed to the engine in one call."""
-BYTES_TO_GATHER = 1 << 20
-"""Bytes of a record batch from which on it is not copied to be put together with others."""
-ROWS_PER_CALL = 2000
-"""Plain Rows passed to the engine in one call."""
 LOTS_IN_FLIGHT = 8
 BYTES_IN_FLIGHT = 32 << 20
 """Lots without all receipts, and bytes of their payloads, from which on the next one waits."""
-ROWS_PER_TASK = 1 << 32
-"""Rows of a task that have numbers for deduplication; the batch of the stream is above them."""
-BAD_ROWS_LOGGED = 10
-"""Bad rows of a task that are logged one by one."""
-
-log = logging.getLogger("forebay.spark")
 
 
 class PartitionWriter(Shipped):
@@ -67,7 +40,7 @@ class PartitionWriter(Shipped):
 
     def __init__(
         self,
-        config: SinkConfig,
+        config: WriteConfig,
         arrow_schema: bytes | None = None,
         row_schema: StructType | None = None,
         *,
@@ -94,7 +67,7 @@ class PartitionWriter(Shipped):
         if self.config.tasks is not None and task.partition >= self.config.tasks:
             raise _errors.other_number_of_tasks(self.config.tasks, f"at least {task.partition + 1}")
         started = time.monotonic()
-        total = _Total()
+        total = Total()
         iterator = iter(rows)
         first = next(iterator, None)
         if first is not None:
@@ -103,7 +76,7 @@ class PartitionWriter(Shipped):
                 name = task.producer_name(self.config)
                 with _pool.producers(self.config, name, is_again=task.attempt > 0) as producers:
                     writing = _Writing(self.config, self.row_schema, task, producers, total)
-                    for lot in self._lots(itertools.chain([first], iterator), first):
+                    for lot in _lots.of(first, iterator, self.arrow_schema):
                         writing.add(lot)
                     writing.settle()
             except Error as error:
@@ -122,18 +95,6 @@ class PartitionWriter(Shipped):
                 repeated_rows=total.repeated_rows,
             )
         ]
-
-    def _lots(self, rows: Iterator[Any], first: Any) -> Iterator[Any]:
-        """The rows as record batches or lists of Rows."""
-        if isinstance(first, bytes | bytearray | memoryview):
-            if self.arrow_schema is None:
-                raise InvalidArgument("Arrow IPC messages need arrow_schema, their serialised schema")
-            yield from _larger(rows, self.arrow_schema)
-        elif hasattr(first, "__arrow_c_array__"):
-            yield from _gathered(rows)
-        else:
-            while chunk := list(itertools.islice(rows, ROWS_PER_CALL)):
-                yield chunk
 
     def __repr__(self) -> str:
         return f"PartitionWriter({self.config!r})"
@@ -168,11 +129,11 @@ class _Writing:
 
     def __init__(
         self,
-        config: SinkConfig,
+        config: WriteConfig,
         row_schema: StructType | None,
         task: Task,
         producers: _pool.Producers,
-        total: _Total,
+        total: Total,
     ) -> None:
         self._config = config
         self._row_schema = row_schema
@@ -218,9 +179,9 @@ class _Writing:
         producer = self._producers.of(config.placeholder()) if self._has_one_producer else None
         if producer and isinstance(lot, list):
             chunk = cast("list[Any]", lot)
-            if _payload_and_key_only(config, chunk):
-                payloads = [_payload(row[config.value]) for row in chunk]
-                keys = None if config.key is None else [_key(row[config.key]) for row in chunk]
+            if _lots.payload_and_key_only(config, chunk):
+                payloads = [_lots.payload(row[config.value]) for row in chunk]
+                keys = None if config.key is None else [_lots.key(row[config.key]) for row in chunk]
                 size = sum(map(len, payloads))
                 return _Lot(first, size, [(producer.submit_many(payloads, keys), None)])
         frame = self._frame(lot, first)
@@ -275,7 +236,7 @@ class _Writing:
                 key = row[config.key]
                 # Arrow would make a text of its own of others. Bytes are looked at by the engine.
                 if not isinstance(key, bytes | bytearray):
-                    _key(key)
+                    _lots.key(key)
         columns = config.columns() if config.encoding == "raw" else None
         return numbered_batch(chunk, columns, self._row_schema, first)
 
@@ -341,285 +302,3 @@ class _Writing:
                 topic=topic,
             )
         self._checked.add(topic)
-
-
-def _larger(messages: Iterator[Any], schema: bytes) -> Iterator[Any]:
-    """Short Arrow IPC messages as large tables. Each call into the engine has a cost, and so has each
-    acknowledgement of a lot; one stream of many messages is read faster than each of them."""
-    import pyarrow as pa
-
-    while chunk := _chunk(messages, len):
-        table = pa.ipc.open_stream(pa.py_buffer(b"".join([schema, *chunk]))).read_all()
-        yield table.combine_chunks()
-
-
-def _gathered(found: Iterator[Any]) -> Iterator[Any]:
-    """Short record batches as large tables, for the same reason, and others as they are."""
-    import pyarrow as pa
-
-    for first in found:
-        if first.num_rows >= ROWS_PER_CALL or first.nbytes >= BYTES_TO_GATHER:
-            yield first
-            continue
-        chunk = _chunk(itertools.chain([first], found), lambda batch: batch.nbytes)
-        yield pa.Table.from_batches(chunk).combine_chunks() if len(chunk) > 1 else first
-
-
-def _chunk(messages: Iterator[Any], size_of: Callable[[Any], int]) -> list[Any]:
-    chunk: list[Any] = []
-    size = 0
-    for message in messages:
-        chunk.append(message)
-        size += size_of(message)
-        if size >= BYTES_PER_LOT or len(chunk) >= MESSAGES_PER_LOT:
-            break
-    return chunk
-
-
-def _payload_and_key_only(config: SinkConfig, chunk: list[Any]) -> bool:
-    """Whether rows can be sent as they are, without pyarrow."""
-    others = [getattr(config, role) for role in ROLES if role not in ("value", "key")]
-    if config.encoding != "raw" or config.delivery != "at-least-once" or config.on_bad_row != "fail":
-        return False
-    if config.row_topic or config.id_property or any(others):
-        return False
-    key = config.key
-    if config.protocol == "pulsar" and key and any(isinstance(row[key], bytes | bytearray) for row in chunk):
-        # Keys of bytes have a mark.
-        return False
-    return all(row[config.value] is not None for row in chunk)
-
-
-class _Total:
-    rows = 0
-    bytes = 0
-    bad_rows = 0
-    repeated_rows = 0
-    first: MessageId | Position | None = None
-    last: MessageId | Position | None = None
-
-    def __init__(self) -> None:
-        self._shown: list[str] = []
-
-    def add(self, answers: Any, *, counts_repeated: bool) -> None:
-        """Counts rows that are acknowledged.
-
-        Args:
-            answers: of the broker, for each row.
-            counts_repeated: whether a message without an id is one that the broker had already.
-        """
-        self.rows += len(answers)
-        # MQTT answers with reason codes, which are numbers.
-        if not len(answers) or isinstance(answers[0], int):
-            return
-        if counts_repeated or not (_has_id(answers[0]) and _has_id(answers[-1])):
-            with_ids = [answer for answer in answers if _has_id(answer)]
-            if counts_repeated:
-                self.repeated_rows += len(answers) - len(with_ids)
-            answers = with_ids
-        if answers:
-            self.first = answers[0] if self.first is None else self.first
-            self.last = answers[-1]
-
-    def bad(self, number: int, why: str) -> None:
-        """Counts a row that was left out."""
-        self.bad_rows += 1
-        if len(self._shown) < BAD_ROWS_LOGGED:
-            self._shown.append(f"row {number}: {why}")
-
-    def tell_bad(self, partition: int) -> None:
-        """Logs the rows that were left out."""
-        if self.bad_rows:
-            shown = "; ".join(self._shown)
-            log.warning("Spark partition %d: %d rows were left out: %s", partition, self.bad_rows, shown)
-
-
-def _has_id(answer: Any) -> bool:
-    """Whether a message was stored now. The broker has dropped the others."""
-    return getattr(answer, "ledger", 0) >= 0
-
-
-@dataclass(frozen=True)
-class Task:
-    """The Spark task that runs this code."""
-
-    partition: int
-    attempt: int
-    stage: int
-    query: str | None
-    """Id of the streaming query. It and ``batch`` stay the same when a batch is replayed."""
-    batch: int | None
-    run: str | None = None
-    """Id of the query since its last start."""
-
-    @classmethod
-    def current(cls, config: SinkConfig) -> Task:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        if context is None:
-            return cls(0, 0, 0, None, config.batch_id)
-        names = (_batches.QUERY, _batches.BATCH, _batches.RUN)
-        query, batch, run = (context.getLocalProperty(name) for name in names)
-        if query is None or batch is None:
-            query, batch = None, config.batch_id
-        elif config.batch_id is not None:
-            batch = config.batch_id
-        number = None if batch is None else int(batch)
-        return cls(context.partitionId(), context.attemptNumber(), context.stageId(), query, number, run)
-
-    def ids(self, config: SinkConfig) -> tuple[str, str] | None:
-        """Name of the property with ids, and the beginning of the ids. The attempt is not part of them,
-        because it repeats the same rows."""
-        if config.id_property is None:
-            return None
-        write, part = self._identity(config)
-        if self.batch is not None:
-            write = f"{write}/{self.batch}"
-        return config.id_property, f"{write}/{part}"
-
-    def producer_name(self, config: SinkConfig) -> str | None:
-        """Name of the task's producers, if they have one: the same for each attempt, and for each batch of a
-        stream that has as many tasks."""
-        name = config.producer.get("name")
-        if config.delivery == "idempotent":
-            write, part = self._identity(config)
-            return f"{name or 'forebay'}-{write}-{part}"
-        return f"{name}-{self.partition}" if name else None
-
-    def sequence(self, config: SinkConfig) -> int | None:
-        """Sequence id of the first row, if the broker is to drop rows that are sent again."""
-        if config.delivery != "idempotent":
-            return None
-        return (self.batch or 0) * ROWS_PER_TASK
-
-    def _identity(self, config: SinkConfig) -> tuple[str, str]:
-        """Names of the write and of its part that this task has. With its batch and its number, they tell a
-        row from all others, also when another job repeats the write.
-
-        Row 5 of task 1 of 4 is not row 5 of task 1 of 2. So a name that outlives the job contains the number
-        of tasks. If the number is unknown, the name does not outlive the run of the query.
-        """
-        lasting = config.write_id or self.query
-        if lasting is None:
-            # One writer may be used for several frames, which differ in their stages.
-            return f"{config.run_id}-{self.stage}", str(self.partition)
-        if config.tasks is None:
-            return f"{lasting}-{self.run or config.run_id}", str(self.partition)
-        return lasting, f"{self.partition}-of-{config.tasks}"
-
-
-def _payload(value: Any) -> bytes:
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    raise InvalidArgument(
-        f"a payload must be binary or text, not {type(value).__name__}: use encoding='json'"
-    )
-
-
-def _key(value: Any) -> str | None:
-    """The text of a key, as the JVM and the engine write it, too."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, bytes | bytearray):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            raise InvalidArgument(f"a key of bytes is not UTF-8: {bytes(value[:40])!r}") from None
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
-        return value.isoformat()
-    raise _errors.no_key(f"a key is of type {type(value).__name__}")
-
-
-def partition_writer(
-    url: str | None,
-    topic: str | None = None,
-    *,
-    topic_column: str | None = None,
-    key: str | None = None,
-    ordering_key: str | None = None,
-    value: str | None = None,
-    encoding: str | None = None,
-    properties: str | None = None,
-    event_time: str | None = None,
-    deliver_at: str | None = None,
-    message_type: str | None = None,
-    qos_column: str | None = None,
-    retain_column: str | None = None,
-    id_property: str | None = None,
-    write_id: str | None = None,
-    batch_id: int | None = None,
-    tasks: int | None = None,
-    ack_timeout: Duration = ACK_TIMEOUT,
-    delivery: str = "at-least-once",
-    stable_order: bool = False,
-    on_bad_row: str = "fail",
-    dead_letter_topic: str | None = None,
-    schema: StructType | None = None,
-    **options: Any,
-) -> PartitionWriter:
-    """A function for ``df.foreachPartition(partition_writer(...))`` that sends plain Rows, 2,000 in each call
-    to the engine, and returns when all of them are acknowledged. :func:`forebay.spark.write` is several
-    times faster, because it makes no Rows.
-
-    Args:
-        url, topic, topic_column, key, ordering_key, value, encoding: as for :func:`forebay.spark.write`.
-        properties, event_time, deliver_at, message_type, qos_column, retain_column: as there.
-        id_property, write_id, batch_id, ack_timeout: as there.
-        on_bad_row, dead_letter_topic, options: as there.
-        tasks: the number of partitions of the DataFrame, ``df.rdd.getNumPartitions()``. Required with
-            ``write_id``.
-        delivery: as there. The plan of the rows is not known here, so that ``"idempotent"`` needs
-            ``stable_order=True``.
-        stable_order: states that a task that is repeated gets the same rows in the same order.
-        schema: ``df.schema``. Rows do not carry it. Without it a ``TIMESTAMP_NTZ`` is read as a moment in the
-            workers' time zone, and maps are encoded as objects without their nulls. ``encoding="avro"`` needs
-            it.
-
-    Raises:
-        InvalidArgument: an unknown option or column, a bad value, or a secret as plain text; raised on the
-            driver.
-    """
-    config = sink_config(
-        url,
-        topic,
-        options,
-        topic_column=topic_column,
-        key=key,
-        ordering_key=ordering_key,
-        value=value,
-        encoding=encoding,
-        properties=properties,
-        event_time=event_time,
-        deliver_at=deliver_at,
-        message_type=message_type,
-        qos_column=qos_column,
-        retain_column=retain_column,
-        id_property=id_property,
-        write_id=write_id,
-        batch_id=batch_id,
-        tasks=tasks,
-        ack_timeout=ack_timeout,
-        delivery=delivery,
-        stable_order=stable_order,
-        on_bad_row=on_bad_row,
-        dead_letter_topic=dead_letter_topic,
-    )
-    check_order_is_stated(config)
-    _batches.check(config)
-    check_tasks_are_given(config)
-    if config.encoding == "avro" and schema is None:
-        raise InvalidArgument(
-            'encoding="avro" needs schema=df.schema here: rows do not carry their types, and what is made of '
-            "some of them may be another schema than that of others"
-        )
-    if schema is not None:
-        check_rows(schema, "schema")
-        config = fitted(config, schema, "schema")
-    return PartitionWriter(config, row_schema=schema)

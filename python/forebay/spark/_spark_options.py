@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
+import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from forebay.errors import InvalidArgument
 
-from ._config import ARGUMENTS, travelling
-
-if TYPE_CHECKING:
-    from ._config import SinkConfig
+from ._config import WriteConfig
 
 OF_SPARK = frozenset({"path", "paths", "checkpointlocation", "queryname", "mergeschema"})
 """In lower case: of ``load(path)``, ``save(path)``, ``start(path)``, ``load([path, ...])`` and
@@ -51,45 +51,62 @@ def without_those_of_spark(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name.lower() not in OF_SPARK}
 
 
-def as_texts(config: SinkConfig) -> dict[str, str]:
-    """The options of client and producer for a data source.
+def as_text(config: WriteConfig) -> str:
+    """A write as the value of an option, for a data source that is made in another process.
 
     Raises:
-        InvalidArgument: one has a value that no text stands for.
+        InvalidArgument: an option has a value that no text stands for.
     """
     if missing := without_text(config):
         raise InvalidArgument(
             f"{', '.join(map(repr, missing))}: Spark hands a data source texts only, and none stands for "
             'this value; for a secret use "env:NAME" or "file:PATH"'
         )
-    return {name: _as_text(value) for name, value in {**config.client, **config.producer}.items()}
+    return json.dumps(dataclasses.asdict(config), default=_tagged)
 
 
-def without_text(config: SinkConfig) -> list[str]:
-    """The options of client and producer whose values would not be the same when read from a text, and those
-    whose names are those of others: ``properties`` of a producer, for one."""
-    scopes = {f"{config.protocol}.client": config.client, f"{config.protocol}.producer": config.producer}
-    taken = {*ARGUMENTS, *(config.client.keys() & config.producer.keys())}
+def of_text(text: str) -> WriteConfig:
+    """The write of :func:`as_text`.
+
+    Raises:
+        InvalidArgument: the text is from another version of the package.
+    """
+    values = json.loads(text, object_hook=_untagged)
+    known = {each.name for each in dataclasses.fields(WriteConfig)}
+    if values.keys() != known:
+        raise InvalidArgument(
+            "the driver and Spark's Python have different versions of forebay: install the same one in both"
+        )
+    return WriteConfig(**values)
+
+
+def without_text(config: WriteConfig) -> list[str]:
+    """The options of client and producer whose values are not the same when read from a text, such as
+    functions."""
     return [
         name
-        for scope, options in scopes.items()
+        for options in (config.client, config.producer)
         for name, value in options.items()
-        if name in taken or _is_lost(scope, name, value)
+        if _is_lost(value)
     ]
 
 
-def _is_lost(scope: str, name: str, value: Any) -> bool:
+def _is_lost(value: Any) -> bool:
     try:
-        return travelling(scope, {name: _as_text(value)}) != {name: value}
-    except InvalidArgument:
+        again = json.loads(json.dumps(value, default=_tagged), object_hook=_untagged)
+    except (TypeError, ValueError):
         return True
+    return again != value
 
 
-def _as_text(value: Any) -> str:
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    if isinstance(value, dict):
-        return ",".join(f"{key}={part}" for key, part in cast("dict[str, Any]", value).items())
-    if isinstance(value, list):
-        return ",".join(map(str, cast("list[Any]", value)))
-    return str(value)
+_BYTES = "$bytes"
+
+
+def _tagged(value: Any) -> dict[str, str]:
+    if not isinstance(value, bytes):
+        raise TypeError(f"{value!r} has no text form")
+    return {_BYTES: base64.b64encode(value).decode()}
+
+
+def _untagged(value: dict[str, Any]) -> Any:
+    return base64.b64decode(value[_BYTES]) if value.keys() == {_BYTES} else value

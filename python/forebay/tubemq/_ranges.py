@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-import collections
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Self
 
 from forebay._core.dataframes import blocks
+from forebay._core.read_plan import Positions, ReadPlan, Time
 from forebay.errors import DataLost, InvalidArgument, TopicNotFound
 
 from ._offsets import UNIT, WHOLE, Where
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from forebay._engine import ArrowBatch, TubeMqTail
     from forebay.tubemq.blocking import TubeMqClient
 
-GROUPS = "forebay-spark"
-"""Beginning of the names of the groups in which partitions are read. Their offsets mean nothing."""
+NO_PATTERNS = "TubeMQ's masters do not list topics: name them"
 NO_TIMES = "TubeMQ's brokers find the offset of a time in their web interface only: use offsets"
 _NO_ACKS = "the source acknowledges nothing"
 _NO_BALANCE = "each reader takes its partition by itself"
@@ -103,32 +103,31 @@ class Tail:
         self.close()
 
 
-class Plan:
-    """The ranges of a bounded read.
+def plan(client: TubeMqClient, read: ReadPlan) -> list[Range]:
+    """The ranges of a bounded read, those of a partition side by side.
+
+    Raises:
+        InvalidArgument: a position is of a topic or a partition that is not read.
+        TopicNotFound: no broker has a topic.
+        DataLost: a partition ends before the offset at which reading begins.
+    """
+    return Planner(client, read).ranges()
+
+
+class Planner:
+    """Makes ranges, and answers what streams ask about partitions.
 
     Args:
         client: asks the master and the brokers.
-        own: what to read, and how it is split: the options of :mod:`forebay.spark._sources.names` by name;
-            those that are not there are not set.
-        called: the names of ``startingOffsets`` and ``endingOffsets`` in errors, if they are others.
+        read: what to read, and how it is split.
     """
 
-    def __init__(
-        self, client: TubeMqClient, own: Mapping[str, Any], called: Mapping[str, str] | None = None
-    ) -> None:
-        self._called = called or {}
+    def __init__(self, client: TubeMqClient, read: ReadPlan) -> None:
         self._client = client
-        self._own = collections.defaultdict[str, Any](lambda: None, own)
-        self._groups: str = self._own["groupIdPrefix"] or GROUPS
+        self._read = read
 
     def ranges(self) -> list[Range]:
-        """The ranges, those of a partition side by side.
-
-        Raises:
-            InvalidArgument: an option names a topic or a partition that is not read.
-            TopicNotFound: no broker has a topic.
-            DataLost: a partition ends before the offset at which reading begins.
-        """
+        """The ranges; errors as those of :func:`plan`."""
         parts = self.parts()
         self.check(parts)
         with self.tail(parts) as tail:
@@ -136,16 +135,16 @@ class Plan:
         whole: list[Range] = []
         for part, (first, last) in bounds.items():
             start = self.start(part, first, last, "earliest")
-            where = _where_of(part, self._own["endingOffsets"] or "latest", "latest")
+            where = _position(part, self._read.end, "latest")
             end = min(where, last) if isinstance(where, int) else last
-            if start > last and self._own["failOnDataLoss"]:
+            if start > last and self._read.fails_on_loss:
                 raise DataLost(beyond(part, start, last), topic=part.topic)
             if start < end:
                 whole.append(Range(part, start, end))
         return self.split(whole)
 
     def parts(self, *, skip: bool = False) -> list[Part]:
-        """The partitions that the options name, each once.
+        """The partitions to read, each once.
 
         Args:
             skip: leaves topics and partitions out that do not exist.
@@ -153,23 +152,24 @@ class Plan:
         Raises:
             TopicNotFound: no broker has a topic, or it has not the partition.
         """
-        assign: dict[str, list[str]] | None = self._own["assign"]
-        names = list(assign) if assign is not None else self._own["subscribe"].split(",")
+        topics = self._read.topics
+        if isinstance(topics, re.Pattern):
+            raise InvalidArgument(f"{topics.pattern!r} is a pattern, and {NO_PATTERNS}")
+        keys: Mapping[str, Sequence[str]] = topics if isinstance(topics, Mapping) else {}
         found: dict[str, Part] = {}
-        for topic in (name.strip() for name in names):
-            if topic:
-                try:
-                    chosen = self._parts(topic, None if assign is None else assign[topic], skip=skip)
-                except TopicNotFound:
-                    if skip:
-                        continue
-                    raise
-                found.update((part.name, part) for part in chosen)
+        for topic in topics:
+            try:
+                chosen = self._parts(topic, keys.get(topic), skip=skip)
+            except TopicNotFound:
+                if skip:
+                    continue
+                raise
+            found.update((part.name, part) for part in chosen)
         return list(found.values())
 
     def _parts(self, topic: str, keys: Sequence[str] | None, *, skip: bool) -> list[Part]:
         # One at a time: members of a group at the master read the same topics.
-        locations = self._client._native.locations({topic}, self._groups).wait()
+        locations = self._client._native.locations({topic}, self._read.groups).wait()
         of = {part.key: part for part in (Part(*location) for location in locations)}
         if not of:
             raise TopicNotFound(f"no broker has the topic {topic!r}", topic=topic)
@@ -181,38 +181,36 @@ class Plan:
         return [of[key] for key in keys if key in of]
 
     def check(self, parts: Sequence[Part]) -> None:
-        """Checks that the offsets that the options name are of partitions that are read.
+        """Checks that the offsets are of partitions that are read.
 
         Raises:
             InvalidArgument: one is not.
         """
-        for option in ("startingOffsets", "endingOffsets"):
-            given: dict[str, dict[str, Where]] | str | None = self._own[option]
-            if given is None or isinstance(given, str):
-                continue
-            called = self._called.get(option, option)
-            for topic, offsets in given.items():
+        for positions in self._read.positions():
+            for topic, offsets in positions.partitions.items():
                 known = {part.key for part in parts if part.topic == topic}
                 if not known:
-                    raise InvalidArgument(f"{called}: {topic!r} is not read")
+                    raise InvalidArgument(f"{positions.called}: {topic!r} is not read")
                 if wrong := [key for key in offsets if key != WHOLE and key not in known]:
-                    raise InvalidArgument(f"{called}: {topic!r} has no partition {', '.join(wrong)}")
+                    raise InvalidArgument(
+                        f"{positions.called}: {topic!r} has no partition {', '.join(wrong)}"
+                    )
 
     def tail(self, parts: Sequence[Part]) -> Tail:
         """Asks for the ends of partitions."""
-        native = self._client._native.tail([part.location for part in parts], self._groups).wait()
+        native = self._client._native.tail([part.location for part in parts], self._read.groups).wait()
         return Tail(native, parts)
 
     def start(self, part: Part, first: int, last: int, default: Where) -> int:
         """The offset at which reading begins."""
-        where = _where_of(part, self._own["startingOffsets"] or default, default)
+        where = _position(part, self._read.start, default)
         if isinstance(where, int):
             return where
         return first if where == "earliest" else last
 
     def split(self, whole: list[Range]) -> list[Range]:
         """The ranges, split until there are enough of them, and none is too large."""
-        fewest, most = self._own["minPartitions"] or 0, self._own["maxRecordsPerPartition"]
+        fewest, most = self._read.split.min_ranges, self._read.split.max_messages
         total = sum(part.entries for part in whole) or 1
         ranges: list[Range] = []
         for each in whole:
@@ -234,44 +232,39 @@ def beyond(part: Part, start: int, last: int) -> str:
     )
 
 
-def _where_of(part: Part, given: Any, default: Where) -> Where:
-    """The position in a partition: its own, or that of the whole topic."""
-    if isinstance(given, str):
-        return given  # pyright: ignore[reportReturnType]
-    offsets: Mapping[str, Where] = given.get(part.topic, {})
-    return offsets.get(part.key, offsets.get(WHOLE, default))
+def _position(part: Part, given: Sequence[Positions], default: Where) -> Where:
+    """The position in a partition: the first that is given, its own or that of the whole topic."""
+    for each in given:
+        offsets = each.partitions.get(part.topic, {})
+        found: Where | Time | None = each.everywhere
+        if found is None:
+            found = offsets.get(part.key, offsets.get(WHOLE))
+        if isinstance(found, Time):
+            raise InvalidArgument(f"{each.called}: {NO_TIMES}")
+        if found is not None:
+            return found
+    return default
 
 
 def rows(
-    client: TubeMqClient,
-    part: Range,
-    columns: Sequence[tuple[str, str]],
-    timeout: float,
-    fails_on_loss: bool,
-    filters: Any = None,
-    groups: str | None = None,
+    client: TubeMqClient, read: ReadPlan, part: Range, columns: Sequence[tuple[str, str]]
 ) -> Iterator[ArrowBatch]:
     """The messages of a range as tables.
 
     Args:
         client: it stays open while the rows are read.
+        read: that the range is of. Of the options of its consumers ``filters`` counts.
         part: the range.
         columns: what each column holds, and its name.
-        timeout: longest time in seconds without a message before the end.
-        fails_on_loss: whether it is an error that messages of the range are missing or damaged.
-        filters: message types, for all topics or by topic; ``None`` for all messages.
-        groups: beginning of the names of the groups in which the partition is read; :data:`GROUPS` by
-            default.
 
     Raises:
         DataLost: messages of the range were deleted, or are damaged.
         Timeout: nothing was read for the time.
     """
-    types: set[str] | None = filters
-    if isinstance(filters, Mapping):
-        types = cast("Mapping[str, set[str]]", filters).get(part.part.topic)
+    types: set[str] | Mapping[str, set[str]] | None = read.consumer.get("filters")
+    if isinstance(types, Mapping):
+        types = types.get(part.part.topic)
     span = (part.part.location, part.start, part.end)
-    reader = client._native.range(
-        *span, columns, timeout, fails_on_loss, types or set(), groups or GROUPS
-    ).wait()
+    rules = (read.timeout, read.fails_on_loss, types or set[str](), read.groups)
+    reader = client._native.range(*span, columns, *rules).wait()
     yield from blocks(reader)

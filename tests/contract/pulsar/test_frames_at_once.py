@@ -426,9 +426,9 @@ def test_polars_reads_no_more_than_it_needs(
     asked: list[list[str]] = []
     taken = []
 
-    def rows(client: Any, part: Any, columns: list[tuple[str, str]], *rest: Any) -> Iterator[Any]:
+    def rows(client: Any, read: Any, part: Any, columns: list[tuple[str, str]], *rest: Any) -> Iterator[Any]:
         asked.append([name for _, name in columns])
-        for batch in original(client, part, columns, *rest):
+        for batch in original(client, read, part, columns, *rest):
             taken.append(len(batch))
             yield batch
 

@@ -13,6 +13,7 @@ import pytest
 
 import forebay
 from forebay import blocking, errors
+from forebay._core.read_plan import ReadPlan
 from forebay.tubemq._offsets import UNIT
 from forebay.tubemq._ranges import Part, Range, rows
 
@@ -53,9 +54,13 @@ def part(server: Liar, number: int = 0) -> Part:
     return Part("demo", 1, number, "127.0.0.1", server.port)
 
 
+def plan(timeout: float = TIMEOUT, fails_on_loss: bool = True) -> ReadPlan:
+    return ReadPlan(["demo"], timeout=timeout, fails_on_loss=fails_on_loss, groups="g")
+
+
 def values_of(url: str, span: Range, fails_on_loss: bool, timeout: float = TIMEOUT) -> list[int]:
     with blocking.connect(url) as client:
-        found = rows(client, span, COLUMNS, timeout, fails_on_loss, groups="g")
+        found = rows(client, plan(timeout, fails_on_loss), span, COLUMNS)
         tables = [pa.record_batch(batch) for batch in found]
     return [int(value) for table in tables for value in table.column("value").to_pylist()]
 
@@ -239,7 +244,7 @@ async def test_a_table_is_no_larger_for_its_attributes():
     def sizes(url: str) -> list[int]:
         with blocking.connect(url) as client:
             span = Range(part(server), 0, 24 * UNIT)
-            found = rows(client, span, [("headers", "headers")], TIMEOUT, True, groups="g")
+            found = rows(client, plan(), span, [("headers", "headers")])
             return [pa.record_batch(batch).nbytes for batch in found]
 
     async with server.up() as url:
@@ -297,7 +302,7 @@ async def test_a_broker_that_is_silent_ends_the_read():
 
     def values(url: str) -> list[int]:
         with blocking.connect(url, request_timeout=0.5) as client:
-            found = rows(client, Range(part(server), 0, UNIT), COLUMNS, TIMEOUT, True, groups="g")
+            found = rows(client, plan(), Range(part(server), 0, UNIT), COLUMNS)
             return [pa.record_batch(batch).num_rows for batch in found]
 
     async with server.up() as url:

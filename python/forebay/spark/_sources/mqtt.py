@@ -29,7 +29,7 @@ from forebay._core import parse, protocols
 from forebay._core.options import Option
 from forebay.errors import InvalidArgument, IoError, Unsupported
 from forebay.spark._arrow import arrow_schema
-from forebay.spark._config import inherited_for, travelling
+from forebay.spark._shipping import inherited_for, travelling
 from forebay.spark._spark_options import spelled, spellings
 
 from .stream import StreamReader

@@ -7,16 +7,21 @@ Spark hands over the names in lower case. Here they are found whatever their cas
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from forebay._core import parse
 from forebay._core.options import Option
+from forebay._core.read_plan import Positions, ReadPlan, Split, Time, Topics
 from forebay.errors import InvalidArgument
 from forebay.pulsar import _offsets as ids
 from forebay.tubemq import _offsets as offsets
-from forebay.tubemq._ranges import GROUPS, NO_TIMES
+from forebay.tubemq._ranges import NO_PATTERNS, NO_TIMES
+
+GROUPS = "forebay-spark"
+"""Default of ``groupIdPrefix``."""
 
 
 def _bytes(value: Any) -> int:
@@ -297,7 +302,7 @@ PULSAR = Names(_PULSAR, {"groupIdPrefix": "it reads without a subscription"})
 TUBEMQ = Names(
     _TUBEMQ,
     {
-        "subscribePattern": "TubeMQ's masters do not list topics: name them with subscribe",
+        "subscribePattern": f"{NO_PATTERNS} with subscribe",
         "startingTimestamp": NO_TIMES,
         "endingTimestamp": NO_TIMES,
         "startingOffsetsByTimestamp": NO_TIMES,
@@ -310,3 +315,61 @@ TUBEMQ = Names(
         "onError": "its topics have no schemas",
     },
 )
+
+
+def read_plan(own: Mapping[str, Any], consumer: Mapping[str, Any]) -> ReadPlan:
+    """The read that options of Spark describe.
+
+    Args:
+        own: values of a source's own options, by name.
+        consumer: options of the consumers that read.
+
+    Raises:
+        InvalidArgument: ``subscribePattern`` is no regular expression.
+    """
+    required = 'startingOffsetsByTimestampStrategy="latest" begins at its end then'
+    if own.get("startingOffsetsByTimestampStrategy") == "latest":
+        required = None
+    most, size = own["maxRecordsPerPartition"], own.get("maxBytesPerPartition")
+    return ReadPlan(
+        _topics(own),
+        start=_positions(own, "starting", required),
+        end=_positions(own, "ending"),
+        split=Split(own["minPartitions"] or 0, most, size),
+        timeout=own["readTimeout"],
+        fails_on_loss=own["failOnDataLoss"],
+        consumer=consumer,
+        groups=own.get("groupIdPrefix", GROUPS),
+    )
+
+
+def _topics(own: Mapping[str, Any]) -> Topics:
+    if own["assign"] is not None:
+        return own["assign"]
+    if own["subscribe"] is not None:
+        return [name.strip() for name in own["subscribe"].split(",") if name.strip()]
+    pattern: str = own["subscribePattern"]
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        text = f"subscribePattern: {pattern!r} is no regular expression: {error}"
+        raise InvalidArgument(text) from None
+
+
+def _positions(own: Mapping[str, Any], side: str, required: str | None = None) -> tuple[Positions, ...]:
+    """The positions of one side, ``"starting"`` or ``"ending"``, times first."""
+    found: list[Positions] = []
+    at, each, where = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
+    if (ms := own.get(at)) is not None:
+        found.append(Positions(at, Time(ms, required)))
+    if times := own.get(each):
+        by_topic = {
+            topic: {number: Time(ms, required) for number, ms in of.items()} for topic, of in times.items()
+        }
+        found.append(Positions(each, partitions=by_topic))
+    offsets = own[where]
+    if isinstance(offsets, str):
+        found.append(Positions(where, offsets))
+    elif offsets is not None:
+        found.append(Positions(where, partitions=offsets))
+    return tuple(found)

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from forebay.pulsar._columns import KAFKA, PULSAR_SPARK
 from forebay.pulsar._decoding import Decoding, decoding_of
-from forebay.pulsar._ranges import DEFAULTS, REFUSED, Plan, Range, rows
+from forebay.pulsar._ranges import DEFAULTS, REFUSED, Planner, Range, plan, rows
 from forebay.spark import _pool
 from forebay.spark._shipping import Shipped
 
@@ -39,7 +39,7 @@ def _decoding(config: ReadConfig) -> Decoding | None:
     if not decodes:
         return None
     with _pool.client(config) as client:
-        topics = Plan(client, own, config.consumer).topics()
+        topics = Planner(client, config.read).topics()
         return decoding_of(client, topics, spark=True, on_error=own["onError"])
 
 
@@ -77,10 +77,7 @@ class PulsarReader(Shipped, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with _pool.client(self._config) as client:
-            return [
-                InputPartition(part)
-                for part in Plan(client, self._config.own, self._config.consumer).ranges()
-            ]
+            return [InputPartition(part) for part in plan(client, self._config.read)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         # Spark has a task even if there is nothing to read; its partition is None itself with PySpark 4.0.
@@ -93,8 +90,6 @@ def batches(config: ReadConfig, part: Range, columns: list[tuple[str, str]]) -> 
     """The rows of a range, as batches with the columns that Spark expects."""
     import pyarrow as pa
 
-    own = config.own
-    rules = (own["readTimeout"], own["failOnDataLoss"])
     with _pool.client(config) as client:
-        for batch in rows(client, part, columns, config.consumer, *rules, config.decoding):
+        for batch in rows(client, config.read, part, columns, config.decoding):
             yield pa.record_batch(batch)

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import InputPartition
 
 from forebay.errors import Error
 from forebay.pulsar import MessageId
-from forebay.pulsar._ranges import Part, Plan, Range, before, place, side_by_side, whole
+from forebay.pulsar._ranges import Part, Planner, Range, before, place, side_by_side, whole
 
 from .pulsar import batches
 from .reading import ReadConfig
@@ -56,7 +56,7 @@ class _Driver:
         self._config = config
         connect: Any = blocking.connect
         self._client: PulsarClient = connect(config.url, **config.client)
-        self._plan = Plan(self._client, config.own, config.consumer)
+        self._planner = Planner(self._client, config.read)
         self._parts: list[Part] = []
         self._looked_at = float("-inf")
         """When the partitions were looked for."""
@@ -71,9 +71,9 @@ class _Driver:
     def start(self) -> dict[str, str]:
         positions: dict[str, str] = {}
         last = self._ends()
-        self._plan.check(self._parts)
+        self._planner.check(self._parts)
         starts = side_by_side(
-            lambda part: self._plan.start(part, last.get(part.topic), "latest"), self._parts
+            lambda part: self._planner.start(part, last.get(part.topic), "latest"), self._parts
         )
         for part, (start, inclusive) in zip(self._parts, starts, strict=True):
             if start is not None and inclusive:
@@ -117,18 +117,18 @@ class _Driver:
 
     def _look(self) -> None:
         """Looks for the partitions."""
-        self._plan.forget()
+        self._planner.forget()
         # Those that the offsets know and that are gone are found missing there.
-        parts = self._plan.parts(skip=bool(self._parts) or not self._config.own["failOnDataLoss"])
+        parts = self._planner.parts(skip=bool(self._parts) or not self._config.own["failOnDataLoss"])
         if self._tail is None or parts != self._parts:
             self._forget_tail()
-            self._tail = self._plan.tail(parts)
+            self._tail = self._planner.tail(parts)
         self._parts = parts
         self._looked_at = time.monotonic()
 
     def waiting(self, start: dict[str, str], ends: dict[str, str]) -> int | None:
         counts = [
-            self._plan.count(topic, _parsed(start.get(topic)), MessageId.parse(id))
+            self._planner.count(topic, _parsed(start.get(topic)), MessageId.parse(id))
             for topic, id in ends.items()
         ]
         return None if None in counts else sum(count for count in counts if count is not None)
@@ -143,8 +143,8 @@ class _Driver:
         size = 0.0
         for topic, id in last.items():
             begin = _parsed(start.get(topic))
-            each = 0.0 if most_bytes is None else self._plan.message_bytes(topic, begin, id)
-            count = self._plan.count(topic, begin, id)
+            each = 0.0 if most_bytes is None else self._planner.message_bytes(topic, begin, id)
+            count = self._planner.count(topic, begin, id)
             if count is None:
                 # Many are more than the batch may have.
                 count = max(most or 0, math.ceil(most_bytes / each) if most_bytes is not None else 0) + 1
@@ -160,7 +160,7 @@ class _Driver:
                 end[topic] = str(id)
             elif counts[topic] > 0:
                 share = max(1, int(counts[topic] * part))
-                end[topic] = str(self._plan.ahead(topic, _parsed(start.get(topic)), id, share))
+                end[topic] = str(self._planner.ahead(topic, _parsed(start.get(topic)), id, share))
         return end
 
     def ranges(self, start: dict[str, str], end: dict[str, str]) -> list[Range]:
@@ -173,7 +173,7 @@ class _Driver:
                 # The topic was made again, which `failOnDataLoss=false` accepts.
                 begin = None
             ranges.append(Range(topic, begin, False, until))
-        return self._plan.split(ranges)
+        return self._planner.split(ranges)
 
     def hold(self) -> None:
         name = self._config.own["subscription"]

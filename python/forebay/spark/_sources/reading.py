@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from forebay._core import protocols
 from forebay._core.dataframes import HEADERS, Column, arrow_type
 from forebay.errors import InvalidArgument
-from forebay.spark._config import digest, inherited_for, refuse_embedded, travelling
+from forebay.spark._shipping import digest, inherited_for, refuse_embedded, travelling
 
-from .names import Names
+from .names import Names, read_plan
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
+
+    from forebay._core.read_plan import ReadPlan
 
 Form: TypeAlias = Literal["batch", "stream"]
 
@@ -50,7 +52,8 @@ class ReadConfig:
     own: dict[str, Any]
     """The source's own options."""
     client: dict[str, Any] = field(repr=False)
-    consumer: dict[str, Any]
+    read: ReadPlan
+    """What to read, for the protocol."""
     columns: tuple[Column, ...]
     """All that there are."""
     pool_key: str = field(repr=False)
@@ -91,7 +94,8 @@ def read_config(source: Source, options: dict[str, Any], form: Form | None = Non
     columns = source.columns(own)
     if own["includeHeaders"]:
         columns = (*columns, HEADERS)
-    return ReadConfig(base, source.protocol, own, client, consumer, columns, digest(base, client))
+    read = read_plan(own, consumer)
+    return ReadConfig(base, source.protocol, own, client, read, columns, digest(base, client))
 
 
 def row_schema(config: ReadConfig) -> StructType:

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from forebay.spark import _pool
 from forebay.spark._shipping import Shipped
 from forebay.tubemq._columns import KAFKA
-from forebay.tubemq._ranges import REFUSED, Plan, Range, rows
+from forebay.tubemq._ranges import REFUSED, Range, plan, rows
 
 from . import names, reading
 from .reading import Form, ReadConfig, Source, wanted
@@ -49,7 +49,7 @@ class TubeMqReader(Shipped, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with _pool.client(self._config) as client:
-            return [InputPartition(part) for part in Plan(client, self._config.own).ranges()]
+            return [InputPartition(part) for part in plan(client, self._config.read)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         # Spark has a task even if there is nothing to read; its partition is None itself with PySpark 4.0.
@@ -62,8 +62,6 @@ def batches(config: ReadConfig, part: Range, columns: list[tuple[str, str]]) -> 
     """The rows of a range, as batches with the columns that Spark expects."""
     import pyarrow as pa
 
-    own, filters = config.own, config.consumer.get("filters")
-    rules = own["readTimeout"], own["failOnDataLoss"], filters, own["groupIdPrefix"]
     with _pool.client(config) as client:
-        for batch in rows(client, part, columns, *rules):
+        for batch in rows(client, config.read, part, columns):
             yield pa.record_batch(batch)

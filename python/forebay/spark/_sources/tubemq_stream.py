@@ -26,7 +26,7 @@ from pyspark.sql.datasource import InputPartition
 from forebay._core import protocols
 from forebay.errors import DataLost, Error, NotAllowed, ServiceNotReady
 from forebay.tubemq._offsets import UNIT
-from forebay.tubemq._ranges import Part, Plan, Range, Tail, beyond
+from forebay.tubemq._ranges import Part, Planner, Range, Tail, beyond
 
 from .reading import ReadConfig
 from .stream import ASK, LOOK, Driver, PositionReader
@@ -73,7 +73,7 @@ class _Driver:
         self._own = config.own
         connect: Any = blocking.connect
         self._client: TubeMqClient = connect(config.url, **config.client)
-        self._plan = Plan(self._client, config.own)
+        self._planner = Planner(self._client, config.read)
         option = protocols.table("tubemq.client")["operation_timeout"]
         self._patience: float = config.client.get("operation_timeout", option.default)
         self._parts: dict[str, Part] = {}
@@ -91,8 +91,10 @@ class _Driver:
 
     def start(self) -> dict[str, int]:
         bounds = self._ask()
-        self._plan.check(list(self._parts.values()))
-        return {name: self._plan.start(part, *bounds[name], "latest") for name, part in self._parts.items()}
+        self._planner.check(list(self._parts.values()))
+        return {
+            name: self._planner.start(part, *bounds[name], "latest") for name, part in self._parts.items()
+        }
 
     def ends(self) -> dict[str, int]:
         return {name: last for name, (_, last) in self._ask().items()}
@@ -168,7 +170,7 @@ class _Driver:
                 raise DataLost(beyond(part, start[name], last), topic=part.topic)
             elif begin < last:
                 ranges.append(Range(part, begin, last))
-        return self._plan.split(ranges)
+        return self._planner.split(ranges)
 
     def _wait_for(self, names: Collection[str]) -> None:
         """Looks for partitions until they are found, for the time of an operation: after a restart a master
@@ -229,14 +231,14 @@ class _Driver:
                 Otherwise theirs are asked.
         """
         # Those that the offsets know and that are gone are found missing there.
-        parts = self._plan.parts(skip=bool(self._parts) or not self._own["failOnDataLoss"])
+        parts = self._planner.parts(skip=bool(self._parts) or not self._own["failOnDataLoss"])
         listed = {part.name: part for part in parts}
         unlisted = {name: part for name, part in self._parts.items() if name not in listed}
         by_name = (unlisted if keep else self._held(unlisted)) | listed
         self._gone -= by_name.keys()
         if self._tail is None or by_name != self._parts:
             self._forget_tail()
-            self._tail = self._plan.tail(list(by_name.values()))
+            self._tail = self._planner.tail(list(by_name.values()))
         self._parts = by_name
         self._looked_at = time.monotonic()
 
@@ -249,7 +251,7 @@ class _Driver:
             if broker in down:
                 continue
             try:
-                with self._plan.tail([part]) as tail:
+                with self._planner.tail([part]) as tail:
                     tail.bounds()
             except NotAllowed:
                 self._gone.add(name)
