@@ -166,9 +166,10 @@ rustdoc:
 rust-test:
 	@$(STEP) "Rust tests, 200 seeds" env SIMULATOR_SHARE=10 tools/in-memory cargo test --quiet --workspace --no-fail-fast
 
-# The seeds that `make test` plays are the first of these.
+# The seeds that `make test` plays are the first of these. The older simulators, which play parts of what the engine's does, stay
+# with those.
 simulate-test:
-	@$(STEP) "simulators, 2,000 seeds" tools/in-memory cargo test --quiet -p forebay-tests --test simulator
+	@$(STEP) "simulator of the engine, 2,000 seeds" tools/in-memory cargo test --quiet -p forebay-tests --test simulator engine::
 
 rust-check:
 	@$(STEP) "Rust tests of the library" cargo test --quiet --workspace --lib
