@@ -1,23 +1,26 @@
-//! A protocol's changes on their way to the store, and the actions that wait until they are written.
+//! A protocol's changes on their way to the store, and the actions that wait until they are
+//! written.
 //!
 //! ```text
 //!   write ───────────┐
 //!                    ▼
 //!   open ──close──► issued ──poll_op──► with the writer ──handle_report──► written
-//!                                                             └─ on failure ──► failed, as all after it
+//!                                                             └─ on failure ──► failed
 //! ```
-//! Changes are numbered from 1 as they are issued, and the store reports them in that order. So one number says
-//! how far it is, and one queue is enough for all waiting actions: an action enters with the number of the last
-//! issued change ([`Commits::when_written`]) and leaves once that change is reported ([`Commits::poll_action`]).
-//! Actions keep their order, those that depend on no change included: no answer overtakes another.
+//! Changes are numbered from 1 as they are issued, and the store reports them in that order. So one
+//! number says how far it is, and one queue is enough for all waiting actions: an action enters
+//! with the number of the last issued change ([`Commits::when_written`]) and leaves once that
+//! change is reported ([`Commits::poll_action`]). Actions keep their order, those that depend on no
+//! change included: no answer overtakes another.
 //!
-//! After a failure no action waits forever: every action still leaves the queue, and its handler checks
-//! [`Commits::failure`] first. A change may also fail alone; then [`Commits::outcome`] tells the action whose last
-//! change it was.
+//! After a failure no action waits forever: every action still leaves the queue, and its handler
+//! checks [`Commits::failure`] first. A change may also fail alone; then [`Commits::outcome`] tells
+//! the action whose last change it was.
 //!
-//! Received messages stay in memory until they are written. Their bytes are charged to the sending connection
-//! as long as the action that answers them waits. A connection with too many such bytes is not read from
-//! ([`Commits::may_read`]) until the store has caught up ([`Commits::take_resumed`]).
+//! Received messages stay in memory until they are written. Their bytes are charged to the sending
+//! connection as long as the action that answers them waits. A connection with too many such bytes
+//! is not read from ([`Commits::may_read`]) until the store has caught up
+//! ([`Commits::take_resumed`]).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -43,7 +46,8 @@ struct Waiting<A> {
     connection: u64,
 }
 
-/// Changes on their way to the store, as the [module](self) describes. `A` is an action that waits for them.
+/// Changes on their way to the store, as the [module](self) describes. `A` is an action that waits
+/// for them.
 #[derive(Debug)]
 pub(super) struct Commits<A> {
     ops: VecDeque<Op>,
@@ -108,7 +112,8 @@ impl<A> Commits<A> {
         self.failed.as_ref()
     }
 
-    /// Why the store cannot write at the moment. It tries again, and nothing is acknowledged meanwhile.
+    /// Why the store cannot write at the moment. It tries again, and nothing is acknowledged
+    /// meanwhile.
     pub(super) fn stalled(&self) -> Option<String> {
         self.stalled.as_ref().map(ToString::to_string)
     }
@@ -118,8 +123,8 @@ impl<A> Commits<A> {
         self.stalled.is_some()
     }
 
-    /// Why the action that was polled last did not get what it waited for: the failure of the store, or that of the
-    /// action's last change alone.
+    /// Why the action that was polled last did not get what it waited for: the failure of the
+    /// store, or that of the action's last change alone.
     pub(super) fn outcome(&self) -> Option<&Error> {
         self.failed.as_ref().or(self.refused.as_ref())
     }
@@ -155,7 +160,8 @@ impl<A> Commits<A> {
         self.own = bytes;
     }
 
-    /// Without a store, counts the bytes of a message as used, ahead of the next [`Self::set_used`].
+    /// Without a store, counts the bytes of a message as used, ahead of the next
+    /// [`Self::set_used`].
     pub(super) fn add_used(&mut self, bytes: usize) {
         if !self.stored {
             self.set_used(self.own + bytes as u64);
@@ -184,14 +190,15 @@ impl<A> Commits<A> {
         self.ops.pop_front()
     }
 
-    /// Keeps the action until every change issued so far is written. Returns it if that is so already and no
-    /// other action waits.
+    /// Keeps the action until every change issued so far is written. Returns it if that is so
+    /// already and no other action waits.
     #[must_use = "a returned action must be done now"]
     pub(super) fn when_written(&mut self, action: A) -> Option<A> {
         self.when_written_charging(0, 0, action)
     }
 
-    /// Like [`Self::when_written`]; as long as the action waits, the bytes are charged to the connection.
+    /// Like [`Self::when_written`]; as long as the action waits, the bytes are charged to the
+    /// connection.
     #[must_use = "a returned action must be done now"]
     pub(super) fn when_written_charging(&mut self, connection: u64, bytes: usize, action: A) -> Option<A> {
         if self.issued == self.written && self.waiting.is_empty() {

@@ -1,7 +1,7 @@
 //! The waits for a consumer's messages.
 //!
-//! Messages stay in the engine until they are taken, so cancelling a wait loses nothing. Waits are served in their
-//! order, on the loop's thread if there is one and on the engine's otherwise.
+//! Messages stay in the engine until they are taken, so cancelling a wait loses nothing. Waits are
+//! served in their order, on the loop's thread if there is one and on the engine's otherwise.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -41,14 +41,15 @@ pub(super) trait Source: Send + Sync + 'static {
     /// Tells that the application gets messages that were taken.
     fn handed_out(&self, _messages: &[Self::Message]) {}
 
-    /// Tells that the application has messages, later than [`Self::handed_out`]: no wait collects them any more.
+    /// Tells that the application has messages, later than [`Self::handed_out`]: no wait collects
+    /// them any more.
     fn handed_over(&self, _messages: &[Self::Message]) {}
 
     /// Tells that the application has not got a message after all.
     fn given_back(&self, _message: &Self::Message) {}
 
-    /// Whether messages that were taken and not handed over may have to be dropped: those that are not
-    /// [wanted](Self::is_wanted).
+    /// Whether messages that were taken and not handed over may have to be dropped: those that are
+    /// not [wanted](Self::is_wanted).
     fn any_recalled(&self) -> bool {
         false
     }
@@ -64,17 +65,18 @@ pub(super) trait Source: Send + Sync + 'static {
     /// Whether [`Self::put_back`] keeps them.
     const TAKES_BACK: bool = false;
 
-    /// Takes back messages that were taken and not handed out; without this they are dropped, and the broker delivers
-    /// them again.
+    /// Takes back messages that were taken and not handed out; without this they are dropped, and
+    /// the broker delivers them again.
     fn put_back(&self, _messages: Vec<Self::Message>) {}
 
-    /// Counts the seeks that have begun in the partition of `message`: what was taken before one is delivered again,
-    /// or not wanted any more.
+    /// Counts the seeks that have begun in the partition of `message`: what was taken before one is
+    /// delivered again, or not wanted any more.
     fn moves(&self, _message: &Self::Message) -> u64 {
         0
     }
 
-    /// Asks for one [`ConsumerEvents::readable`]; false, and no such call, if there is something to take already.
+    /// Asks for one [`ConsumerEvents::readable`]; false, and no such call, if there is something to
+    /// take already.
     fn arm(&self) -> bool;
 
     /// Messages as columns. The columns are the same when there are no messages.
@@ -95,7 +97,8 @@ pub(super) enum Want {
     Next,
     /// At least one and at most this many; none if the time runs out.
     Many(usize),
-    /// This many messages or payload bytes, whatever is reached first, or those that have arrived when the time runs out.
+    /// This many messages or payload bytes, whatever is reached first, or those that have arrived
+    /// when the time runs out.
     Batch {
         /// Maximum number of messages.
         messages: usize,
@@ -342,7 +345,8 @@ impl<S: Source> Receives<S> {
             let mut rest = VecDeque::new();
             while let Some(mut wait) = state.waits.pop_front() {
                 if !rest.is_empty() {
-                    // An earlier wait gets the next messages first; those behind it can only expire.
+                    // An earlier wait gets the next messages first; those behind it can only
+                    // expire.
                     if wait.expired {
                         self.finish(wait, &mut done);
                     } else if state.any_expired {
@@ -455,8 +459,8 @@ impl<S: Source> Receives<S> {
         if wait.collected.len() == before { result } else { Ok(()) }
     }
 
-    /// Expires a wait. It ends on the thread that may touch futures, so that the messages it had collected are not
-    /// lost if it is cancelled at the same moment.
+    /// Expires a wait. It ends on the thread that may touch futures, so that the messages it had
+    /// collected are not lost if it is cancelled at the same moment.
     fn expire(self: &Arc<Self>, number: u64) {
         {
             let mut state = self.state();
@@ -486,8 +490,8 @@ impl<S: Source> Receives<S> {
     }
 }
 
-/// Whether an iteration ends with the error, instead of raising it: the topic has ended, or the application has closed
-/// the consumer.
+/// Whether an iteration ends with the error, instead of raising it: the topic has ended, or the
+/// application has closed the consumer.
 pub(super) fn ends_iteration(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Closed | ErrorKind::EndOfTopic)
 }
@@ -538,8 +542,8 @@ impl<S: Source> Events<S> {
         let receives = self.receives.lock().upgrade();
         let Some(receives) = receives else { return };
         receives.wake();
-        // The engine calls this under a connection's lock. If the consumer was dropped meanwhile, this is the last
-        // reference, and the end of its handle takes that lock.
+        // The engine calls this under a connection's lock. If the consumer was dropped meanwhile,
+        // this is the last reference, and the end of its handle takes that lock.
         if let Some(last) = Arc::into_inner(receives) {
             match Handle::try_current() {
                 Ok(engine) => drop(engine.spawn(async move { drop(last) })),

@@ -46,7 +46,8 @@ def test_a_token_in_the_drivers_environment_travels_as_a_reference(spark, embedd
     config = write_config(embedded.url, topic, value="value", options={})
     assert config.client["token"] == "env:FOREBAY_TOKEN"
     assert b"canary" not in pickle.dumps(config)
-    # The workers of this session began before, so they have no variable of the test: Spark sets this one.
+    # The workers of this session began before, so they have no variable of the test: Spark sets
+    # this one.
     monkeypatch.setenv("PYTHONUNBUFFERED", "YES")
     monkeypatch.setenv("FOREBAY_TOKEN", "env:PYTHONUNBUFFERED")
     frame = spark.range(3).selectExpr("cast(id as string) value")

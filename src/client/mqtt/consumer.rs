@@ -31,7 +31,8 @@ impl Drop for Handle {
 }
 
 impl Handle {
-    /// Leaves the routes, and gives back the messages that were not taken. They are not acknowledged.
+    /// Leaves the routes, and gives back the messages that were not taken. They are not
+    /// acknowledged.
     fn leave(&self) {
         if self.subscription.closed.swap(true, Ordering::AcqRel) {
             return;
@@ -48,7 +49,8 @@ impl Handle {
         shared.take_back(&self.subscription, left);
     }
 
-    /// Leaves the subscription to the session. The server keeps messages that were not acknowledged.
+    /// Leaves the subscription to the session. The server keeps messages that were not
+    /// acknowledged.
     fn keep(&self) {
         self.leave();
         self.shared.session().drop_subscription(self.id);
@@ -78,7 +80,8 @@ impl Consumer {
             shared.abandoned.clone(),
         ));
         let id = shared.next_subscription();
-        // In the routes before the server knows: retained messages may come ahead of SUBACK (3.8.4).
+        // In the routes before the server knows: retained messages may come ahead of SUBACK
+        // (3.8.4).
         shared.routes.lock().insert(id, Arc::clone(&subscription));
         shared.claim(&subscription);
         // From here on dropping it undoes what was done.
@@ -90,8 +93,8 @@ impl Consumer {
         }
     }
 
-    /// Moves up to `max` messages to `out` and returns their number; 0 when there are none now. With `auto_ack` this
-    /// acknowledges them.
+    /// Moves up to `max` messages to `out` and returns their number; 0 when there are none now.
+    /// With `auto_ack` this acknowledges them.
     pub fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> Result<usize> {
         let auto_ack = self.0.subscription.options.auto_ack;
         let mut done = Vec::new();
@@ -107,8 +110,8 @@ impl Consumer {
         Ok(taken)
     }
 
-    /// As [`Self::take`], for a caller that may not hand out all of them: [`Self::handed_out`] and [`Self::put_back`] say
-    /// what becomes of each.
+    /// As [`Self::take`], for a caller that may not hand out all of them: [`Self::handed_out`] and
+    /// [`Self::put_back`] say what becomes of each.
     pub fn take_ahead(&self, max: usize, out: &mut Vec<Message>) -> Result<usize> {
         self.take_each(max, |message| out.push(message))
     }
@@ -130,15 +133,16 @@ impl Consumer {
         Ok(taken)
     }
 
-    /// Tells that the application gets messages that were taken. With `auto_ack` this acknowledges them.
+    /// Tells that the application gets messages that were taken. With `auto_ack` this acknowledges
+    /// them.
     pub fn handed_out<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) {
         if self.0.subscription.options.auto_ack {
             self.acknowledge(messages);
         }
     }
 
-    /// Takes back messages that were taken and not handed out, in their order. Once the consumer is closed they are of
-    /// no consumer.
+    /// Takes back messages that were taken and not handed out, in their order. Once the consumer is
+    /// closed they are of no consumer.
     pub fn put_back(&self, messages: Vec<Message>) {
         if !messages.is_empty()
             && let Err(messages) = self.0.subscription.put_back(messages)
@@ -152,15 +156,16 @@ impl Consumer {
         self.0.subscription.available()
     }
 
-    /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is something to take
-    /// already: a message or the end.
+    /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is
+    /// something to take already: a message or the end.
     pub fn arm(&self) -> bool {
         let subscription = &self.0.subscription;
         subscription.signal.arm(|| subscription.available() > 0 || subscription.is_closed())
     }
 
-    /// Acknowledges messages with PUBACK or PUBREC, which are sent in the order of the messages. Does nothing for
-    /// QoS 0. A consumer that is closed can still acknowledge: other consumers of the client wait for it.
+    /// Acknowledges messages with PUBACK or PUBREC, which are sent in the order of the messages.
+    /// Does nothing for QoS 0. A consumer that is closed can still acknowledge: other consumers of
+    /// the client wait for it.
     pub fn ack<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) -> Result<()> {
         self.0.shared.check_open()?;
         if self.0.subscription.options.auto_ack {
@@ -194,8 +199,8 @@ impl Consumer {
         self.0.subscription.options.filters[0].0.group().unwrap_or_default()
     }
 
-    /// Ends the subscription at the server: UNSUBSCRIBE. What was not handed out is dropped; jobs of a shared
-    /// subscription are not, as they are for its other members.
+    /// Ends the subscription at the server: UNSUBSCRIBE. What was not handed out is dropped; jobs
+    /// of a shared subscription are not, as they are for its other members.
     pub async fn unsubscribe(&self) -> Result<()> {
         self.check_open()?;
         self.end_subscription().await?;
@@ -218,8 +223,8 @@ impl Consumer {
         result.map(drop)
     }
 
-    /// Ends the consumer. Its subscription ends with it, unless the session is kept: then the server keeps collecting
-    /// messages for the next connection of this client identifier.
+    /// Ends the consumer. Its subscription ends with it, unless the session is kept: then the
+    /// server keeps collecting messages for the next connection of this client identifier.
     pub async fn close(&self) -> Result<()> {
         if self.0.subscription.is_closed() || self.0.shared.check_open().is_err() {
             return Ok(());

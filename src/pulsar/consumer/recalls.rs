@@ -1,5 +1,6 @@
-//! Deliveries that are void: their entries were requested again, or are dead. The owner may hold messages of them that it has
-//! taken and not yet handed to the application, which would get them beside their new copies.
+//! Deliveries that are void: their entries were requested again, or are dead. The owner may hold
+//! messages of them that it has taken and not yet handed to the application, which would get them
+//! beside their new copies.
 
 use std::collections::BTreeMap;
 

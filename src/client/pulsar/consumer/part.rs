@@ -44,7 +44,8 @@ const SEEK_CLOSE: Duration = Duration::from_secs(1);
 /// Target of [`Consumer::seek`](super::Consumer::seek).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SeekTo {
-    /// A message: the next one received is the one behind it, or, with `inclusive`, the message itself.
+    /// A message: the next one received is the one behind it, or, with `inclusive`, the message
+    /// itself.
     Id {
         /// Topic of the message; empty if unknown.
         topic: Arc<str>,
@@ -60,8 +61,8 @@ pub enum SeekTo {
 /// Figures that the partitions of one consumer share when one of them ends.
 #[derive(Debug)]
 pub(super) struct Others {
-    /// Whether the consumer has several topics. The partitions of one topic belong together: the end of one is the end
-    /// of the consumer.
+    /// Whether the consumer has several topics. The partitions of one topic belong together: the
+    /// end of one is the end of the consumer.
     pub(super) several: bool,
     /// Whether it has those of a pattern: it goes on without any, and creates none.
     pub(super) endless: bool,
@@ -78,7 +79,8 @@ pub(super) struct PartitionConsumer {
     pub(super) id: u64,
     pub(super) topic: Arc<str>,
     pub(super) partition: i32,
-    /// Whether subscribing creates the topic. Those that a pattern matches are not created: they may have been deleted.
+    /// Whether subscribing creates the topic. Those that a pattern matches are not created: they
+    /// may have been deleted.
     pub(super) creates_topic: bool,
     subscription: String,
     /// Name at the broker.
@@ -86,7 +88,8 @@ pub(super) struct PartitionConsumer {
     machine: Mutex<Machine>,
     /// The driver has been woken and has not looked yet.
     notified: AtomicBool,
-    /// Whether it was added to the [`Holders`], and no receive has found since that it has no message. Changes under the machine's lock.
+    /// Whether it was added to the [`Holders`], and no receive has found since that it has no
+    /// message. Changes under the machine's lock.
     listed: AtomicBool,
     state: PartWatch,
     directions: Directions,
@@ -135,8 +138,8 @@ pub(super) struct News {
     pub(super) chunks_warned: Arc<AtomicBool>,
 }
 
-/// Partitions that this consumer has become or ceased to be the active one of, and that were not asked for. A partition that has changed
-/// again stands with its latest state.
+/// Partitions that this consumer has become or ceased to be the active one of, and that were not
+/// asked for. A partition that has changed again stands with its latest state.
 #[derive(Debug, Default)]
 pub(super) struct ActiveChanges {
     changes: Mutex<Changes>,
@@ -310,7 +313,8 @@ impl PartitionConsumer {
         }
     }
 
-    /// Adds it to the [`Holders`] if a message can be taken, and tells whether one can. Under the lock of its machine.
+    /// Adds it to the [`Holders`] if a message can be taken, and tells whether one can. Under the
+    /// lock of its machine.
     fn list(&self, machine: &Machine) -> bool {
         let is_ready = machine.has_ready();
         if is_ready && !self.listed.load(Ordering::Relaxed) {
@@ -357,7 +361,8 @@ impl PartitionConsumer {
         result
     }
 
-    /// Moves up to `max` messages to `out` and returns their number. After that it is the turn of the other [`Holders`].
+    /// Moves up to `max` messages to `out` and returns their number. After that it is the turn of
+    /// the other [`Holders`].
     pub(super) fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> usize {
         self.change(|machine| {
             let taken = machine.take(max, out);
@@ -387,8 +392,9 @@ impl PartitionConsumer {
         }
     }
 
-    /// Ends it with an error that another attempt cannot mend, and with it the consumer, unless that has other topics. One that
-    /// `joins` a consumer that runs, and has never been open, ends alone.
+    /// Ends it with an error that another attempt cannot mend, and with it the consumer, unless
+    /// that has other topics. One that `joins` a consumer that runs, and has never been open, ends
+    /// alone.
     fn fail(&self, error: Error, first: bool, joins: bool) {
         if first && joins {
             self.retire(error);
@@ -432,7 +438,8 @@ impl PartitionConsumer {
         self.tell_waits();
     }
 
-    /// Notes that it has ended while the consumer goes on. Returns the number of those that have not; `None` if it had before.
+    /// Notes that it has ended while the consumer goes on. Returns the number of those that have
+    /// not; `None` if it had before.
     pub(super) fn retire(&self, error: Error) -> Option<usize> {
         self.ended.set(error).ok()?;
         Some(self.others.alive.fetch_sub(1, Ordering::AcqRel).saturating_sub(1))
@@ -599,7 +606,8 @@ impl ConsumerRoute for PartitionConsumer {
         if let Err(error) = &handled
             && failed
         {
-            // Under the machine's lock, as in `settle_seek`: a seek has it go on only if it comes later.
+            // Under the machine's lock, as in `settle_seek`: a seek has it go on only if it comes
+            // later.
             self.signal.stop(self.id, error.clone());
         }
         let readable = self.list(&machine) || failed;
@@ -645,7 +653,8 @@ impl ConsumerRoute for PartitionConsumer {
     }
 }
 
-/// Whether a seek was refused because another consumer of the subscription seeks: the broker has closed this one, or is about to.
+/// Whether a seek was refused because another consumer of the subscription seeks: the broker has
+/// closed this one, or is about to.
 fn meets_another(error: &Error) -> bool {
     let says = |part| error.peer_text().is_some_and(|text| text.contains(part));
     match error.kind() {

@@ -167,8 +167,8 @@ impl PartitionConsumer {
         }
     }
 
-    /// Updates the count of fetched bytes; returns whether there are more than before. The machine's lock is held, so
-    /// that never more is subtracted than was added.
+    /// Updates the count of fetched bytes; returns whether there are more than before. The
+    /// machine's lock is held, so that never more is subtracted than was added.
     fn count(&self, machine: &Machine) -> bool {
         let bytes = machine.available_bytes();
         let before = self.counted.swap(bytes, Ordering::AcqRel);
