@@ -34,7 +34,6 @@ use forebay_base::error::{Error, ErrorKind, Result};
 
 mod admission;
 pub mod auth;
-mod commits;
 mod der;
 mod disk;
 pub mod http;
@@ -43,6 +42,7 @@ pub mod listeners;
 pub mod log;
 pub mod mqtt;
 pub mod options;
+mod pending_writes;
 pub mod permissions;
 pub mod protocol;
 pub mod pulsar;

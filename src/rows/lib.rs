@@ -23,17 +23,17 @@ use base64::engine::general_purpose::STANDARD;
 
 use forebay_base::error::{Error, ErrorKind, Result};
 
+mod buffer;
 mod imported;
-mod rows;
 pub mod schema;
 #[cfg(test)]
 mod tests;
 mod topics;
 
+use buffer::NewRow;
+pub use buffer::{BadRow, Cursor, Rare, RowRef, Rows};
 use imported::check_offsets;
 pub use imported::{Imported, arrow_error};
-use rows::NewRow;
-pub use rows::{BadRow, Cursor, Rare, RowRef, Rows};
 pub use schema::RowSchema;
 pub use topics::{Naming, Part, Topics};
 

@@ -17,9 +17,9 @@ from forebay.errors import Error, InvalidArgument, Unsupported
 
 from . import _batches, _errors, _plans
 from ._arrow import arrow_schema
+from ._arrow_messages import arrow_batches, short_messages
 from ._columns import check_rows, fitted, has_interval, has_map_without_entries, intervals_as_text
 from ._config import WriteConfig, arguments_of, check_order_is_stated, check_tasks_are_given, write_config
-from ._messages import arrow_batches, short_messages
 from ._pool import client_options
 from ._report import PartitionReport, WriteReport
 from ._shipping import travels_by_value

@@ -28,8 +28,8 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use bytestring::ByteString;
 
-use crate::commits::Commits;
 use crate::log::{Source, unreadable};
+use crate::pending_writes::PendingWrites;
 use crate::protocol::{Clock, OUTPUT_LIMIT, Protocol, Work};
 use crate::stats::ProtocolStats;
 use crate::store::Op as StoreOp;
@@ -165,7 +165,7 @@ pub struct Broker {
     /// kill, or a QoS 2 message could be stored without its packet identifier.
     batch: Vec<Op>,
     batch_bytes: usize,
-    commits: Commits<Action>,
+    commits: PendingWrites<Action>,
     wakes: VecDeque<u64>,
     /// Sessions that may have something to send now.
     due: BTreeSet<u64>,
@@ -214,7 +214,7 @@ impl Broker {
             needed: HashMap::default(),
             batch: Vec::new(),
             batch_bytes: 0,
-            commits: Commits::new(settings.usage.clone(), settings.stored, found.bytes),
+            commits: PendingWrites::new(settings.usage.clone(), settings.stored, found.bytes),
             wakes: VecDeque::new(),
             due: BTreeSet::new(),
             next_due: 0,

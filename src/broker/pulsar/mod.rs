@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::commits::Commits;
 use crate::http::message::{Answer, Request};
 use crate::log::{self, Log, Source, TopicIds};
+use crate::pending_writes::PendingWrites;
 use crate::permissions::Permissions;
 use crate::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
 use crate::pulsar::subscription::{ConsumerKey, Kind, PEEKS, Reading, Subscription};
@@ -106,7 +106,7 @@ pub struct Broker {
     schema_bytes: usize,
     next_producer: u64,
     non_persistent: NonPersistent,
-    commits: Commits<Action>,
+    commits: PendingWrites<Action>,
     wakes: VecDeque<u64>,
     /// Topics to be dispatched.
     due: BTreeSet<u64>,
@@ -136,7 +136,7 @@ impl Broker {
             schema_bytes: 0,
             next_producer: 0,
             non_persistent: NonPersistent::default(),
-            commits: Commits::new(settings.usage.clone(), settings.stored, found.bytes),
+            commits: PendingWrites::new(settings.usage.clone(), settings.stored, found.bytes),
             wakes: VecDeque::new(),
             due: BTreeSet::new(),
             watchers: Watchers::default(),

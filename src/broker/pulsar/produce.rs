@@ -8,9 +8,9 @@ use super::connection::Writer;
 use super::names::{Facts, Name};
 use super::permitted::Operation;
 use super::{Action, Broker, error_command, server_error};
-use crate::commits::Commits;
 use crate::log::cursor::MAX_BATCH;
 use crate::log::{BATCH, CHUNK, Entry, weight};
+use crate::pending_writes::PendingWrites;
 use crate::pulsar::topic::{Access, Admission, Candidate, ProducerKey, Topic, is_stored};
 use crate::stats::Traffic;
 use crate::store::Op;
@@ -397,7 +397,7 @@ pub(super) fn entry(facts: &Facts, payload: Payload, Stamps { stored_ms, run_ms 
 /// writes it.
 fn append(
     topic: &mut Topic,
-    commits: &mut Commits<Action>,
+    commits: &mut PendingWrites<Action>,
     counters: &mut Traffic,
     entry: Entry,
     producer: Option<(Arc<str>, i64)>,

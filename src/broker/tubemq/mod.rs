@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
-use crate::commits::Commits;
 use crate::http::message::{self as http, Answer};
 use crate::log::{CACHE_BYTES, Source};
+use crate::pending_writes::PendingWrites;
 use crate::permissions::{Decisions, Permissions};
 use crate::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
 use crate::stats::{ClientStats, ProtocolStats, TopicStats, Traffic};
@@ -192,7 +192,7 @@ pub struct Broker {
     clients: HashMap<String, (Arc<str>, Instant)>,
     visits: Visits,
     tokens_at: Instant,
-    commits: Commits<Action>,
+    commits: PendingWrites<Action>,
     wakes: VecDeque<u64>,
     /// Moved offsets that are not issued yet: partition and group.
     dirty: BTreeSet<(u64, Arc<str>)>,
@@ -224,7 +224,7 @@ impl Broker {
             clients: HashMap::default(),
             visits: Visits::new(settings.seed),
             tokens_at: now + TOKEN_PERIOD,
-            commits: Commits::new(settings.usage.clone(), settings.stored, found.bytes),
+            commits: PendingWrites::new(settings.usage.clone(), settings.stored, found.bytes),
             wakes: VecDeque::new(),
             dirty: BTreeSet::new(),
             flush_at: None,
