@@ -10,6 +10,7 @@ from forebay import blocking
 from forebay.spark import _pool, java
 
 from support.limits import patience, patient_clients
+from support.mqtt.harness import EmbeddedMqtt
 from support.waiting import PATIENCE
 
 LIMITS = ("CONNECT", "OPERATION", "REQUEST")
@@ -46,6 +47,14 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.core)
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
+
+
+@pytest.fixture(scope="session")
+def embedded_mqtt():
+    """An embedded broker that keeps all rows for a reader that a loaded machine makes slow."""
+    broker = EmbeddedMqtt(mqtt_slow_subscriber="wait", mqtt_max_queue=1_000_000)
+    yield broker
+    broker.stop()
 
 
 @pytest.fixture(scope="session")

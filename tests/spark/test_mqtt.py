@@ -12,7 +12,7 @@ from forebay import errors
 from forebay.spark import _pool, partition_writer, register, write
 from forebay.spark._config import write_config
 
-from support.mqtt.harness import EmbeddedMqtt, Mosquitto
+from support.mqtt.harness import Mosquitto
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.usefixtures("own_pool")]
 ROWS = 25_000  # of the frame
@@ -23,14 +23,6 @@ PAYLOADS = {f"payload {number}" for number in range(ROWS)}
 def wide_mosquitto():
     """A Mosquitto that drops no message of a slow subscriber."""
     broker = Mosquitto(extra="max_queued_messages 0\nmax_inflight_messages 1000\n")
-    yield broker
-    broker.stop()
-
-
-@pytest.fixture(scope="module")
-def embedded_mqtt():
-    """An embedded broker that keeps all rows for a reader that a loaded machine makes slow."""
-    broker = EmbeddedMqtt(mqtt_slow_subscriber="wait", mqtt_max_queue=10 * ROWS)
     yield broker
     broker.stop()
 
