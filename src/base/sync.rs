@@ -19,7 +19,7 @@
 //! | [`Receives`](Rank::Receives) | the waits of a consumer in the bindings | partitions, machines |
 //! | [`Sends`](Rank::Sends) | the waiters of a producer in the bindings, across a push | machines |
 //! | [`Partitions`](Rank::Partitions) | the partitions of a TubeMQ consumer | machines |
-//! | [`Machine`](Rank::Machine) | the sans-IO machine of a handle: a partition, an MQTT session | the outbox, send groups |
+//! | [`Machine`](Rank::Machine) | the sans-IO machine of a handle: a partition, an MQTT session; the queue of an MQTT subscription | the outbox, send groups, messages to be handed out |
 //! | [`OutboxSession`](Rank::OutboxSession) | bookkeeping between an MQTT session and its outbox | the outbox |
 //! | [`Outbox`](Rank::Outbox) | what the outbox's writer has not reported | nothing |
 //! | [`SendGroup`](Rank::SendGroup) | messages of the bindings that end together | nothing |

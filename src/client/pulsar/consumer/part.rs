@@ -16,6 +16,7 @@ use crate::pulsar::options::{ConsumerOptions, SchemaOptions};
 use crate::pulsar::part::{PartWatch, Seek, SeekRefused};
 use crate::pulsar::schema;
 use crate::pulsar::shared::Shared;
+use crate::receive::Ahead;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result, because};
 use forebay_base::log;
@@ -124,8 +125,8 @@ pub(super) struct News {
     pub(super) holders: Arc<Holders>,
     /// Messages are to be sent to the dead letter topic.
     pub(super) dead: Arc<Notify>,
-    /// Deliveries have become void.
-    pub(super) recalled: Arc<AtomicBool>,
+    /// Messages that are to be handed out next.
+    pub(super) ahead: Arc<Ahead<Message>>,
     /// A topic has ended.
     pub(super) ends: Arc<Ends>,
     /// A partition is served, or is not any more.
@@ -183,8 +184,8 @@ impl News {
         if machine.has_dead() {
             self.dead.notify_one();
         }
-        if machine.take_recall_news() {
-            self.recalled.store(true, Ordering::Release);
+        if machine.take_revoked() {
+            self.ahead.revoke(|message| machine.is_revoked(message));
         }
         if let Some(given_up) = machine.take_given_up()
             && !self.chunks_warned.swap(true, Ordering::Relaxed)
@@ -355,7 +356,7 @@ impl PartitionConsumer {
     }
 
     /// Moves up to `max` messages to `out` and returns their number. After that it is the turn of the other [`Holders`].
-    pub(super) fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> usize {
+    pub(super) fn take(&self, max: usize, out: &mut impl Extend<Message>) -> usize {
         self.change(|machine| {
             let taken = machine.take(max, out);
             if machine.has_ready() {
@@ -366,6 +367,19 @@ impl PartitionConsumer {
             }
             taken
         })
+    }
+
+    /// Removes its messages from those that are to be handed out next: it is no part of the consumer any more.
+    pub(super) fn revoke_all(&self) {
+        let machine = self.machine();
+        self.news.ahead.revoke(|message| machine.has_delivered(message));
+    }
+
+    /// Ends the machine's connection. What is not acknowledged comes again.
+    fn detach_machine(&self, act: impl FnOnce(&mut Machine)) {
+        let mut machine = self.machine();
+        act(&mut machine);
+        self.news.look(&mut machine);
     }
 
     /// Has the driver look what it has to do.
@@ -505,7 +519,7 @@ impl PartitionConsumer {
         {
             // `open` publishes the state and attaches the machine under this lock.
             let mut host = connection.session().lock();
-            self.machine().begin_seek();
+            self.detach_machine(Machine::begin_seek);
             // What was acknowledged before the seek must reach the broker before it.
             self.turn(clock::now(), host.protocol().transmit());
         }
@@ -564,7 +578,7 @@ impl PartitionConsumer {
     fn leave(&self) -> Option<Arc<Connection>> {
         let connection = self.state.close()?;
         connection.remove_route(PartId::Consumer(self.id));
-        self.machine().detach();
+        self.detach_machine(Machine::detach);
         Some(connection)
     }
 }
@@ -631,8 +645,8 @@ impl ConsumerRoute for PartitionConsumer {
     fn detach(&self, loss: Loss) {
         if self.state.concerns(loss) {
             match loss {
-                Loss::ClosedByBroker => self.machine().closed_by_broker(),
-                Loss::ConnectionEnded => self.machine().detach(),
+                Loss::ClosedByBroker => self.detach_machine(Machine::closed_by_broker),
+                Loss::ConnectionEnded => self.detach_machine(Machine::detach),
             }
             // Another one is served meanwhile, if there is one.
             self.set_active(false);

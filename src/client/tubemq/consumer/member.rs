@@ -89,7 +89,7 @@ impl Core {
             group,
             options,
             member: Mutex::leaf(member),
-            fetched: Arc::new(Fetched::new(limit, Arc::clone(&due), signal)),
+            fetched: Arc::new(Fetched::new(limit, Arc::clone(&due), signal, shared.budget.traffic())),
             due,
             parts: Mutex::new(Rank::Partitions, Parts::new()),
             priority: Mutex::default(),
