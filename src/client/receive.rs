@@ -278,14 +278,16 @@ impl<M: Received> Ahead<M> {
         Ok(())
     }
 
-    /// Removes messages whose delivery is revoked. Called under the lock of their queue.
-    pub(crate) fn revoke(&self, is_revoked: impl Fn(&M) -> bool) {
+    /// Removes messages whose delivery is revoked. `is_revoked` is told whether [`Self::gather`] has passed them on. Called
+    /// under the lock of their queue.
+    pub(crate) fn revoke(&self, is_revoked: impl Fn(&M, bool) -> bool) {
         let mut state = self.state.lock();
         let (mut index, before) = (0, state.gathered);
         let mut gathered = before;
         state.messages.retain(|message| {
-            let revoked = is_revoked(message);
-            gathered -= usize::from(revoked && index < before);
+            let is_gathered = index < before;
+            let revoked = is_revoked(message, is_gathered);
+            gathered -= usize::from(revoked && is_gathered);
             index += 1;
             !revoked
         });
@@ -480,7 +482,7 @@ mod tests {
     fn what_is_revoked_is_not_handed_out() {
         let queue = Queue::new(1..=6);
         assert_eq!((queue.batch(9, 1000, false), queue.next().unwrap()), (vec![], Some(1)));
-        queue.ahead.revoke(|message| message % 2 == 0);
+        queue.ahead.revoke(|message, _| message % 2 == 0);
         queue.give_back(1);
         assert_eq!(queue.batch(9, usize::MAX, true), [1, 3, 5]);
     }
@@ -493,7 +495,7 @@ mod tests {
         assert_eq!((queue.next().unwrap(), queue.acknowledged()), (Some(1), vec![]));
         queue.give_back(1);
         assert_eq!((queue.batch(9, usize::MAX, false), queue.acknowledged()), (vec![], vec![5]));
-        queue.ahead.revoke(|message| *message == 2);
+        queue.ahead.revoke(|message, is_gathered| is_gathered && *message == 2);
         queue.arrive(&[6]);
         queue.fill(1, &mut queue.ahead()).unwrap();
         assert_eq!(queue.ahead.close(), [6], "it was not passed on");

@@ -117,8 +117,6 @@ pub struct Options {
     pub nack_delay: Duration,
     /// Longest wait between two gets from an empty partition.
     pub poll_interval: Duration,
-    /// Whether messages are acknowledged when they are taken.
-    pub auto_ack: bool,
 }
 
 /// Event of a partition.
@@ -431,16 +429,10 @@ impl Consumer {
 
     /// Moves up to `max` messages to `out` and returns their number. Until the application has them,
     /// [`Self::take_revoked`] says whether to drop some of them.
-    pub fn take(&mut self, now: Instant, max: usize, out: &mut impl Extend<Message>) -> usize {
+    pub fn take(&mut self, max: usize, out: &mut impl Extend<Message>) -> usize {
         let taken = max.min(self.queue.len());
         self.queued_bytes -= self.queue.range(..taken).map(|message| message.payload.len()).sum::<usize>();
-        if !self.options.auto_ack {
-            out.extend(self.queue.drain(..taken));
-            return taken;
-        }
-        let messages: Vec<Message> = self.queue.drain(..taken).collect();
-        messages.iter().for_each(|message| self.ack(now, message));
-        out.extend(messages);
+        out.extend(self.queue.drain(..taken));
         taken
     }
 
@@ -450,17 +442,15 @@ impl Consumer {
     }
 
     /// Whether a message came from this partition and its delivery is revoked: the message comes again, to this member or another, or
-    /// lies before the new position, or was acknowledged by an earlier delivery.
-    pub fn is_revoked(&self, message: &Message) -> bool {
-        if !self.has_delivered(message) {
-            return false;
-        }
+    /// lies before the new position, or was acknowledged by an earlier delivery. One that is `acknowledged` itself does not come
+    /// again.
+    pub fn is_revoked(&self, message: &Message, acknowledged: bool) -> bool {
         let is_held = match &self.state {
             State::Holding(held) => held.is_of(message) && !held.is_acked(message),
             _ => false,
         };
-        // What is acknowledged when it is taken does not come again.
-        message.pack.number < self.first_valid || !is_held && !self.options.auto_ack
+        let is_moved = message.pack.number < self.first_valid;
+        self.has_delivered(message) && (is_moved || !acknowledged && !is_held)
     }
 
     /// Whether a message came from this partition, since this machine was made.

@@ -185,7 +185,7 @@ impl News {
             self.dead.notify_one();
         }
         if machine.take_revoked() {
-            self.ahead.revoke(|message| machine.is_revoked(message));
+            self.ahead.revoke(|message, _| machine.is_revoked(message));
         }
         if let Some(given_up) = machine.take_given_up()
             && !self.chunks_warned.swap(true, Ordering::Relaxed)
@@ -372,7 +372,7 @@ impl PartitionConsumer {
     /// Removes its messages from those that are to be handed out next: it is no part of the consumer any more.
     pub(super) fn revoke_all(&self) {
         let machine = self.machine();
-        self.news.ahead.revoke(|message| machine.has_delivered(message));
+        self.news.ahead.revoke(|message, _| machine.has_delivered(message));
     }
 
     /// Ends the machine's connection. What is not acknowledged comes again.

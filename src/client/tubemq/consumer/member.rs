@@ -134,7 +134,6 @@ impl Core {
                 start: start.map_or(self.options.start, |offset| Start::Offset(*offset)),
                 nack_delay: self.options.nack_delay,
                 poll_interval: self.options.poll_interval,
-                auto_ack: self.options.auto_ack,
                 location,
             },
         ));

@@ -232,6 +232,11 @@ impl Consumer {
     /// Acknowledges messages. The broker is told once all messages of a pack are acknowledged.
     pub fn ack<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) -> Result<()> {
         self.check_open()?;
+        self.acknowledge(messages);
+        Ok(())
+    }
+
+    fn acknowledge<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) {
         let now = clock::now();
         let mut messages = messages.into_iter().peekable();
         while let Some(message) = messages.next() {
@@ -245,7 +250,6 @@ impl Consumer {
             };
             part.change(|machine| std::iter::once(message).chain(rest).for_each(|m| machine.ack(now, m)));
         }
-        Ok(())
     }
 
     /// Acknowledges a message and all before it in its partition.
@@ -449,9 +453,10 @@ impl Receive for Consumer {
         // Another member that holds the partition receives the message again.
         if let Some(part) = self.part(&message) {
             part.change(|machine| {
-                if machine.has_delivered(&message) && !machine.is_revoked(&message) {
+                let acknowledged = self.0.core.options.auto_ack;
+                if machine.has_delivered(&message) && !machine.is_revoked(&message, acknowledged) {
                     // Of a closed consumer, the broker delivers it again.
-                    let _ = self.ahead().give_back(message, false);
+                    let _ = self.ahead().give_back(message, acknowledged);
                 }
             });
         }
@@ -469,12 +474,11 @@ impl Receive for Consumer {
         let mut taken = 0;
         if count > 0 {
             let first = self.0.next.fetch_add(1, Ordering::Relaxed) % count;
-            let now = clock::now();
             for part in parts.values().skip(first).chain(parts.values().take(first)) {
                 if taken >= max {
                     break;
                 }
-                taken += part.change(|machine| machine.take(now, max - taken, out));
+                taken += part.change(|machine| machine.take(max - taken, out));
             }
         }
         drop(parts);
@@ -482,6 +486,20 @@ impl Receive for Consumer {
             return self.0.core.signal().ended().map_or(Ok(0), Err);
         }
         Ok(taken)
+    }
+
+    #[inline]
+    fn handed_out(&self, messages: &[Message]) {
+        if self.0.core.options.auto_ack {
+            self.acknowledge(messages);
+        }
+    }
+
+    /// Otherwise no batch could be larger than a pack.
+    fn gathered(&self) {
+        if self.0.core.options.auto_ack {
+            self.acknowledge(&self.ahead().gather(Message::clone));
+        }
     }
 }
 

@@ -176,7 +176,7 @@ impl PartitionConsumer {
     /// machine's lock is held, so that no revoked message is handed out later, and never more is subtracted than was added.
     fn settle(&self, machine: &mut Machine) -> bool {
         if machine.take_revoked() {
-            self.fetched.ahead.revoke(|message| machine.is_revoked(message));
+            self.fetched.ahead.revoke(|message, acknowledged| machine.is_revoked(message, acknowledged));
         }
         let bytes = machine.available_bytes();
         let before = self.counted.swap(bytes, Ordering::AcqRel);
