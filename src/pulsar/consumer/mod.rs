@@ -237,7 +237,9 @@ impl Consumer {
             self.start = self.read().or(first);
             return;
         }
+        // What was taken and not handed out comes again.
         self.recalls.recall_all();
+        self.last_taken = None;
         if self.start.is_some_and(|start| start.reached) {
             // From now on the broker has the position, wherever others may move it.
             self.start = None;

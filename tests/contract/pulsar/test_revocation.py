@@ -69,7 +69,7 @@ REVOKES: dict[str, tuple[Revoke, dict[str, Any]]] = {
     "seek to a message": (by_seek_to_message, {}),
     "nack": (by_nack, {"type": "shared"}),
     "nack, exclusive": (by_nack, {}),
-    "ack timeout": (by_ack_timeout, {"type": "shared", "ack_timeout": 3}),
+    "ack timeout": (by_ack_timeout, {"type": "shared", "ack_timeout": 5}),
     "redelivery": (by_request, {}),
     "redelivery, shared": (by_request, {"type": "shared"}),
 }

@@ -257,7 +257,7 @@ impl Consumer {
             if let Some(error) = self.0.signal.ended() {
                 return Err(error);
             }
-            if self.is_at_end() {
+            if self.are_at_end() {
                 let text = "the topic was terminated, and every message of it is acknowledged";
                 return Err(Error::new(ErrorKind::EndOfTopic, text).with_topic(self.0.topic.as_str()));
             }
@@ -314,18 +314,21 @@ impl Consumer {
         if self.0.asks && !has_ready() {
             self.parts().iter().for_each(|part| part.change(Machine::want));
         }
-        self.0.signal.arm(|| has_ready() || self.0.closed.load(Ordering::Acquire) || self.is_at_end())
+        self.0.signal.arm(|| has_ready() || self.0.closed.load(Ordering::Acquire) || self.are_at_end())
     }
 
     /// Whether every topic of the consumer was terminated and has nothing more to receive. A seek or a message that
     /// comes again ends this state.
     pub fn is_at_end(&self) -> bool {
+        self.are_at_end() && self.0.members.ahead.is_empty()
+    }
+
+    /// The same of the machines.
+    fn are_at_end(&self) -> bool {
         // Of a pattern, other topics may come.
         self.0.members.ends.any.load(Ordering::Acquire) && !self.0.members.endless() && {
             let parts = self.parts();
-            let at_end =
-                parts.living().next().is_some() && parts.living().all(|part| part.machine().is_at_end());
-            at_end && self.0.members.ahead.is_empty()
+            parts.living().next().is_some() && parts.living().all(|part| part.machine().is_at_end())
         }
     }
 
