@@ -157,7 +157,7 @@ impl Subscription {
     ) -> Self {
         Self {
             options,
-            queue: Mutex::new(Rank::Machine, VecDeque::new()),
+            queue: Mutex::new(Rank::Queue, VecDeque::new()),
             ahead: Ahead::new(traffic),
             dropped: Mutex::default(),
             abandoned,
