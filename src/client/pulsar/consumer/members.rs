@@ -337,20 +337,17 @@ impl Members {
             active: Arc::clone(&self.active),
             chunks_warned: Arc::clone(&self.chunks_warned),
         };
-        Arc::new_cyclic(|me| {
-            PartitionConsumer::new(
-                me,
-                &self.shared,
-                topic,
-                partition,
-                creates_topic,
-                &self.subscription,
-                options,
-                Arc::clone(&self.signal),
-                Arc::clone(&self.others),
-                partitions,
-                news,
-            )
-        })
+        Arc::new(PartitionConsumer::new(
+            &self.shared,
+            topic,
+            partition,
+            creates_topic,
+            &self.subscription,
+            options,
+            Arc::clone(&self.signal),
+            Arc::clone(&self.others),
+            partitions,
+            news,
+        ))
     }
 }
