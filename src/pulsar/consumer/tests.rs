@@ -1484,6 +1484,19 @@ fn what_was_taken_is_revoked_when_its_entry_is_asked_for_again_and_not_when_it_c
 }
 
 #[test]
+fn what_was_taken_is_revoked_with_the_connection_if_the_broker_keeps_the_position() {
+    for durable in [true, false] {
+        let mut c = consumer(Options { durable, ..Options::default() });
+        give(&mut c, 0, single("a")).unwrap();
+        let held = take(&mut c);
+        c.detach();
+        assert_eq!((c.take_revoked(), c.is_revoked(&held[0])), (durable, durable));
+        // A reader resumes behind it.
+        assert_eq!(c.resume_position(), (!durable).then(|| held[0].id));
+    }
+}
+
+#[test]
 fn what_was_taken_of_a_dead_entry_is_revoked() {
     let now = Instant::now();
     let mut c = mortal(1);
