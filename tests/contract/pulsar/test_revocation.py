@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from forebay import errors
-from forebay.pulsar import DeadLetterPolicy, MessageId
+from forebay.pulsar import DeadLetterPolicy
 
 from support.messages import gather, nothing, numbered, payloads
 from support.pulsar.harness import PulsarService
@@ -32,12 +32,12 @@ async def send(client: Any, topic: str) -> None:
 
 
 async def by_seek_back(consumer: Any, _message: Any) -> list[bytes]:
-    await consumer.seek(MessageId.EARLIEST)
+    await consumer.seek("earliest")
     return SENT
 
 
 async def by_seek_to_end(consumer: Any, _message: Any) -> list[bytes]:
-    await consumer.seek(MessageId.LATEST)
+    await consumer.seek("latest")
     return []
 
 
