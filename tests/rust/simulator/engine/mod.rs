@@ -10,6 +10,7 @@ mod host;
 mod mqtt;
 mod network;
 mod pulsar;
+mod taking;
 mod trace;
 mod tubemq;
 mod world;
