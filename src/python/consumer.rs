@@ -96,11 +96,16 @@ impl<S: Subscription> Receiver<S> {
         self.caller.is_loop() && self.streak.fetch_add(1, Ordering::Relaxed) % FAIR == FAIR - 1
     }
 
+    /// Proof that this is the loop's thread, if there is a loop.
+    fn loop_thread<'py>(&self, py: Python<'py>) -> Option<Python<'py>> {
+        self.caller.is_loop().then_some(py)
+    }
+
     fn wait(&self, py: Python<'_>, want: Want, timeout: Option<Duration>) -> PyResult<Py<PyAny>> {
         let receives = self.receives(py)?;
         let engine = py_result(py, engine(1))?;
         let (promise, pending) = self.caller.promise(py)?;
-        receives.wait(engine.handle(), self.caller.is_loop().then_some(py), want, timeout, promise);
+        receives.wait(engine.handle(), self.loop_thread(py), want, timeout, promise);
         Ok(pending)
     }
 
@@ -112,7 +117,7 @@ impl<S: Subscription> Receiver<S> {
             self.receives(py)?.wait_a_turn(promise);
             return Ok(pending);
         }
-        match self.receives(py)?.try_next() {
+        match self.receives(py)?.try_next(self.loop_thread(py)) {
             Ok(Some(message)) => ready(message.into_object(py)?, consumer.clone(), give_back),
             Ok(None) => self.wait(py, Want::Next, None),
             Err(error) if ends_iteration(error.kind()) => Err(PyStopAsyncIteration::new_err(())),
@@ -129,7 +134,7 @@ impl<S: Subscription> Receiver<S> {
         }
         let receives = self.receives(py)?;
         // Matched here: each further function on its way would copy the message once more.
-        match receives.try_next() {
+        match receives.try_next(None) {
             Ok(Some(message)) => return Ok(message.into_object(py)?.unbind()),
             Ok(None) => {}
             Err(error) => return Err(raise(py, &error)),
@@ -149,7 +154,7 @@ impl<S: Subscription> Receiver<S> {
     }
 
     pub(super) fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        match py_result(py, self.receives(py)?.try_next())? {
+        match py_result(py, self.receives(py)?.try_next(self.loop_thread(py)))? {
             Some(message) => self.caller.ready(py, One(message).into_python(py)),
             None => self.wait(py, Want::One, timeout.map(seconds)),
         }
@@ -164,7 +169,7 @@ impl<S: Subscription> Receiver<S> {
         if max == 0 {
             return Err(PyValueError::new_err("max must be at least 1"));
         }
-        let messages = py_result(py, self.receives(py)?.try_many(max))?;
+        let messages = py_result(py, self.receives(py)?.try_many(self.loop_thread(py), max))?;
         if messages.is_empty() {
             return self.wait(py, Want::Many(max), timeout.map(seconds));
         }

@@ -79,16 +79,26 @@ impl<S: Source> Receives<S> {
         self.state.lock()
     }
 
-    /// The next message, if one has arrived and no wait is due to get it.
+    /// Whether a wait is due to get the next message. Waits that were cancelled are not: each gets what it can first.
     #[inline]
-    pub(super) fn try_next(&self) -> Result<Option<S::Message>> {
-        if self.waiting.load(Ordering::Acquire) { Ok(None) } else { self.source.next() }
+    fn is_waiting(&self, py: Option<Python<'_>>) -> bool {
+        if !self.waiting.load(Ordering::Acquire) {
+            return false;
+        }
+        self.serve(py);
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// The next message, if one has arrived and no wait is due to get it. `py` is there on a loop's thread.
+    #[inline]
+    pub(super) fn try_next(&self, py: Option<Python<'_>>) -> Result<Option<S::Message>> {
+        if self.is_waiting(py) { Ok(None) } else { self.source.next() }
     }
 
     /// Up to `max` messages that have arrived, if no wait is due to get them.
-    pub(super) fn try_many(&self, max: usize) -> Result<Vec<S::Message>> {
+    pub(super) fn try_many(&self, py: Option<Python<'_>>, max: usize) -> Result<Vec<S::Message>> {
         let mut out = Vec::new();
-        if !self.waiting.load(Ordering::Acquire) {
+        if !self.is_waiting(py) {
             self.source.take_batch(Batch::of(max), true, &mut out)?;
         }
         Ok(out)
