@@ -202,6 +202,7 @@ lint: $(VENV)/.dev
 	@$(STEP) "blocking face is generated from the asyncio one" $(PY) tools/generate_blocking.py --check
 	@$(STEP) "spelling" $(VENV)/bin/typos
 	@$(STEP) "words to avoid" $(PY) tools/check_words.py $(WORDS_CHECKED)
+	@$(STEP) "comments: at most 100 columns" tools/check-comments
 
 types: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "tables of options are generated from the engine" $(PY) tools/generate_options.py --check

@@ -94,7 +94,8 @@ def main() -> None:
     if asyncio.iscoroutine(result):
         result = asyncio.run(result)
     print(json.dumps(result), flush=True)
-    # Open clients are no longer measured, and pulsar-client's asyncio client aborts the process at exit.
+    # Open clients are no longer measured, and pulsar-client's asyncio client aborts the process at
+    # exit.
     os._exit(0)
 
 

@@ -84,7 +84,8 @@ class Build:
     def __init__(self, root: Path) -> None:
         self.environment = {**os.environ, "PYTHONPATH": str(root / "python")}
         known = "".join(file.read_text() for file in (root / "python" / "forebay").rglob("*.py"))
-        # The rate is that of arrivals, so nothing may be dropped. Older builds always wait for subscribers.
+        # The rate is that of arrivals, so nothing may be dropped. Older builds always wait for
+        # subscribers.
         self.lossless = {"mqtt_slow_subscriber": "wait"} if "mqtt_slow_subscriber" in known else {}
 
     def measure(self, row: Row, scale: float) -> Report:

@@ -291,7 +291,8 @@ def main() -> int:
 
     chart(given.chart, started, ended, reading.times, found)
     last = reading.times[-1][0]
-    # The first job of a Spark session starts the Python workers, which takes seconds; tasks exclude it.
+    # The first job of a Spark session starts the Python workers, which takes seconds; tasks exclude
+    # it.
     in_tasks = max(part.seconds for part in report.partitions)
     checks = {
         "rows acknowledged": (report.rows, total),

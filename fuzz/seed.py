@@ -74,7 +74,8 @@ def pulsar() -> None:
                     size = meta["uncompressed_size"].to_bytes(3)
                     seed("compression", bytes([kinds[meta["compression"]]]) + size + payload)
                 seed("pulsar_batch", len(metadata).to_bytes(4) + metadata + payload)
-    # Statistics with a rate that is not a number, and a DAG whose segments lack their required fields.
+    # Statistics with a rate that is not a number, and a DAG whose segments lack their required
+    # fields.
     statistics = b"\x08\x00\x21" + struct.pack("<d", math.nan)
     update = b"\x08\x00" + field(2, b"\x08\x00" + 4000 * b"\x12\x00")
     for number, body in ((26, statistics), (71, update)):
@@ -198,7 +199,8 @@ def scripts() -> None:
     """Inputs that are no recorded traffic: steps, names and files."""
     deliver, take, hear, ack = b"\x31\x05\x03", b"\xf5", b"\x0b", b"\x06\x00"
     seeds = {
-        # A producer, a consumer, messages, permits and acknowledgements; and each command many times.
+        # A producer, a consumer, messages, permits and acknowledgements; and each command many
+        # times.
         "pulsar_broker": [
             b"\x01\x10\x00\x14\x20\x20\x40\x18\x08\x1c\x18\x24\x00\x28\x04",
             # Messages that claim to be large batches, and acknowledgements of parts of them.
@@ -218,8 +220,8 @@ def scripts() -> None:
         ],
         # Filters in every combination and messages below them; each packet many times.
         "mqtt_broker": [bytes([3, 0x0C, 3, levels, 10, 0x0D, 4, levels, 6]) for levels in (3, 11, 16, 100)]
-        # The same with more filters, of as many levels as there may be; retained messages for one filter that
-        # is in the packet again and again.
+        # The same with more filters, of as many levels as there may be; retained messages for one
+        # filter that is in the packet again and again.
         + [
             bytes([0x0B, 0x0E, 3, 198, 11, 0x04, 0x0D, 4, 198, 6]),
             bytes([0x03, 0x0E, 7, 2, 10, 0x04, 0x0E, 0, 2, 12, 0x04]),

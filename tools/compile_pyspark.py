@@ -29,7 +29,8 @@ def main() -> None:
     ):
         present = set(archive.namelist())
         archive.extractall(folder)
-        # `legacy`: beside the sources, where an archive is searched. What does not compile is left as it is.
+        # `legacy`: beside the sources, where an archive is searched. What does not compile is left
+        # as it is.
         compileall.compile_dir(
             folder, quiet=2, legacy=True, rx=OF_TESTS, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
         )

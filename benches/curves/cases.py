@@ -82,7 +82,8 @@ async def idle_cpu() -> float:
     return (time.process_time() - began) * 1e3 / IDLE
 
 
-# ------------------------------------------------------------------------------------------- a client
+# ------------------------------------------------------------------------------------------- a
+# client
 
 
 async def topics(count: int) -> Report:
@@ -190,7 +191,8 @@ async def threads(count: int) -> Report:
     }
 
 
-# ------------------------------------------------------------------------------------- sizes of messages
+# ------------------------------------------------------------------------------------- sizes of
+# messages
 
 
 async def _sized(
@@ -265,7 +267,8 @@ async def size_tubemq(size: int) -> Report:
         return await _sized(lambda: connected(url), size)
 
 
-# ------------------------------------------------------------------------------------------- the broker
+# ------------------------------------------------------------------------------------------- the
+# broker
 
 
 async def connections(count: int) -> Report:

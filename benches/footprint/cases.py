@@ -69,7 +69,8 @@ def size_of_wheel() -> Report:
         return _size(wheel.read(name) for name in wheel.namelist())
 
 
-# ------------------------------------------------------------------------------------------- idle clients
+# ------------------------------------------------------------------------------------------- idle
+# clients
 
 
 def _idle() -> Report:

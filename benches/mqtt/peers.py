@@ -36,7 +36,8 @@ def told(action: Callable[[], object]) -> Callable[..., None]:
     return callback
 
 
-# ------------------------------------------------------------------------------------------- paho-mqtt
+# -------------------------------------------------------------------------------------------
+# paho-mqtt
 
 
 def _paho(port: int) -> Any:
@@ -98,7 +99,8 @@ async def paho_receive(port: int, topic: str, count: int, qos: int) -> Report:
     return await received(receive, topic, count)
 
 
-# ------------------------------------------------------------------------------------------- aiomqtt
+# -------------------------------------------------------------------------------------------
+# aiomqtt
 
 
 def _aiomqtt(port: int) -> Any:
@@ -189,7 +191,8 @@ async def gmqtt_publish(port: int, topic: str, count: int, qos: int) -> Report:
     peer = await _gmqtt(port)
 
     async def way(send: Publish, times: int) -> None:
-        # QoS 0 waits for no acknowledgement: pauses let the loop run, or all messages pile up in memory.
+        # QoS 0 waits for no acknowledgement: pauses let the loop run, or all messages pile up in
+        # memory.
         for start in range(0, times, 1000):
             await windowed(send, min(1000, times - start))
             await asyncio.sleep(0)
@@ -220,7 +223,8 @@ async def gmqtt_receive(port: int, topic: str, count: int, qos: int) -> Report:
     return await received(receive, topic, count)
 
 
-# ------------------------------------------------------------------------------------------- mqttium
+# -------------------------------------------------------------------------------------------
+# mqttium
 
 
 async def _mqttium(port: int, on_message: Callable[..., Any] | None = None) -> Any:

@@ -151,7 +151,8 @@ def start(label: str) -> Any:
         # Mosquitto must not drop messages: the rate is that of arrivals.
         extra = "max_queued_messages 0\nmax_inflight_messages 200\nset_tcp_nodelay true\n"
         return Mosquitto(extra=extra, VERBOSE="0")
-    # Nor must the embedded broker; and all connections come from one address, which has a share of the limit.
+    # Nor must the embedded broker; and all connections come from one address, which has a share of
+    # the limit.
     return EmbeddedMqtt(durability="memory", mqtt_slow_subscriber="wait", max_connections=32_768)
 
 

@@ -35,7 +35,8 @@ __all__ = [
 WINDOW = 1000
 
 
-# ------------------------------------------------------------------------------------------- Forebay
+# -------------------------------------------------------------------------------------------
+# Forebay
 
 
 async def forebay_window(url: str, topic: str, count: int, size: int) -> dict[str, float]:
@@ -181,7 +182,8 @@ def forebay_blocking(url: str, topic: str, count: int, size: int) -> dict[str, f
         return clock.stop()
 
 
-# ------------------------------------------------------------------------------------------- the peer
+# ------------------------------------------------------------------------------------------- the
+# peer
 
 
 def _module(name: str) -> Any:
@@ -309,7 +311,8 @@ async def peer_asyncio_receive(
     return report
 
 
-# ------------------------------------------------------------------------------------------- the drop-in
+# ------------------------------------------------------------------------------------------- the
+# drop-in
 
 
 def compat_callback(url: str, topic: str, count: int, size: int) -> dict[str, float]:

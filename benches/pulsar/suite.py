@@ -47,7 +47,8 @@ class Step:
         return self.case + (ON_ONE_CORE if self.one_core else "")
 
 
-# One after the other on one topic per round: publishers add to it, consumers read it from the start.
+# One after the other on one topic per round: publishers add to it, consumers read it from the
+# start.
 STEPS = [
     Step("forebay_window", 300_000),
     Step("forebay_many", 500_000),

@@ -20,8 +20,8 @@ from benches.targets import Row
 
 SIZE = 100
 FRAMES, COMMITS = "bare_asyncio", "bare_sqlite"
-#: The floor of each row of `benches.compare`: its case, number of messages, size and window; for commits,
-#: messages in a row and rows in a transaction if they differ from Pulsar's batches.
+#: The floor of each row of `benches.compare`: its case, number of messages, size and window; for
+#: commits, messages in a row and rows in a transaction if they differ from Pulsar's batches.
 FLOORS: dict[str, tuple[str, tuple[int, ...]]] = {
     "pulsar: one at a time, 100 B": (FRAMES, (5_000, 100, 1)),
     "pulsar: window of sends, 100 B": (FRAMES, (100_000, 100, 1000)),

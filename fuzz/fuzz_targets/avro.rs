@@ -1,5 +1,5 @@
-//! Avro definitions and data of strangers: parsed, compared and decoded within bounds, whatever they are.
-//! A value has no more parts than its bytes allow.
+//! Avro definitions and data of strangers: parsed, compared and decoded within bounds, whatever
+//! they are. A value has no more parts than its bytes allow.
 #![no_main]
 
 use std::sync::Arc;

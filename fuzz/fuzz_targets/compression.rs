@@ -1,5 +1,5 @@
-//! Compressed payloads. The first byte chooses the kind, the next three are the claimed size: the result has exactly
-//! that size or is an error, and never takes more memory than the limit.
+//! Compressed payloads. The first byte chooses the kind, the next three are the claimed size: the
+//! result has exactly that size or is an error, and never takes more memory than the limit.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,4 +1,5 @@
-//! Tokens and user files: what is accepted was signed, and a file is read as a whole or refused with its line.
+//! Tokens and user files: what is accepted was signed, and a file is read as a whole or refused
+//! with its line.
 #![no_main]
 
 use base64::Engine as _;

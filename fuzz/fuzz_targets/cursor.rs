@@ -1,5 +1,5 @@
-//! Acknowledgements in a subscription's cursor, against a model that keeps a set; and bytes from a store, which decode to a
-//! sound cursor or not at all.
+//! Acknowledgements in a subscription's cursor, against a model that keeps a set; and bytes from a
+//! store, which decode to a sound cursor or not at all.
 #![no_main]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! Tables of another library, of any type, with damaged offsets, texts and numbers: each row is encoded as it is, or the table is
-//! refused.
+//! Tables of another library, of any type, with damaged offsets, texts and numbers: each row is
+//! encoded as it is, or the table is refused.
 #![no_main]
 
 use std::sync::Arc;
@@ -127,7 +127,8 @@ fn column(script: &mut Script<'_>, rows: usize, depth: usize) -> ArrayData {
             let fields: Fields =
                 parts.iter().zip(["key", "value"]).map(|(data, name)| field(name, data)).collect();
             let entries = ArrayData::builder(DataType::Struct(fields)).len(count).child_data(parts.to_vec());
-            // SAFETY: the engine verifies what it imports before it reads a value: what this target is about.
+            // SAFETY: the engine verifies what it imports before it reads a value: what this target
+            // is about.
             children.push(unsafe { entries.build_unchecked() });
             DataType::Map(Arc::new(Field::new("entries", children[0].data_type().clone(), false)), false)
         }

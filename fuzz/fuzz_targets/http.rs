@@ -1,6 +1,6 @@
-//! Requests over HTTP to the three protocols of the embedded broker, with paths and bodies that make sense and with others:
-//! each is answered by one of them or left alone by all, answers of JSON can be decoded, and everything costs in
-//! proportion to the bytes.
+//! Requests over HTTP to the three protocols of the embedded broker, with paths and bodies that
+//! make sense and with others: each is answered by one of them or left alone by all, answers of
+//! JSON can be decoded, and everything costs in proportion to the bytes.
 #![no_main]
 
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
-//! Clients' bytes into the embedded MQTT broker, from several connections at once, with packets among them that say the
-//! same thing many times: it answers or ends the connection, its own packets can be decoded, and everything costs in
-//! proportion to the bytes.
+//! Clients' bytes into the embedded MQTT broker, from several connections at once, with packets
+//! among them that say the same thing many times: it answers or ends the connection, its own
+//! packets can be decoded, and everything costs in proportion to the bytes.
 #![no_main]
 
 use std::num::NonZeroU16;

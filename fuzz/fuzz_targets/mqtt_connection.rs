@@ -1,6 +1,7 @@
-//! A broker's bytes into a client's connection and the session behind it: each publication ends once, a message
-//! of QoS 2 is delivered once per use of its identifier, no more are in flight than either side allows, and memory, time and
-//! output are bounded by input. The first byte chooses the version, the second the time of a cut and reconnect.
+//! A broker's bytes into a client's connection and the session behind it: each publication ends
+//! once, a message of QoS 2 is delivered once per use of its identifier, no more are in flight than
+//! either side allows, and memory, time and output are bounded by input. The first byte chooses the
+//! version, the second the time of a cut and reconnect.
 #![no_main]
 
 use std::collections::BTreeSet;

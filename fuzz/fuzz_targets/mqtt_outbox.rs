@@ -1,4 +1,5 @@
-//! The file of an MQTT client's outbox, damaged: it is opened with publications that could be sent, or refused with an error.
+//! The file of an MQTT client's outbox, damaged: it is opened with publications that could be sent,
+//! or refused with an error.
 #![no_main]
 
 use std::path::PathBuf;

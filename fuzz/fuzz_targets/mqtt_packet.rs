@@ -1,5 +1,6 @@
-//! A byte stream of any version and side, cut in two at a position that the input chooses: the same packets as in one
-//! piece, and each decoded packet encodes to as many bytes as announced, which decode to the same.
+//! A byte stream of any version and side, cut in two at a position that the input chooses: the same
+//! packets as in one piece, and each decoded packet encodes to as many bytes as announced, which
+//! decode to the same.
 #![no_main]
 
 use bytes::BytesMut;

@@ -1,5 +1,5 @@
-//! URLs, and the names of topics and filters of the three protocols: what is accepted stays what it is when it is written
-//! again, and a filter matches what a naive model says.
+//! URLs, and the names of topics and filters of the three protocols: what is accepted stays what it
+//! is when it is written again, and a filter matches what a naive model says.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

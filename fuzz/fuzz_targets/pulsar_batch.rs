@@ -1,5 +1,5 @@
-//! An entry delivered to a consumer. The first four bytes are the size of its metadata: any batch, compression, chunk
-//! or lie. The messages fit into the entry, and permits balance.
+//! An entry delivered to a consumer. The first four bytes are the size of its metadata: any batch,
+//! compression, chunk or lie. The messages fit into the entry, and permits balance.
 #![no_main]
 
 use std::time::Instant;

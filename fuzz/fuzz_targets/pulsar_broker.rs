@@ -1,6 +1,6 @@
-//! Clients' bytes into the embedded Pulsar broker, from several connections at once, with commands among them that make
-//! sense and commands that are sent many times: it answers or ends the connection, its own frames can be decoded, and
-//! everything costs in proportion to the bytes.
+//! Clients' bytes into the embedded Pulsar broker, from several connections at once, with commands
+//! among them that make sense and commands that are sent many times: it answers or ends the
+//! connection, its own frames can be decoded, and everything costs in proportion to the bytes.
 #![no_main]
 
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use forebay_fuzz::script::{Script, repeat};
 use forebay_fuzz::settings;
 
 const TOPICS: [&str; 4] = ["orders", "late", "persistent://public/default/split", "no/such/one"];
-/// Most messages that a batch may claim. Not the broker's own number: one that believes more is to be noticed.
+/// Most messages that a batch may claim. Not the broker's own number: one that believes more is to
+/// be noticed.
 const BATCH: usize = 1 << 20;
 /// Largest frame, about.
 const LARGEST: usize = 64 << 10;
@@ -231,7 +232,8 @@ fn command(kind: u8, what: u8, number: u64) -> Vec<u8> {
             request_id,
             ..Default::default()
         })),
-        // Of a batch as large as its sender may claim: all of its words, or as many as a frame can have.
+        // Of a batch as large as its sender may claim: all of its words, or as many as a frame can
+        // have.
         _ => {
             let words = if bit(7) { LARGEST / 2 - 100 } else { BATCH / 64 };
             C::Ack(hot::Ack {

@@ -1,4 +1,5 @@
-//! A `BaseCommand`: a decoded command encodes to as many bytes as announced, which decode to the same.
+//! A `BaseCommand`: a decoded command encodes to as many bytes as announced, which decode to the
+//! same.
 //!
 //! Commands are compared by their encodings: some hold a `double`, and NaN differs from itself.
 #![no_main]

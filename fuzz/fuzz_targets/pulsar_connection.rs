@@ -1,4 +1,5 @@
-//! A broker's bytes into the client's connection: events or an error, never more output than input explains.
+//! A broker's bytes into the client's connection: events or an error, never more output than input
+//! explains.
 #![no_main]
 
 use std::time::{Duration, Instant};

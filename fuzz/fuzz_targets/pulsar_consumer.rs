@@ -1,5 +1,6 @@
-//! A broker's deliveries into a client's consumer, among calls of its user: what is delivered was sent, an acknowledgement
-//! names what was delivered, permits are not granted twice, and memory is bounded by what came.
+//! A broker's deliveries into a client's consumer, among calls of its user: what is delivered was
+//! sent, an acknowledgement names what was delivered, permits are not granted twice, and memory is
+//! bounded by what came.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -102,7 +103,8 @@ impl World {
     fn hear(&mut self) {
         let mut out = Transmit::default();
         let consumer = &mut self.consumer;
-        // The whole window, and what was delivered in excess: the rest of a batch, if the broker is fair.
+        // The whole window, and what was delivered in excess: the rest of a batch, if the broker is
+        // fair.
         let excess = (-consumer.outstanding_permits()).max(0);
         self.meter.run(|| consumer.poll_transmit(&mut out));
         self.meter.went(out.len());

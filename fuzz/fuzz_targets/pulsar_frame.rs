@@ -1,7 +1,8 @@
-//! A byte stream, cut in two at a position that the input chooses: the same frames as in one piece, and each decoded
-//! frame encodes to bytes that decode to the same.
+//! A byte stream, cut in two at a position that the input chooses: the same frames as in one piece,
+//! and each decoded frame encodes to bytes that decode to the same.
 //!
-//! Frames are compared by their encodings: some commands hold a `double`, and NaN differs from itself.
+//! Frames are compared by their encodings: some commands hold a `double`, and NaN differs from
+//! itself.
 #![no_main]
 
 use bytes::{Bytes, BytesMut};
@@ -9,8 +10,8 @@ use libfuzzer_sys::fuzz_target;
 use forebay_pulsar::frame::{Decoder, Frame};
 
 const MAX: usize = 1 << 16;
-/// Largest factor by which a command grows when it is encoded again: a required field that the peer left out is
-/// written with its default, and a `SegmentInfoProto` of two bytes has six of them.
+/// Largest factor by which a command grows when it is encoded again: a required field that the peer
+/// left out is written with its default, and a `SegmentInfoProto` of two bytes has six of them.
 const GROWTH: usize = 8;
 
 /// The frames, and whether the stream ended in an error.

@@ -1,5 +1,6 @@
-//! The broker's database, damaged: it is opened as a sound store or refused with an error. What is opened is read by all
-//! protocols, and by the check of the store. Half of the inputs give the damaged rows checksums that match.
+//! The broker's database, damaged: it is opened as a sound store or refused with an error. What is
+//! opened is read by all protocols, and by the check of the store. Half of the inputs give the
+//! damaged rows checksums that match.
 #![no_main]
 
 use std::path::{Path, PathBuf};
@@ -66,7 +67,8 @@ const COLUMNS: [(&str, &str); 44] = [
     ("inflight", "packet_id"),
 ];
 
-/// Topics of each protocol with entries and what refers to them. `sum` columns are written afterwards.
+/// Topics of each protocol with entries and what refers to them. `sum` columns are written
+/// afterwards.
 const ROWS: &str = "
 INSERT INTO topic (id, domain, name, partitions, epoch, first, next, next_index)
     VALUES (1, 'pulsar', 'persistent://public/default/a', 0, 1, 1, 5, 4),

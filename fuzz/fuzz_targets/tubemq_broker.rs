@@ -1,6 +1,6 @@
-//! Clients' bytes into the embedded master and broker, from several connections at once, with meaningful calls
-//! among them and calls that are made many times: each call has its answer, no offset moves to a position without a
-//! message, and everything costs in proportion to the bytes.
+//! Clients' bytes into the embedded master and broker, from several connections at once, with
+//! meaningful calls among them and calls that are made many times: each call has its answer, no
+//! offset moves to a position without a message, and everything costs in proportion to the bytes.
 #![no_main]
 
 use std::time::{Duration, Instant};

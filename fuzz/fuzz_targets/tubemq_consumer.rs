@@ -1,5 +1,5 @@
-//! A broker's answers into a client's consumer of a partition, among calls of its user: one call at a time, messages only
-//! while it is held, and an acknowledgement only of what was handed out.
+//! A broker's answers into a client's consumer of a partition, among calls of its user: one call at
+//! a time, messages only while it is held, and an acknowledgement only of what was handed out.
 #![no_main]
 
 use std::sync::Arc;

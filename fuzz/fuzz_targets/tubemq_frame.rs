@@ -1,5 +1,6 @@
-//! A byte stream of either side, cut in two at a position that the input chooses: the same frames as in one piece, the
-//! same error where it ends early, and each decoded frame encodes to bytes that decode to the same.
+//! A byte stream of either side, cut in two at a position that the input chooses: the same frames
+//! as in one piece, the same error where it ends early, and each decoded frame encodes to bytes
+//! that decode to the same.
 #![no_main]
 
 use bytes::{Bytes, BytesMut};

@@ -1,6 +1,7 @@
-//! The contents of TubeMQ's messages: a stored message with its attributes, which is packed again if a client could have
-//! packed it, and the texts about brokers, topics and partitions, which are written again unchanged. The first byte
-//! chooses: 128 and above are texts, otherwise it is the message's flag.
+//! The contents of TubeMQ's messages: a stored message with its attributes, which is packed again
+//! if a client could have packed it, and the texts about brokers, topics and partitions, which are
+//! written again unchanged. The first byte chooses: 128 and above are texts, otherwise it is the
+//! message's flag.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! Bytes into the listener of WebSocket: the handshake succeeds or is refused, what comes behind it is what the frames hold,
-//! and nothing is allocated by a frame's claim.
+//! Bytes into the listener of WebSocket: the handshake succeeds or is refused, what comes behind it
+//! is what the frames hold, and nothing is allocated by a frame's claim.
 #![no_main]
 
 use std::io;

@@ -15,7 +15,8 @@ pub fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Puts `template` to `path`, damaged as the input says: rows first, then bytes. `renew` follows the damage to rows.
+/// Puts `template` to `path`, damaged as the input says: rows first, then bytes. `renew` follows
+/// the damage to rows.
 pub fn damage(
     path: &Path,
     template: &[u8],

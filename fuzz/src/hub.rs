@@ -95,8 +95,8 @@ pub trait World {
     fn step(&mut self, index: usize, kind: u8, script: &mut Script<'_>);
 }
 
-/// Does the steps of a script, and writes what is left to write. Each step begins with a byte for its kind and one of three
-/// connections.
+/// Does the steps of a script, and writes what is left to write. Each step begins with a byte for
+/// its kind and one of three connections.
 pub fn play<W: World>(world: &mut W, script: &mut Script<'_>) {
     while let Some(op) = script.next() {
         let index = usize::from(op & 3) % 3;
@@ -118,7 +118,8 @@ impl<B: Protocol> Hub<B> {
     /// Connects three times. Steps that say something many times are `large` or not.
     pub fn new(broker: B, now: Instant, large: bool) -> Self {
         let count = 3;
-        // Connections take turns: what one of them may take at once is limited, not what all may take together.
+        // Connections take turns: what one of them may take at once is limited, not what all may
+        // take together.
         let mut meter = Meter::default();
         meter.turns = true;
         let heard = vec![BytesMut::new(); count];

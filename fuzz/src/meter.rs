@@ -2,11 +2,13 @@
 
 use crate::rule::{Cost, Limit, TIME, cpu};
 
-/// How much longer than in a release build something takes in this one, with its assertions, its sanitizer and its counters
-/// of branches. Measured with MQTT's packets: 10 times for routing messages, 14 times for subscriptions.
+/// How much longer than in a release build something takes in this one, with its assertions, its
+/// sanitizer and its counters of branches. Measured with MQTT's packets: 10 times for routing
+/// messages, 14 times for subscriptions.
 const SLOWER: u32 = 15;
 
-/// Counts what is allocated, and the time of each step. What a step leaves behind counts until another one frees it.
+/// Counts what is allocated, and the time of each step. What a step leaves behind counts until
+/// another one frees it.
 #[derive(Debug, Default)]
 pub struct Meter {
     held: i64,
@@ -53,7 +55,8 @@ impl Meter {
 
     /// What was spent. `queued` is the output that is still there.
     pub fn cost(&self) -> Cost {
-        // The queue of the output: when it grows, its old buffer and one of twice the size are there.
+        // The queue of the output: when it grows, its old buffer and one of twice the size are
+        // there.
         let heap = usize::try_from(self.peak).unwrap_or_default().saturating_sub(3 * self.cost.output);
         Cost { heap, ..self.cost }
     }

@@ -45,7 +45,8 @@ def _url(broker: Broker, name: str) -> str:
     return url
 
 
-# ---------------------------------------------------------------------------- a broker for each test
+# ---------------------------------------------------------------------------- a broker for each
+# test
 
 
 @pytest.fixture
@@ -121,7 +122,8 @@ def forebay_make_token(forebay_broker_options: Mapping[str, Any]) -> Callable[..
     return make
 
 
-# ---------------------------------------------------------------------------- a broker for all tests
+# ---------------------------------------------------------------------------- a broker for all
+# tests
 
 
 @pytest.fixture(scope="session")

@@ -121,7 +121,8 @@ def _system(of: object) -> str:
 @functools.cache
 def _system_of_class(kind: type[object]) -> str:
     of_message = (row.key for row in PROTOCOLS.values() if row.message.endswith(f":{kind.__name__}"))
-    return next(of_message, None) or kind.__module__.split(".")[1]
+    # The classes of both faces are in a package of their protocol.
+    return next(of_message, None) or next(part for part in kind.__module__.split(".") if part in PROTOCOLS)
 
 
 def inject(

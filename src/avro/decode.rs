@@ -145,7 +145,8 @@ impl<B: Builder> Decoder<'_, B> {
         }
         let plan = self.plan;
         let mut id = id;
-        // Unions are passed through without a call, and each at most once: none is a branch of another.
+        // Unions are passed through without a call, and each at most once: none is a branch of
+        // another.
         for _ in 0..4 {
             match &plan.steps[id as usize] {
                 Step::Same(step) => id = *step,

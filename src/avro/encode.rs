@@ -22,14 +22,16 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Encodes a default. What it stands for may be much larger than its definition, so that is limited.
+/// Encodes a default. What it stands for may be much larger than its definition, so that is
+/// limited.
 pub fn default_of(schema: &Schema, node: NodeId, default: &Value) -> Result<Vec<u8>> {
     let mut defaults = Defaults { schema, out: Vec::new(), left: MAX_DEFAULTS, strict: false };
     defaults.put(node, default, 0)?;
     Ok(defaults.out)
 }
 
-/// Checks a default as Pulsar's broker does, to which that of a union is a value of its first branch. Takes what it costs from `left`.
+/// Checks a default as Pulsar's broker does, to which that of a union is a value of its first
+/// branch. Takes what it costs from `left`.
 pub fn check_default(schema: &Schema, node: NodeId, default: &Value, left: &mut usize) -> Result<()> {
     let mut defaults = Defaults { schema, out: Vec::new(), left: *left, strict: true };
     let checked = defaults.put(node, default, 0);

@@ -1,7 +1,8 @@
 //! Plans: the way from data of a writer's schema to values of a reader's schema.
 //!
-//! Both are compared once; what can only be known from the data (the branch of a union, the symbol of an enum) is left to
-//! [`decode`](mod@super::decode). Pairs of types that were compared are not compared again, so types that contain themselves end.
+//! Both are compared once; what can only be known from the data (the branch of a union, the symbol
+//! of an enum) is left to [`decode`](mod@super::decode). Pairs of types that were compared are not
+//! compared again, so types that contain themselves end.
 
 use std::sync::Arc;
 
@@ -76,7 +77,8 @@ pub(super) struct RecordStep {
     pub(super) size: usize,
     /// For each of the writer's fields the index of the reader's field, and how it is read.
     pub(super) fields: Vec<(Option<usize>, StepId)>,
-    /// The reader's fields that the writer lacks: their defaults in the reader's encoding, and how these are read.
+    /// The reader's fields that the writer lacks: their defaults in the reader's encoding, and how
+    /// these are read.
     pub(super) defaults: Vec<(usize, Arc<[u8]>, StepId)>,
 }
 
@@ -123,7 +125,8 @@ fn mismatch(text: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::IncompatibleSchema, text.to_string())
 }
 
-/// The way to read a type without parts, and to make a value of it; `None` if one cannot become the other.
+/// The way to read a type without parts, and to make a value of it; `None` if one cannot become the
+/// other.
 pub(super) fn scalar(source: &Kind, target: &Kind) -> Option<(Read, Make)> {
     Some(match (source, target) {
         (Kind::Null, Kind::Null) => (Read::Null, Make::Null),
@@ -218,7 +221,8 @@ impl<'a> Maker<'a> {
             let make = match (source.logical, target.logical) {
                 (_, None) => scalar.1,
                 (None, Some(reader)) => Make::Logical(reader),
-                // In the unit of the writer: the value is exact, and the reader's unit is only for what it writes.
+                // In the unit of the writer: the value is exact, and the reader's unit is only for
+                // what it writes.
                 (Some(writer), Some(reader)) if writer.agrees(reader) => Make::Logical(writer),
                 (Some(writer), Some(reader)) => {
                     return Err(mismatch(format_args!("a {writer:?} cannot be read as a {reader:?}")));
@@ -293,7 +297,8 @@ impl<'a> Maker<'a> {
         Ok(Step::Record(RecordStep { reader, size: target.fields.len(), fields, defaults }))
     }
 
-    /// Whether a type of the writer is this one of the reader, rather than one that can be made of it.
+    /// Whether a type of the writer is this one of the reader, rather than one that can be made of
+    /// it.
     fn is_same(&self, writer: NodeId, reader: NodeId) -> bool {
         let (source, target) = (self.writer.node(writer), self.reader.node(reader));
         match (&source.kind, &target.kind) {

@@ -9,7 +9,8 @@ use forebay_base::random::HashMap;
 /// Index of a type in its schema.
 pub type NodeId = u32;
 
-/// A parsed definition. Types refer to each other by index, so a type that contains itself is finite.
+/// A parsed definition. Types refer to each other by index, so a type that contains itself is
+/// finite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schema {
     nodes: Vec<Node>,
@@ -57,8 +58,8 @@ pub struct Name {
 }
 
 impl Name {
-    /// Whether data of a type of this other name are those of this type: the names are equal without their namespaces, or it is an
-    /// earlier one.
+    /// Whether data of a type of this other name are those of this type: the names are equal
+    /// without their namespaces, or it is an earlier one.
     pub fn covers(&self, other: &Self) -> bool {
         self.full.rsplit('.').next() == other.full.rsplit('.').next() || self.aliases.contains(&other.full)
     }
@@ -461,7 +462,8 @@ fn primitive(name: &str) -> Option<Kind> {
     })
 }
 
-/// The logical type of an object. As the specification says, one that does not fit is ignored. `fixed` is the size of a fixed.
+/// The logical type of an object. As the specification says, one that does not fit is ignored.
+/// `fixed` is the size of a fixed.
 fn logical(object: &Map<String, Value>, kind: &Kind, fixed: Option<usize>) -> Option<Logical> {
     let number = |name: &str| object.get(name).and_then(Value::as_u64);
     match (object.get("logicalType")?.as_str()?, kind) {

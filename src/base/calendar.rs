@@ -1,5 +1,5 @@
-//! Dates of the Gregorian calendar, by the algorithms of Howard Hinnant: years begin in March, so that the leap day is
-//! the last one.
+//! Dates of the Gregorian calendar, by the algorithms of Howard Hinnant: years begin in March, so
+//! that the leap day is the last one.
 
 /// Days from the March that begins the year 0 to 1970.
 const EPOCH: u64 = 719_468;

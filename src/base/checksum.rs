@@ -1,5 +1,5 @@
-//! CRC-32C (Castagnoli, used by Pulsar) and CRC-32 (IEEE, used by TubeMQ), each behind one function, so that
-//! an implementation can be replaced in one place.
+//! CRC-32C (Castagnoli, used by Pulsar) and CRC-32 (IEEE, used by TubeMQ), each behind one
+//! function, so that an implementation can be replaced in one place.
 
 /// Extends the checksum `crc` (initially 0) by `bytes`.
 pub fn crc32c(crc: u32, bytes: &[u8]) -> u32 {

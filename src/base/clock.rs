@@ -19,8 +19,8 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Milliseconds since 1970, for publish times, expiry and signatures. The clock may step: order and timeouts use
-/// [`now`].
+/// Milliseconds since 1970, for publish times, expiry and signatures. The clock may step: order and
+/// timeouts use [`now`].
 #[cfg(not(feature = "simulation"))]
 #[allow(clippy::disallowed_methods, reason = "the one place that reads the time of day")]
 pub fn wall_ms() -> u64 {
@@ -42,7 +42,8 @@ mod simulation {
         static SET: Cell<Option<(Instant, u64)>> = const { Cell::new(None) };
     }
 
-    /// Sets this thread's time of day, which then moves with [`now`]; `None` gives it the system's again.
+    /// Sets this thread's time of day, which then moves with [`now`]; `None` gives it the system's
+    /// again.
     pub fn set_wall_ms(ms: Option<u64>) {
         SET.set(ms.map(|ms| (now(), ms)));
     }

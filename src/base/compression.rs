@@ -1,9 +1,9 @@
-//! LZ4, ZLIB, ZSTD and SNAPPY in the framing that Pulsar uses. Output is always bounded: [`decompress`] never
-//! produces, nor allocates, more than the announced size.
+//! LZ4, ZLIB, ZSTD and SNAPPY in the framing that Pulsar uses. Output is always bounded:
+//! [`decompress`] never produces, nor allocates, more than the announced size.
 //!
 //! * LZ4 and SNAPPY are raw blocks without length prefix or framing.
-//! * ZLIB is RFC 1950. The Java client ends it with a sync flush and no checksum, so inflation stops once the
-//!   expected size is reached instead of requiring the end of the stream.
+//! * ZLIB is RFC 1950. The Java client ends it with a sync flush and no checksum, so inflation
+//!   stops once the expected size is reached instead of requiring the end of the stream.
 //! * ZSTD is one standard frame.
 
 use bytes::Bytes;
@@ -77,7 +77,8 @@ pub fn decompress(kind: Compression, input: &Bytes, size: usize, limit: usize) -
             use std::io::Read as _;
             let mut decoder =
                 zstd::stream::read::Decoder::with_buffer(&input[..]).map_err(|e| corrupt(kind, e))?;
-            // The frame announces a window that is allocated immediately, so it is capped at what the limit requires.
+            // The frame announces a window that is allocated immediately, so it is capped at what
+            // the limit requires.
             decoder.window_log_max(window_log(limit)).map_err(|e| corrupt(kind, e))?;
             let mut out = Vec::with_capacity(size.min(input.len().saturating_mul(8).max(4096)));
             decoder.take(size as u64 + 1).read_to_end(&mut out).map_err(|e| corrupt(kind, e))?;
@@ -104,13 +105,15 @@ pub fn decompress(kind: Compression, input: &Bytes, size: usize, limit: usize) -
     Ok(out.into())
 }
 
-/// Base-2 logarithm of the smallest window that holds `limit` bytes; at least 8 MiB (RFC 8878, 3.1.1.1.2).
+/// Base-2 logarithm of the smallest window that holds `limit` bytes; at least 8 MiB (RFC 8878,
+/// 3.1.1.1.2).
 fn window_log(limit: usize) -> u32 {
     limit.max(8 << 20).next_power_of_two().ilog2().min(27)
 }
 
-/// Rejects claims that the format cannot fulfil. Block formats need their whole output buffer up front, and no
-/// format expands by more than `ratio`, so a larger claim is false and must not become an allocation.
+/// Rejects claims that the format cannot fulfil. Block formats need their whole output buffer up
+/// front, and no format expands by more than `ratio`, so a larger claim is false and must not
+/// become an allocation.
 fn bounded_claim(kind: Compression, input: usize, size: usize, ratio: usize) -> Result<()> {
     if size > input.saturating_mul(ratio).saturating_add(64) {
         return Err(corrupt(kind, format!("{input} compressed bytes cannot expand to {size}")));

@@ -1,5 +1,6 @@
-//! The engine's error type: the kind of failure ([`ErrorKind`]), the party that caused it ([`Blame`]), the
-//! topic, and the peer's message, made safe to log. Each kind has a stable `code` that Python exposes.
+//! The engine's error type: the kind of failure ([`ErrorKind`]), the party that caused it
+//! ([`Blame`]), the topic, and the peer's message, made safe to log. Each kind has a stable `code`
+//! that Python exposes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -267,8 +268,8 @@ pub fn because(text: String, trouble: Option<&Error>) -> String {
     }
 }
 
-/// Truncates `text` to `PEER_TEXT_MAX` bytes at a character boundary and escapes control characters, so that a
-/// peer can neither flood nor forge log entries.
+/// Truncates `text` to `PEER_TEXT_MAX` bytes at a character boundary and escapes control
+/// characters, so that a peer can neither flood nor forge log entries.
 pub fn sanitise(text: &str) -> String {
     let mut out = String::with_capacity(text.len().min(PEER_TEXT_MAX));
     for c in text.chars() {

@@ -1,5 +1,6 @@
-//! Foundations that all crates share: reading and writing bytes, checksums, compression, errors, the clock, what is random, and
-//! the contract of a protocol's machine. Nothing here does input or output.
+//! Foundations that all crates share: reading and writing bytes, checksums, compression, errors,
+//! the clock, what is random, and the contract of a protocol's machine. Nothing here does input or
+//! output.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 

@@ -1,10 +1,11 @@
 //! The contract between a sans-IO core and its driver.
 //!
-//! A [`Machine`] is one protocol session on one socket. It does not depend on sockets, clocks or tasks: the
-//! driver passes in bytes and the time, and then polls for the next actions, in this order:
+//! A [`Machine`] is one protocol session on one socket. It does not depend on sockets, clocks or
+//! tasks: the driver passes in bytes and the time, and then polls for the next actions, in this
+//! order:
 //!
-//! 1. [`Machine::handle_input`] when bytes have arrived, [`Machine::handle_timeout`] when the time returned by
-//!    [`Machine::poll_timeout`] has come;
+//! 1. [`Machine::handle_input`] when bytes have arrived, [`Machine::handle_timeout`] when the time
+//!    returned by [`Machine::poll_timeout`] has come;
 //! 2. [`Machine::poll_event`] until it returns `None`;
 //! 3. write the contents of [`Machine::transmit`];
 //! 4. sleep until [`Machine::poll_timeout`], new bytes, or a wake-up.
@@ -23,11 +24,12 @@ pub trait Machine {
     /// Event that the session reports to the layer above.
     type Event;
 
-    /// Consumes all complete frames in `input` and leaves the rest. An error ends the session: the driver writes
-    /// the queued bytes (such as a final packet to the peer), then closes the socket.
+    /// Consumes all complete frames in `input` and leaves the rest. An error ends the session: the
+    /// driver writes the queued bytes (such as a final packet to the peer), then closes the socket.
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Error>;
 
-    /// Tells the session that the time of [`Self::poll_timeout`] has come. An error ends the session.
+    /// Tells the session that the time of [`Self::poll_timeout`] has come. An error ends the
+    /// session.
     fn handle_timeout(&mut self, now: Instant) -> Result<(), Error>;
 
     /// Time at which [`Self::handle_timeout`] is due.

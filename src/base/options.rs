@@ -1,6 +1,7 @@
-//! Options of clients, producers, consumers and the broker. [`options!`](crate::options!) declares each option once: name, type,
-//! default, text and level. Structs and their defaults, the readers of the bindings, Python's tables and signatures, `-X help` and
-//! the tables of the docs follow from the declaration.
+//! Options of clients, producers, consumers and the broker. [`options!`](crate::options!) declares
+//! each option once: name, type, default, text and level. Structs and their defaults, the readers
+//! of the bindings, Python's tables and signatures, `-X help` and the tables of the docs follow
+//! from the declaration.
 
 use std::time::Duration;
 
@@ -379,25 +380,28 @@ pub fn shown_word<T: PartialEq>(words: &[(&str, T)], value: &T) -> Shown {
     word.map_or(Shown::Unset, |(word, _)| Shown::Text((*word).into()))
 }
 
-/// Declares a struct of options with its `Default`, `specs` (a list of [`OptionSpec`]) and `read` (from a [`Source`]).
+/// Declares a struct of options with its `Default`, `specs` (a list of [`OptionSpec`]) and `read`
+/// (from a [`Source`]).
 ///
 /// The doc comment of an option is its text for users. Each entry begins with how it is read:
 ///
 /// * `option FIELD: TYPE = DEFAULT => FORM;` is read by its type, a [`Value`]
 /// * `words FIELD: TYPE = DEFAULT of ["word" => VALUE, ...] => WORD;` is read as one of the words
-/// * `custom FIELD: TYPE = DEFAULT => FORM;` is read by the bindings. Users see the default of the form
+/// * `custom FIELD: TYPE = DEFAULT => FORM;` is read by the bindings. Users see the default of the
+///   form
 /// * `row NAME => FORM;` has no field of its own, or is used in the bindings only
 /// * `field FIELD: TYPE = DEFAULT;` is no option for users
 ///
-/// `as "name"` behind a field gives the option another name. `prefix "mqtt_"` behind the name of the struct stands before the
-/// names of all options.
+/// `as "name"` behind a field gives the option another name. `prefix "mqtt_"` behind the name of
+/// the struct stands before the names of all options.
 #[macro_export]
 macro_rules! options {
     ($(#[$meta:meta])* $vis:vis struct $struct:ident $(prefix $prefix:literal)? { $($body:tt)* }) => {
         $crate::options! { @entry [$(#[$meta])* $vis struct $struct] [$($prefix)?] [] [] [] [] $($body)* }
     };
 
-    // The prefix, then fields, fields that are read by type, fields that are read as words, and specs.
+    // The prefix, then fields, fields that are read by type, fields that are read as words, and
+    // specs.
     (@entry [$($head:tt)*] [$($prefix:literal)?] [$($fields:tt)*] [$($plain:tt)*] [$($words:tt)*] [$($specs:tt)*]
         $(#[doc = $doc:literal])+ option $name:ident: $type:ty = $default:expr => $form:expr; $($rest:tt)*
     ) => {

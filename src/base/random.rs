@@ -1,8 +1,8 @@
 //! Random bits, and hash maps whose order follows from them.
 //!
-//! The engine draws everything random here: jitter, nonces, names and the order of hash maps. The operating system seeds
-//! each draw. With the feature `simulation`, a thread that called `seed` draws from a generator instead, so that a
-//! run of the simulator can be repeated.
+//! The engine draws everything random here: jitter, nonces, names and the order of hash maps. The
+//! operating system seeds each draw. With the feature `simulation`, a thread that called `seed`
+//! draws from a generator instead, so that a run of the simulator can be repeated.
 #![allow(clippy::disallowed_types, reason = "the one place that gives them an order")]
 
 #[cfg(not(feature = "simulation"))]

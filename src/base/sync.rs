@@ -1,9 +1,10 @@
 //! A mutex that ignores poisoning, and the one order in which the engine's locks are taken.
 //!
-//! Every mutex has a [`Rank`]. A thread may lock a mutex only while every lock it already holds has a lower rank;
-//! two locks of one rank are never held together. Debug builds assert this for each thread, so a lock taken out of
-//! order fails the first test that gets there instead of deadlocking in production. Release builds store no rank and
-//! check nothing: there this is `std::sync::Mutex` without the `unwrap`.
+//! Every mutex has a [`Rank`]. A thread may lock a mutex only while every lock it already holds has
+//! a lower rank; two locks of one rank are never held together. Debug builds assert this for each
+//! thread, so a lock taken out of order fails the first test that gets there instead of deadlocking
+//! in production. Release builds store no rank and check nothing: there this is `std::sync::Mutex`
+//! without the `unwrap`.
 //!
 //! # Lock order
 //!
@@ -27,9 +28,9 @@
 //! | [`Leaf`](Rank::Leaf) | a field of its own: a queue, a name, a connection | log records |
 //! | [`Log`](Rank::Log) | the log records that wait for their thread | nothing |
 //!
-//! A driver's turn and its events run under [`Rank::Host`] and call into the bindings, which call back into the
-//! machines; that is why the bindings stand between the two. Drop a value that owns a handle only after the guard:
-//! the end of a handle takes locks of any rank above [`Rank::Pool`].
+//! A driver's turn and its events run under [`Rank::Host`] and call into the bindings, which call
+//! back into the machines; that is why the bindings stand between the two. Drop a value that owns a
+//! handle only after the guard: the end of a handle takes locks of any rank above [`Rank::Pool`].
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -1,7 +1,8 @@
 //! The output queue of a connection.
 //!
-//! Small pieces are copied into one buffer, large ones are chained by reference. Measured on loopback, copying
-//! is faster below 4 KiB (27 against 150 ns for 64 bytes), `writev` is 16 to 25 % faster above.
+//! Small pieces are copied into one buffer, large ones are chained by reference. Measured on
+//! loopback, copying is faster below 4 KiB (27 against 150 ns for 64 bytes), `writev` is 16 to 25 %
+//! faster above.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;

@@ -1,6 +1,6 @@
-//! Encoding and decoding without I/O: a bounds-checked [`Reader`] over a slice, protobuf's varints and tags,
-//! and the big-endian integers that all three protocols use. No allocation depends on a length that the
-//! input merely claims.
+//! Encoding and decoding without I/O: a bounds-checked [`Reader`] over a slice, protobuf's varints
+//! and tags, and the big-endian integers that all three protocols use. No allocation depends on a
+//! length that the input merely claims.
 
 use bytes::{BufMut, BytesMut};
 
@@ -110,9 +110,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Grows `input`, which begins with a frame of `frame` bytes, to exactly that frame's size, so that the frame
-/// can be held in a buffer of its own. An incomplete frame reserves at most [`CLAIM`] bytes, or four times
-/// the bytes that have arrived if that is more.
+/// Grows `input`, which begins with a frame of `frame` bytes, to exactly that frame's size, so that
+/// the frame can be held in a buffer of its own. An incomplete frame reserves at most [`CLAIM`]
+/// bytes, or four times the bytes that have arrived if that is more.
 pub fn make_room(input: &mut BytesMut, frame: usize) {
     if frame > input.capacity() {
         let capacity = frame.min(CLAIM.max(4 * input.len()));
@@ -126,8 +126,8 @@ pub fn make_room(input: &mut BytesMut, frame: usize) {
 pub const CLAIM: usize = 256 << 10;
 
 /// Moves `input` to a new buffer of `capacity` bytes, which must not be less than its length.
-/// `BytesMut::reserve` would allocate up to twice as much, and that memory could not be used for anything but
-/// the next frames as long as frames in the buffer are held.
+/// `BytesMut::reserve` would allocate up to twice as much, and that memory could not be used for
+/// anything but the next frames as long as frames in the buffer are held.
 pub fn move_to(input: &mut BytesMut, capacity: usize) {
     let mut moved = BytesMut::with_capacity(capacity);
     moved.extend_from_slice(input);

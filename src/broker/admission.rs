@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use forebay_base::random::HashMap;
 
-/// Limits on connections. A protocol cannot take all of them, nor can one address take all of a protocol's, so that a
-/// flood of connections to one port does not close the others.
+/// Limits on connections. A protocol cannot take all of them, nor can one address take all of a
+/// protocol's, so that a flood of connections to one port does not close the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConnectionLimits {
     /// Over all protocols.

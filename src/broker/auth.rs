@@ -1,17 +1,20 @@
-//! JSON Web Tokens (RFC 7519), signed with HMAC-SHA-256 (HS256), RSA (RS256) or ECDSA on P-256 (ES256).
+//! JSON Web Tokens (RFC 7519), signed with HMAC-SHA-256 (HS256), RSA (RS256) or ECDSA on P-256
+//! (ES256).
 //!
 //! The option `token_key` is one of
 //! * a secret, for HS256;
 //! * public keys in PEM, or one in DER, each for the algorithm of its kind;
-//! * a JSON Web Key, a list or a set of them (RFC 7517), by which keys are changed: tokens of the old and of the new one are
-//!   good as long as both are in the set, and a token with a `kid` is verified with the key of that name only.
+//! * a JSON Web Key, a list or a set of them (RFC 7517), by which keys are changed: tokens of the
+//!   old and of the new one are good as long as both are in the set, and a token with a `kid` is
+//!   verified with the key of that name only.
 //!
-//! Public keys are published. If one of them were read as a secret, everybody could sign tokens with it. A text with any sign
-//! of a public key is therefore never a secret: either its keys are read or it is rejected. The log names the kinds of the
-//! keys when the broker starts.
+//! Public keys are published. If one of them were read as a secret, everybody could sign tokens
+//! with it. A text with any sign of a public key is therefore never a secret: either its keys are
+//! read or it is rejected. The log names the kinds of the keys when the broker starts.
 //!
-//! A key has one algorithm, whatever the header of a token says: a public key is no secret, and `none` is no algorithm. The
-//! expiry time is returned with the claims, so that a session can end with its token.
+//! A key has one algorithm, whatever the header of a token says: a public key is no secret, and
+//! `none` is no algorithm. The expiry time is returned with the claims, so that a session can end
+//! with its token.
 
 use std::sync::Arc;
 
@@ -37,7 +40,8 @@ const MOST_RSA: usize = 8192;
 /// Bytes of a point on P-256, as ES256 has it: `04`, x and y.
 const POINT: usize = 65;
 
-/// Object identifiers of RSA, of keys on elliptic curves, and of P-256, in DER (RFC 3279, RFC 5480).
+/// Object identifiers of RSA, of keys on elliptic curves, and of P-256, in DER (RFC 3279, RFC
+/// 5480).
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
@@ -104,7 +108,8 @@ struct Key {
     verifier: Verifier,
 }
 
-/// The keys that verify tokens, as the [module](self) describes. All parts of a broker share them, so that they can be replaced.
+/// The keys that verify tokens, as the [module](self) describes. All parts of a broker share them,
+/// so that they can be replaced.
 pub struct TokenKeys {
     keys: Mutex<Arc<[Key]>>,
     /// The name of this broker in tokens (`aud`).
@@ -148,8 +153,9 @@ impl TokenKeys {
         Ok(stated(text)?.is_none())
     }
 
-    /// With the name of this broker, which tokens must have as their audience (`aud`). Without one, a token that is for an
-    /// audience is refused: it is meant for somewhere else (RFC 7519, 4.1.3).
+    /// With the name of this broker, which tokens must have as their audience (`aud`). Without one,
+    /// a token that is for an audience is refused: it is meant for somewhere else (RFC 7519,
+    /// 4.1.3).
     #[must_use]
     pub fn with_audience(self, audience: Option<String>) -> Self {
         Self { audience, ..self }
@@ -275,11 +281,13 @@ fn json(part: &str) -> Option<Value> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
 }
 
-/// Signs of a public key: PEM with a damaged first line, OpenSSH, RFC 4716, JSON behind a comment, and .NET.
+/// Signs of a public key: PEM with a damaged first line, OpenSSH, RFC 4716, JSON behind a comment,
+/// and .NET.
 const PUBLIC_KEY_SIGNS: [&[u8]; 6] =
     [b"PUBLIC KEY", b"---- BEGIN ", b"ssh-rsa ", b"ecdsa-sha2-", b"\"kty\"", b"<RSAKeyValue"];
 
-/// The keys that a text states as the [module](self) describes; `None` if the text is itself a secret.
+/// The keys that a text states as the [module](self) describes; `None` if the text is itself a
+/// secret.
 fn stated(text: &[u8]) -> Result<Option<Vec<Key>>> {
     let has = |text: &[u8], part: &[u8]| text.windows(part.len()).any(|found| found == part);
     // Editors on Windows write a byte order mark.

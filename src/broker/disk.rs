@@ -1,7 +1,7 @@
 //! The room on the disk of the store.
 //!
-//! The store may grow until its disk has `min_disk_free` bytes left, whatever else fills the disk: pages of the file that are free
-//! again, since their messages were deleted, may be used even then.
+//! The store may grow until its disk has `min_disk_free` bytes left, whatever else fills the disk:
+//! pages of the file that are free again, since their messages were deleted, may be used even then.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -31,8 +31,8 @@ pub(crate) enum Room {
     Silent,
 }
 
-/// The disk of the store. Each measurement has a thread of its own, because a hung disk would block the broker's, and nothing
-/// waits for it.
+/// The disk of the store. Each measurement has a thread of its own, because a hung disk would block
+/// the broker's, and nothing waits for it.
 #[derive(Debug)]
 pub(crate) struct Disk {
     database: PathBuf,
@@ -106,7 +106,8 @@ struct Measurement {
     file: u64,
 }
 
-/// Measures, if the system tells. The file is not opened: closing a descriptor would drop SQLite's locks on it.
+/// Measures, if the system tells. The file is not opened: closing a descriptor would drop SQLite's
+/// locks on it.
 #[cfg(unix)]
 fn measure(database: &Path) -> Option<Measurement> {
     // Some file systems of networks tell nothing.

@@ -1,21 +1,25 @@
 //! The embedded broker: for development, tests, demos and the edge. One process, one node, no JVM.
 //!
-//! * [`protocol`]: the contract between the I/O tasks and a protocol; `commits`: a protocol's changes on their
-//!   way to the store
+//! * [`protocol`]: the contract between the I/O tasks and a protocol; `commits`: a protocol's
+//!   changes on their way to the store
 //! * [`pulsar`], [`mqtt`], [`tubemq`]: the protocols, sans-IO
 //! * [`log`](mod@log): entries and cursors, which Pulsar and TubeMQ share
 //! * [`store`]: the tables in SQLite, all SQL of the broker
-//! * [`auth`](mod@auth): tokens; [`permissions`]: who may use which topics; [`tree`]: filters by their levels; [`options`]; [`stats`]
-//! * [`http`]: health, metrics, and the requests that protocols answer; `record`: records of the log, and a limit on those of peers
-//! * `server`: the thread and the table of protocols; `service`: a protocol before it runs; `runner`: a
-//!   protocol and its tasks; `registry`: all that run; `admission`: limits on connections; `disk`: the room of the store
-//! * [`listeners`]: addresses and who is admitted there; `listener`, `tls`: their sockets and certificates
+//! * [`auth`](mod@auth): tokens; [`permissions`]: who may use which topics; [`tree`]: filters by
+//!   their levels; [`options`]; [`stats`]
+//! * [`http`]: health, metrics, and the requests that protocols answer; `record`: records of the
+//!   log, and a limit on those of peers
+//! * `server`: the thread and the table of protocols; `service`: a protocol before it runs;
+//!   `runner`: a protocol and its tasks; `registry`: all that run; `admission`: limits on
+//!   connections; `disk`: the room of the store
+//! * [`listeners`]: addresses and who is admitted there; `listener`, `tls`: their sockets and
+//!   certificates
 //!
-//! No protocol imports another, and nothing above them imports one, except `options` and `server`, where they
-//! are put together.
+//! No protocol imports another, and nothing above them imports one, except `options` and `server`,
+//! where they are put together.
 //!
-//! A [`Broker`] runs on a thread of its own. With a data directory, a successful answer means that the data are
-//! on disk; see [`Durability`].
+//! A [`Broker`] runs on a thread of its own. With a data directory, a successful answer means that
+//! the data are on disk; see [`Durability`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -30,7 +34,6 @@ use forebay_base::error::{Error, ErrorKind, Result};
 
 mod admission;
 pub mod auth;
-mod commits;
 mod der;
 mod disk;
 pub mod http;
@@ -39,6 +42,7 @@ pub mod listeners;
 pub mod log;
 pub mod mqtt;
 pub mod options;
+mod pending_writes;
 pub mod permissions;
 pub mod protocol;
 pub mod pulsar;
@@ -128,13 +132,14 @@ impl Broker {
         &self.urls
     }
 
-    /// Creates a topic; with 0 partitions, a plain one. The topic is on disk when this returns. Names of TubeMQ's
-    /// topics begin with `tubemq:`.
+    /// Creates a topic; with 0 partitions, a plain one. The topic is on disk when this returns.
+    /// Names of TubeMQ's topics begin with `tubemq:`.
     pub fn create_topic(&self, name: &str, partitions: u32) -> Result<()> {
         self.ask(|answer| Request::CreateTopic(name.to_owned(), partitions, answer))?
     }
 
-    /// Adds partitions to a partitioned topic until it has `partitions`. They are on disk when this returns.
+    /// Adds partitions to a partitioned topic until it has `partitions`. They are on disk when this
+    /// returns.
     pub fn grow_topic(&self, name: &str, partitions: u32) -> Result<()> {
         self.ask(|answer| Request::GrowTopic(name.to_owned(), partitions, answer))?
     }
@@ -144,8 +149,8 @@ impl Broker {
         self.ask(|answer| Request::DeleteTopic(name.to_owned(), answer))?
     }
 
-    /// Terminates a topic or all its partitions: it takes no more messages, and its consumers are told once they have
-    /// acknowledged all.
+    /// Terminates a topic or all its partitions: it takes no more messages, and its consumers are
+    /// told once they have acknowledged all.
     pub fn terminate_topic(&self, name: &str) -> Result<()> {
         self.ask(|answer| Request::TerminateTopic(name.to_owned(), answer))?
     }
@@ -169,24 +174,26 @@ impl Broker {
         }
     }
 
-    /// Replaces the users of `"mqtt"` or `"tubemq"` by those of a file, and gives their number. Connections whose user is
-    /// gone or has another password end.
+    /// Replaces the users of `"mqtt"` or `"tubemq"` by those of a file, and gives their number.
+    /// Connections whose user is gone or has another password end.
     pub fn set_users(&self, protocol: &'static str, file: &str) -> Result<usize> {
         self.ask(|answer| Request::SetUsers(protocol, file.to_owned(), answer))?
     }
 
-    /// Replaces the permissions by those of a file, and gives the number of rules. No connection ends: producers and
-    /// consumers do that may not be there any more, and what was queued is not delivered to who may not read it any more.
+    /// Replaces the permissions by those of a file, and gives the number of rules. No connection
+    /// ends: producers and consumers do that may not be there any more, and what was queued is not
+    /// delivered to who may not read it any more.
     pub fn set_permissions(&self, file: &str) -> Result<usize> {
         self.ask(|answer| Request::SetPermissions(file.to_owned(), answer))?
     }
 
-    /// Replaces certificates and token keys, and gives the number of listeners with a certificate and that of the keys.
-    /// Connections that are open keep what they have.
+    /// Replaces certificates and token keys, and gives the number of listeners with a certificate
+    /// and that of the keys. Connections that are open keep what they have.
     ///
     /// # Errors
-    /// A listener, or the keys, would come or go, or there would be no more certificates of clients asked for: that needs a
-    /// new start. A certificate or key is not valid. Nothing is replaced then.
+    /// A listener, or the keys, would come or go, or there would be no more certificates of clients
+    /// asked for: that needs a new start. A certificate or key is not valid. Nothing is replaced
+    /// then.
     pub fn set_keys(&self, keys: Keys) -> Result<(usize, usize)> {
         self.ask(|answer| Request::SetKeys(keys, answer))?
     }
@@ -206,8 +213,8 @@ impl Broker {
         })
     }
 
-    /// Stops listening, writes what is queued and ends. Returns `false` if that takes longer than `timeout`; it
-    /// continues in the background.
+    /// Stops listening, writes what is queued and ends. Returns `false` if that takes longer than
+    /// `timeout`; it continues in the background.
     pub fn stop(&mut self, timeout: Duration) -> bool {
         self.requests = None;
         let Some(thread) = self.thread.take() else { return true };

@@ -23,7 +23,8 @@ use forebay_net::socket::{self, Accepted};
 use forebay_net::ws;
 use tracing::Level;
 
-/// Bytes that a WebSocket message may have beyond an MQTT packet: several small packets may share a message.
+/// Bytes that a WebSocket message may have beyond an MQTT packet: several small packets may share a
+/// message.
 const WS_MARGIN: usize = 64 << 10;
 
 /// Reason of a refusal by [`Admission`](crate::admission::Admission).
@@ -43,7 +44,8 @@ pub(super) struct Transport {
 /// A listener that is bound.
 pub(super) struct Port {
     socket: socket::Listener,
-    /// Whether the address stands for all those of this machine, so that a client is told the one it reached.
+    /// Whether the address stands for all those of this machine, so that a client is told the one
+    /// it reached.
     is_wildcard: bool,
     transport: Transport,
     listening: Listening,
@@ -149,13 +151,15 @@ pub(super) async fn accept(runner: Rc<Runner>, mut port: Port) {
     }
 }
 
-/// Serves one connection. Its error goes to the log: the client sees the connection close and may reconnect.
+/// Serves one connection. Its error goes to the log: the client sees the connection close and may
+/// reconnect.
 async fn serve<S>(connection: Connection, stream: S, transport: Transport)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let Transport { tls, framing, mut entry } = transport;
-    // The handshakes are boxed, so that the future that lives as long as the connection stays small.
+    // The handshakes are boxed, so that the future that lives as long as the connection stays
+    // small.
     let ended = match tls {
         None => {
             connection.enter(entry);

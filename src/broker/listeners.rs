@@ -7,7 +7,8 @@
 //! | `anonymous` | those, and clients without credentials |
 //! | of a protocol that has neither | everyone |
 //!
-//! The last two do not listen on an address that other machines can reach, unless `anonymous` says that it is meant.
+//! The last two do not listen on an address that other machines can reach, unless `anonymous` says
+//! that it is meant.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -58,7 +59,8 @@ pub struct ServerTls {
     pub certificate: Vec<u8>,
     /// Private key.
     pub key: Vec<u8>,
-    /// Authorities of the clients' certificates. When set, a client needs one, and the common name in it is its user.
+    /// Authorities of the clients' certificates. When set, a client needs one, and the common name
+    /// in it is its user.
     pub client_ca: Option<Vec<u8>>,
 }
 
@@ -146,7 +148,8 @@ pub struct Listening {
     pub name: &'static str,
     /// URL that clients connect to.
     pub url: String,
-    /// Whether other machines can reach it and what they send can be read on the way, because it has no TLS.
+    /// Whether other machines can reach it and what they send can be read on the way, because it
+    /// has no TLS.
     pub in_the_clear: bool,
 }
 
@@ -174,7 +177,8 @@ impl Urls {
 /// The options that would make clients of a protocol show credentials, if it admits everyone.
 pub(super) type Missing = Option<&'static str>;
 
-/// Refuses listeners that would let clients of other machines in without credentials, unless they are meant to.
+/// Refuses listeners that would let clients of other machines in without credentials, unless they
+/// are meant to.
 pub(super) async fn check_public<'a>(listeners: impl Iterator<Item = (&'a Listener, Missing)>) -> Result<()> {
     let mut refused = Vec::new();
     for (listener, missing) in listeners {

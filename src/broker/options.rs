@@ -16,7 +16,8 @@ pub enum Durability {
     /// Once the data are on disk.
     #[default]
     Fsync,
-    /// Once the operating system has the data: they survive a kill of the process, but not a power failure.
+    /// Once the operating system has the data: they survive a kill of the process, but not a power
+    /// failure.
     Os,
     /// Once the data are in memory: they end with the process.
     Memory,
@@ -52,36 +53,42 @@ options! {
     pub struct Options {
         /// Directory of the store. Without it, the broker keeps everything in memory.
         custom data: Option<PathBuf> = None => own("path").common();
-        /// Additional listeners, each a mapping of listener options: address, certificate, and permitted clients.
+        /// Additional listeners, each a mapping of listener options: address, certificate, and
+        /// permitted clients.
         custom listeners: Vec<Listener> = vec![Listener::local("pulsar")] => own("listeners");
-        /// When a message counts as stored: on disk, in the operating system, or in memory. Default: `fsync` with `data`,
-        /// else `memory`.
+        /// When a message counts as stored: on disk, in the operating system, or in memory.
+        /// Default: `fsync` with `data`, else `memory`.
         words durability: Durability = Durability::Fsync => of [
             "fsync" = Durability::Fsync,
             "os" = Durability::Os,
             "memory" = Durability::Memory,
         ] WORD.unset();
-        /// Key that verifies tokens: a secret (HS256), public keys in PEM or DER (RS256, ES256), or JSON Web Keys. Every
-        /// client then needs a token. The log names the kinds of the keys.
+        /// Key that verifies tokens: a secret (HS256), public keys in PEM or DER (RS256, ES256), or
+        /// JSON Web Keys. Every client then needs a token. The log names the kinds of the keys.
         option token_key: Option<Vec<u8>> = None => own("key").common().secret();
-        /// Name of this broker in the `aud` of tokens. Without it, the broker rejects tokens that have an `aud`.
+        /// Name of this broker in the `aud` of tokens. Without it, the broker rejects tokens that
+        /// have an `aud`.
         option token_audience: Option<String> = None => TEXT;
-        /// Rules in the format of Mosquitto's `acl_file`. When set, clients may do what a rule allows, and nothing else.
+        /// Rules in the format of Mosquitto's `acl_file`. When set, clients may do what a rule
+        /// allows, and nothing else.
         field acl: Option<String> = None;
-        /// Reserve durable Pulsar subscriptions and TubeMQ groups to the user that created them. Other users are rejected
-        /// unless the file of permissions allows them. Has no effect without users.
+        /// Reserve durable Pulsar subscriptions and TubeMQ groups to the user that created them.
+        /// Other users are rejected unless the file of permissions allows them. Has no effect
+        /// without users.
         option subscription_owners: bool = true => FLAG;
-        /// Size limit of the store in bytes. Producers get an error above it. Default: 10 GiB, in memory 1 GiB.
+        /// Size limit of the store in bytes. Producers get an error above it. Default: 10 GiB, in
+        /// memory 1 GiB.
         option max_store: Option<u64> = None => SIZE
             .at_limit("Acknowledged messages that are kept for `retention` are deleted. If that is not enough, producers \
             get an error: `QuotaExceeded` (Pulsar), 0x97 (MQTT 5.0; an MQTT 3.x client is disconnected and keeps \
             its message), 419 (TubeMQ). `/readyz` fails.");
-        /// Minimum free space on the disk of the store, in bytes. Producers get an error below it, as at `max_store`. 0
-        /// disables the limit.
+        /// Minimum free space on the disk of the store, in bytes. Producers get an error below it,
+        /// as at `max_store`. 0 disables the limit.
         option min_disk_free: u64 = 64 << 20 => SIZE
             .at_limit("Producers get the errors of `max_store`; free pages of the store are used. `/readyz` fails.");
-        /// Maximum number of connections, lowered to the free file descriptors of the process. With several protocols each
-        /// may use three quarters of it, and one address three quarters of the share of a protocol.
+        /// Maximum number of connections, lowered to the free file descriptors of the process. With
+        /// several protocols each may use three quarters of it, and one address three quarters of
+        /// the share of a protocol.
         option max_connections: usize = 16_384 => at_least(1)
             .at_limit("A new connection is closed at once, counted and logged.");
         /// Maximum number of topics and partitions.
@@ -97,22 +104,25 @@ options! {
         field tubemq: TubeMqOptions = TubeMqOptions::default();
         /// Address to listen on.
         row host => TEXT.word("127.0.0.1");
-        /// Port for Pulsar. 0 selects a free port, `off` disables Pulsar. Default: 0, or `off` with `listeners`.
+        /// Port for Pulsar. 0 selects a free port, `off` disables Pulsar. Default: 0, or `off` with
+        /// `listeners`.
         row port => own("port").common();
         /// Certificate chain. Enables TLS.
         row tls_cert => own("pem");
         /// Private key of the certificate.
         row tls_key => own("pem").secret();
-        /// Authorities of client certificates. Every client then needs a certificate, and its common name is the user.
+        /// Authorities of client certificates. Every client then needs a certificate, and its
+        /// common name is the user.
         row tls_client_ca => own("pem");
-        /// File of permissions in the format of Mosquitto's `acl_file`. The broker rejects everything that no rule allows,
-        /// for every protocol.
+        /// File of permissions in the format of Mosquitto's `acl_file`. The broker rejects
+        /// everything that no rule allows, for every protocol.
         row acl_file => own("path");
-        /// Accept clients without credentials, also from other machines. Credentials that a client sends are still checked.
-        /// Without it, the broker listens for other machines only if clients need credentials.
+        /// Accept clients without credentials, also from other machines. Credentials that a client
+        /// sends are still checked. Without it, the broker listens for other machines only if
+        /// clients need credentials.
         row allow_anonymous => FLAG.flag(false);
-        /// Port for HTTP, or HTTPS with a certificate: health checks, metrics, and Pulsar's lookups and administration. 0
-        /// selects a free port. Without it, HTTP is disabled.
+        /// Port for HTTP, or HTTPS with a certificate: health checks, metrics, and Pulsar's lookups
+        /// and administration. 0 selects a free port. Without it, HTTP is disabled.
         row http_port => own("port").common();
         /// Port for MQTT. 0 selects a free port. Without it, MQTT is disabled.
         row mqtt_port => own("port").common();
@@ -137,26 +147,28 @@ options! {
         row host => TEXT;
         /// Port. Default: 0, which selects a free port.
         row port => whole(0, 65_535).common();
-        /// Unix socket to listen on instead of host and port (MQTT and HTTP). The broker removes the file when it stops.
+        /// Unix socket to listen on instead of host and port (MQTT and HTTP). The broker removes
+        /// the file when it stops.
         row unix => own("path");
         /// Permissions of the Unix socket in octal digits, such as "0660". Default: 0600.
         row mode => own("mode");
         /// Use MQTT over WebSocket, with the path `/mqtt`.
         row websocket => FLAG;
-        /// `false` disables TLS although the broker has a certificate. A Unix socket never uses TLS.
+        /// `false` disables TLS although the broker has a certificate. A Unix socket never uses
+        /// TLS.
         row tls => FLAG;
         /// Certificate chain. Default: the broker's.
         row tls_cert => own("pem");
         /// Private key of the certificate.
         row tls_key => own("pem").secret();
-        /// Authorities of client certificates. Every client then needs a certificate, and its common name is the user;
-        /// other credentials are ignored. Default: the broker's.
+        /// Authorities of client certificates. Every client then needs a certificate, and its
+        /// common name is the user; other credentials are ignored. Default: the broker's.
         row tls_client_ca => own("pem");
-        /// Accept clients without credentials, also from other machines. Credentials that a client sends are still checked.
-        /// Default: the option `allow_anonymous` of the broker.
+        /// Accept clients without credentials, also from other machines. Credentials that a client
+        /// sends are still checked. Default: the option `allow_anonymous` of the broker.
         row anonymous => FLAG;
-        /// Host name in the URL and in answers to clients. Default: `host`. If that is `0.0.0.0` or `::`, a TubeMQ client
-        /// gets the address that it connected to.
+        /// Host name in the URL and in answers to clients. Default: `host`. If that is `0.0.0.0` or
+        /// `::`, a TubeMQ client gets the address that it connected to.
         row advertised_host => TEXT;
     }
 }

@@ -4,15 +4,15 @@
 //!
 //! 1. [`Protocol::handle_input`] when bytes arrived, [`Protocol::handle_timeout`] when
 //!    [`Protocol::poll_timeout`] has passed, [`Protocol::handle_report`] when the store reported;
-//! 2. [`Protocol::poll_op`] until it is `None`: changes for the store, to be reported in this order. Without a
-//!    store, [`Protocol::handle_report`] at once;
+//! 2. [`Protocol::poll_op`] until it is `None`: changes for the store, to be reported in this
+//!    order. Without a store, [`Protocol::handle_report`] at once;
 //! 3. [`Protocol::poll_work`] until it is `None`: work for another thread, whose result goes to
 //!    [`Protocol::handle_work`];
-//! 4. [`Protocol::take_output`] of the connection that was called, and of those that [`Protocol::poll_wake`]
-//!    names: they have something to write, or may be read from again.
+//! 4. [`Protocol::take_output`] of the connection that was called, and of those that
+//!    [`Protocol::poll_wake`] names: they have something to write, or may be read from again.
 //!
-//! An answer that must not be sent before a change is on disk waits in one queue with the number of that change
-//! (`commits`). The store reports in order, so answers leave in order.
+//! An answer that must not be sent before a change is on disk waits in one queue with the number of
+//! that change (`commits`). The store reports in order, so answers leave in order.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,7 +30,8 @@ use forebay_sqlite::Report;
 /// Output bytes queued for one connection beyond which it is not read from.
 pub(super) const OUTPUT_LIMIT: usize = 8 << 20;
 
-/// Interval at which the time that the broker has run is noted in the store. A kill loses that much of it.
+/// Interval at which the time that the broker has run is noted in the store. A kill loses that much
+/// of it.
 pub(super) const RUN_PERIOD: Duration = Duration::from_secs(60);
 
 /// A connection before its first byte: its user and its rights by the listener.
@@ -44,7 +45,8 @@ pub struct Entry {
     pub address: Option<(Arc<str>, u16)>,
 }
 
-/// The broker of one protocol, without sockets, disk and clock. The [module](self) describes the poll order.
+/// The broker of one protocol, without sockets, disk and clock. The [module](self) describes the
+/// poll order.
 pub trait Protocol {
     /// Registers an accepted connection and gives its number.
     fn connect(&mut self, now: Instant, address: &str) -> u64;
@@ -64,7 +66,8 @@ pub trait Protocol {
     /// The next deadline of the connection.
     fn session_timeout(&self, id: u64) -> Option<Instant>;
 
-    /// Whether the connection may be read from. After `false`, [`Self::poll_wake`] names it once it may.
+    /// Whether the connection may be read from. After `false`, [`Self::poll_wake`] names it once it
+    /// may.
     fn may_read(&mut self, id: u64) -> bool;
 
     /// Whether the connection is to be closed once its output is written.
@@ -84,19 +87,21 @@ pub trait Protocol {
     /// Handles the result of a [`Work`].
     fn handle_work(&mut self, _now: Instant, _id: u64, _result: bool) {}
 
-    /// Replaces the users by those of a file and gives their number. Connections of users that are gone, or whose
-    /// password is another one, end.
+    /// Replaces the users by those of a file and gives their number. Connections of users that are
+    /// gone, or whose password is another one, end.
     fn set_users(&mut self, _now: Instant, _file: &str) -> Result<usize> {
         Err(Error::new(ErrorKind::Unsupported, "the protocol has no users"))
     }
 
-    /// Replaces the permissions. What clients do at the moment and may not do any more ends, but no connection does.
+    /// Replaces the permissions. What clients do at the moment and may not do any more ends, but no
+    /// connection does.
     fn set_permissions(&mut self, now: Instant, permissions: Arc<Permissions>);
 
     /// The next connection that has output or may be read from again.
     fn poll_wake(&mut self) -> Option<u64>;
 
-    /// Handles a report about the oldest changes that have none: they are written, or the store failed.
+    /// Handles a report about the oldest changes that have none: they are written, or the store
+    /// failed.
     fn handle_report(&mut self, now: Instant, report: Report);
 
     /// Sets the calendar clock, which moves when the system time is set or the machine was asleep.
@@ -137,8 +142,8 @@ pub trait Protocol {
     /// Tells a client that an operator ends its connection, if the protocol has words for it.
     fn dismiss(&mut self, _now: Instant, _id: u64) {}
 
-    /// Answers a request over HTTP; `None` if its path is not one of the protocol. If it issued changes, the answer is
-    /// given once they are written.
+    /// Answers a request over HTTP; `None` if its path is not one of the protocol. If it issued
+    /// changes, the answer is given once they are written.
     fn handle_http(&mut self, _now: Instant, _request: &Request) -> Option<Answer> {
         None
     }
@@ -194,9 +199,9 @@ pub trait Topics {
 
 /// Maps monotonic time to calendar time, and to the time that brokers have run on the store.
 ///
-/// What is stored ages by that second time. It is kept with the store, stands still while no broker runs, and does not
-/// move when the calendar is set: by the calendar, everything on a device without a clock of its own would be 50 years
-/// old as soon as the network tells it the date.
+/// What is stored ages by that second time. It is kept with the store, stands still while no broker
+/// runs, and does not move when the calendar is set: by the calendar, everything on a device
+/// without a clock of its own would be 50 years old as soon as the network tells it the date.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     base: Instant,

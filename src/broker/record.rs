@@ -1,5 +1,5 @@
-//! Records of the broker's log: the fields of all that are about a client, and a limit on those that peers can cause as often
-//! as they like.
+//! Records of the broker's log: the fields of all that are about a client, and a limit on those
+//! that peers can cause as often as they like.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +15,8 @@ const PER_SECOND: u32 = 10;
 /// Characters of a text of a peer that are kept.
 const LONGEST: usize = 256;
 
-/// A record. Its text never holds a secret. What a peer has chosen, such as its name, is quoted, so that it cannot look like
-/// another record; the fields have the same for programs.
+/// A record. Its text never holds a secret. What a peer has chosen, such as its name, is quoted, so
+/// that it cannot look like another record; the fields have the same for programs.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     text: String,
@@ -29,8 +29,8 @@ impl Record {
         Self { text: text.into(), fields: Vec::new() }
     }
 
-    /// With another field, one of those that [`loggers`] lists; one without a value is left out. Long values, which peers may
-    /// have chosen, are cut.
+    /// With another field, one of those that [`loggers`] lists; one without a value is left out.
+    /// Long values, which peers may have chosen, are cut.
     #[must_use]
     pub(super) fn with(mut self, name: &'static str, value: impl AsRef<str>) -> Self {
         let value = value.as_ref();
@@ -45,7 +45,8 @@ impl Record {
     }
 }
 
-/// The beginning of a text that a peer may have chosen. In the text of a record it has to be quoted as well.
+/// The beginning of a text that a peer may have chosen. In the text of a record it has to be quoted
+/// as well.
 pub(super) fn cut(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         None => text.to_owned(),
@@ -53,7 +54,8 @@ pub(super) fn cut(text: &str) -> String {
     }
 }
 
-/// Loggers, and the fields that their records may have: `tracing` wants all names when it is compiled.
+/// Loggers, and the fields that their records may have: `tracing` wants all names when it is
+/// compiled.
 macro_rules! loggers {
     ($($(#[$doc:meta])* $name:ident = $target:literal),*; $fields:tt) => {
         /// Logger of a part of the broker.
@@ -132,7 +134,8 @@ struct Window {
 }
 
 impl Window {
-    /// Counts a record. Gives the number of those before it that were left out, or `None` if this one is.
+    /// Counts a record. Gives the number of those before it that were left out, or `None` if this
+    /// one is.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         if now.saturating_duration_since(self.since) >= Duration::from_secs(1) {
             (self.since, self.records) = (now, 0);
@@ -160,8 +163,8 @@ thread_local! {
     static WINDOWS: RefCell<Vec<(Logger, Level, Window)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A record about a client: its user, if the broker has verified one, and the name that it has given itself. What is empty is
-/// left out.
+/// A record about a client: its user, if the broker has verified one, and the name that it has
+/// given itself. What is empty is left out.
 pub(super) fn about(event: &str, protocol: &str, user: &str, client: &str, text: String) -> Record {
     Record::new(text)
         .with("event", event)
@@ -180,8 +183,8 @@ pub(super) fn refused(logger: Logger, protocol: &str, address: &str, reason: &st
     });
 }
 
-/// [`write`] for what a peer can cause as often as it likes: of a logger and a level at most ten in a second are written, and the
-/// next one tells how many were left out.
+/// [`write`] for what a peer can cause as often as it likes: of a logger and a level at most ten in
+/// a second are written, and the next one tells how many were left out.
 pub(super) fn write_limited(level: Level, logger: Logger, make: impl FnOnce() -> Record) {
     if !logger.wants(level) {
         return;

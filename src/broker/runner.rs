@@ -1,6 +1,6 @@
-//! A [`Runner`] drives one [`Protocol`]: it passes the protocol's changes to the store, wakes connections, keeps
-//! time and hands over the store's reports. Everything here runs on the broker's one thread; a protocol is never
-//! borrowed across an `await`.
+//! A [`Runner`] drives one [`Protocol`]: it passes the protocol's changes to the store, wakes
+//! connections, keeps time and hands over the store's reports. Everything here runs on the broker's
+//! one thread; a protocol is never borrowed across an `await`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -127,7 +127,8 @@ impl Runner {
         }
     }
 
-    /// Has the protocol answer a request over HTTP. What was changed is written when the answer is given.
+    /// Has the protocol answer a request over HTTP. What was changed is written when the answer is
+    /// given.
     pub(super) async fn answer_http(&self, request: &Request) -> Option<Answer> {
         let (answer, change) = self.call(|protocol, now| {
             let before = protocol.issued();
@@ -168,7 +169,8 @@ impl Runner {
             let jobs = report.jobs;
             self.call(|protocol, now| protocol.handle_report(now, report));
             self.answer_written();
-            // A store that cannot write at the moment reports nothing but that: shutdown does not wait for it.
+            // A store that cannot write at the moment reports nothing but that: shutdown does not
+            // wait for it.
             if jobs > 0 {
                 self.written.notify_one();
             }
@@ -201,7 +203,8 @@ impl Runner {
                 // First: a busy protocol moves its deadline with every call.
                 () = sleep_until(due) => {
                     self.call(|protocol, now| protocol.handle_timeout(now));
-                    // A protocol that goes on with long work is due at once: connections get their turn first.
+                    // A protocol that goes on with long work is due at once: connections get their
+                    // turn first.
                     tokio::task::yield_now().await;
                 }
                 () = self.timer.notified() => {}

@@ -37,8 +37,8 @@ use tracing::Level;
 /// Gives a protocol with its options.
 type Configure = fn(&Options) -> Result<Box<dyn Service>>;
 
-/// Every protocol that the broker speaks, by the name that its figures have in the status. A name of a topic
-/// belongs to the last protocol whose prefix it begins with.
+/// Every protocol that the broker speaks, by the name that its figures have in the status. A name
+/// of a topic belongs to the last protocol whose prefix it begins with.
 const PROTOCOLS: [(&str, Configure); 3] = [
     ("pulsar", pulsar::service::service),
     ("mqtt", mqtt::service::service),
@@ -152,7 +152,8 @@ impl KeysInUse {
     }
 }
 
-/// Logs the kinds of the keys that tokens are verified with, so that a key that was read as another kind is noticed.
+/// Logs the kinds of the keys that tokens are verified with, so that a key that was read as another
+/// kind is noticed.
 fn log_keys(what: &str, keys: &TokenKeys) {
     let algorithms = keys.algorithms();
     record::write(Level::INFO, Logger::Broker, || {
@@ -255,7 +256,8 @@ impl Server {
         loop {
             tokio::select! {
                 biased;
-                // A protocol without its clock or its reports would accept messages and never answer them.
+                // A protocol without its clock or its reports would accept messages and never
+                // answer them.
                 Some(Err(error)) = self.reporting.join_next() => propagate(error),
                 Some(Err(error)) = self.listening.join_next() => propagate(error),
                 request = requests.recv() => match request {
@@ -265,17 +267,20 @@ impl Server {
             }
         }
         self.listening.abort_all();
-        // Messages that were received get their answers; then the last acknowledgements are written.
+        // Messages that were received get their answers; then the last acknowledgements are
+        // written.
         let runners = || self.registry.protocols.iter().map(|protocol| &protocol.runner);
         runners().for_each(|runner| runner.call(|protocol, now| protocol.shut_down(now)));
-        // All together: while one protocol waits for its commits, another may still accept messages.
+        // All together: while one protocol waits for its commits, another may still accept
+        // messages.
         while runners().any(|runner| !runner.is_idle()) {
             if tokio::time::timeout(FINAL_COMMIT, self.written.notified()).await.is_err() {
                 break;
             }
         }
         runners().for_each(|runner| runner.wake_all());
-        // A few turns for final packets. A client that is told of the end closes its connection then.
+        // A few turns for final packets. A client that is told of the end closes its connection
+        // then.
         for _ in 0..8 {
             tokio::task::yield_now().await;
         }
@@ -441,8 +446,8 @@ fn propagate(error: JoinError) {
     }
 }
 
-/// Number of descriptors that are free for connections, where the system tells: a connection limit beyond it would let
-/// silent connections take the last one, and nothing could be opened any more.
+/// Number of descriptors that are free for connections, where the system tells: a connection limit
+/// beyond it would let silent connections take the last one, and nothing could be opened any more.
 fn free_descriptors() -> Option<usize> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;

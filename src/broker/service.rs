@@ -1,5 +1,5 @@
-//! [`Service`]: a protocol that is configured but not open yet. The server binds the listeners, opens the services that
-//! have one on the store, and runs what they give.
+//! [`Service`]: a protocol that is configured but not open yet. The server binds the listeners,
+//! opens the services that have one on the store, and runs what they give.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,8 @@ pub(super) enum Framing {
     Bare,
     /// WebSocket.
     WebSocket {
-        /// Refuses pages of other origins than this machine; see [`ws::accept`](forebay_net::ws::accept).
+        /// Refuses pages of other origins than this machine; see
+        /// [`ws::accept`](forebay_net::ws::accept).
         local_pages_only: bool,
         /// Largest packet of the protocol.
         max_packet_size: usize,
@@ -78,7 +79,8 @@ impl Context<'_> {
 
 /// A protocol that is configured but not open yet.
 pub(super) trait Service {
-    /// The name that starts its topics' names, with the colon; empty for the protocol whose names have none.
+    /// The name that starts its topics' names, with the colon; empty for the protocol whose names
+    /// have none.
     fn topic_prefix(&self) -> Option<&'static str>;
 
     /// The speech of a listener; `None` over WebSocket, if the protocol is not spoken over it.

@@ -18,7 +18,8 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// A broker, the future that runs it on a [`LocalSet`](tokio::task::LocalSet), and its URLs once it listens.
+    /// A broker, the future that runs it on a [`LocalSet`](tokio::task::LocalSet), and its URLs
+    /// once it listens.
     pub fn new(options: Options) -> (Self, impl Future<Output = ()>, oneshot::Receiver<Result<Urls>>) {
         let (requests, received) = mpsc::unbounded_channel();
         let (started, start) = oneshot::channel();

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-/// Activity of one protocol. A figure that a protocol has no notion of is 0. Counters begin at the start of the
-/// broker.
+/// Activity of one protocol. A figure that a protocol has no notion of is 0. Counters begin at the
+/// start of the broker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProtocolStats {
     /// Clients that are connected.
     pub connections: usize,
-    /// Connections that were closed at once because of `max_connections`, or of the share of a protocol or an address.
+    /// Connections that were closed at once because of `max_connections`, or of the share of a
+    /// protocol or an address.
     pub connections_refused: u64,
     /// MQTT: sessions, connected or not.
     pub sessions: usize,
@@ -27,15 +28,16 @@ pub struct ProtocolStats {
     pub messages_in: u64,
     /// Messages delivered.
     pub messages_out: u64,
-    /// Messages that a subscriber did not get. MQTT: its queue was full, its connection too slow or the message expired.
-    /// Pulsar: no consumer of a subscription to a non-persistent topic could take them.
+    /// Messages that a subscriber did not get. MQTT: its queue was full, its connection too slow or
+    /// the message expired. Pulsar: no consumer of a subscription to a non-persistent topic could
+    /// take them.
     pub messages_dropped: u64,
     /// Pulsar: messages of entries that were delivered before; MQTT: messages that were sent again.
     pub messages_redelivered: u64,
     /// Pulsar: entries that were not stored again, since their producer had sent them before.
     pub duplicates: u64,
-    /// Requests that the permissions do not allow. MQTT: publications, wills and subscriptions. Pulsar and TubeMQ: producers,
-    /// consumers and other requests about a topic, over HTTP, too.
+    /// Requests that the permissions do not allow. MQTT: publications, wills and subscriptions.
+    /// Pulsar and TubeMQ: producers, consumers and other requests about a topic, over HTTP, too.
     pub denied: u64,
     /// Bytes received: of messages (Pulsar, TubeMQ) or of all packets (MQTT).
     pub bytes_in: u64,
@@ -43,11 +45,11 @@ pub struct ProtocolStats {
     pub bytes_out: u64,
     /// The store's failure. After one, nothing more is accepted until the broker is restarted.
     pub failure: Option<String>,
-    /// Why the store cannot write at the moment, such as a full disk. It tries again, and nothing is acknowledged
-    /// meanwhile.
+    /// Why the store cannot write at the moment, such as a full disk. It tries again, and nothing
+    /// is acknowledged meanwhile.
     pub stalled: Option<String>,
-    /// The first message that could not be read from the store since the start. Its consumers were told and do not get
-    /// past it.
+    /// The first message that could not be read from the store since the start. Its consumers were
+    /// told and do not get past it.
     pub damage: Option<String>,
 }
 
@@ -109,7 +111,8 @@ pub struct TopicStats {
     pub name: String,
     /// Number of partitions; 0 for a plain topic.
     pub partitions: u32,
-    /// Whether the topic takes no more messages. A topic with partitions is terminated when each of them is.
+    /// Whether the topic takes no more messages. A topic with partitions is terminated when each of
+    /// them is.
     pub terminated: bool,
     /// Entries that are retained.
     pub entries: u64,

@@ -24,7 +24,8 @@ pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Limit on the bytes of a user's name in a certificate.
 const MAX_NAME: usize = 1024;
 
-/// The acceptor of a listener. New connections use the present certificates, which [`Tls::renew`] replaces.
+/// The acceptor of a listener. New connections use the present certificates, which [`Tls::renew`]
+/// replaces.
 #[derive(Clone)]
 pub(super) struct Tls(Rc<RefCell<Current>>);
 
@@ -51,8 +52,8 @@ impl Tls {
         *self.0.borrow_mut() = with;
     }
 
-    /// Handshakes. Gives the user that the client's certificate names, if the listener asks for one. An error of the kind
-    /// `Disconnected` says that the client has left.
+    /// Handshakes. Gives the user that the client's certificate names, if the listener asks for
+    /// one. An error of the kind `Disconnected` says that the client has left.
     pub(super) async fn accept<S>(&self, stream: S) -> Result<(TlsStream<S>, Option<Arc<str>>)>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -107,7 +108,8 @@ impl Current {
     }
 }
 
-/// The common name of the subject. `None` if there is none, or several: which of them is meant cannot be told.
+/// The common name of the subject. `None` if there is none, or several: which of them is meant
+/// cannot be told.
 fn common_name(certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
     let mut names = Vec::new();

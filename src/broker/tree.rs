@@ -1,10 +1,11 @@
 //! A tree of topic levels: the filters that match a topic.
 //!
-//! Levels that lead to one filter only share a node (path compression), so a tree has at most twice as many nodes as
-//! filters, however many levels they have. A search may look at a bounded number of levels: filters of many `+` can make
-//! it look at exponentially many for one topic.
+//! Levels that lead to one filter only share a node (path compression), so a tree has at most twice
+//! as many nodes as filters, however many levels they have. A search may look at a bounded number
+//! of levels: filters of many `+` can make it look at exponentially many for one topic.
 //!
-//! Topics and filters have at most [`MAX_LEVELS`] levels, so that the recursion cannot exhaust the stack.
+//! Topics and filters have at most [`MAX_LEVELS`] levels, so that the recursion cannot exhaust the
+//! stack.
 
 use forebay_base::random::HashMap;
 
@@ -49,7 +50,8 @@ fn split(path: &str) -> (&str, Option<&str>) {
     path.split_once('/').map_or((path, None), |(level, rest)| (level, Some(rest)))
 }
 
-/// Splits two paths behind the levels that they have in common: these levels, and what follows in each.
+/// Splits two paths behind the levels that they have in common: these levels, and what follows in
+/// each.
 fn common<'a, 'b>(a: &'a str, b: &'b str) -> (Option<&'a str>, Option<&'a str>, Option<&'b str>) {
     let (mut rest_a, mut rest_b) = (Some(a), Some(b));
     while let (Some(path_a), Some(path_b)) = (rest_a, rest_b) {
@@ -157,8 +159,8 @@ impl<T> Tree<T> {
         removed
     }
 
-    /// Visits the values whose filter matches `topic`, and takes one of `steps` for each level that it looks at. Returns
-    /// whether they were enough; if not, not all values were visited.
+    /// Visits the values whose filter matches `topic`, and takes one of `steps` for each level that
+    /// it looks at. Returns whether they were enough; if not, not all values were visited.
     #[must_use = "the visit may be incomplete"]
     pub fn matching<'a>(&'a self, topic: &str, steps: &mut usize, visit: &mut impl FnMut(&'a T)) -> bool {
         // Wildcards in the first level do not match topics that begin with `$` [MQTT-4.7.2-1].
@@ -315,7 +317,8 @@ mod tests {
         assert!(!fits(&"/".repeat(MAX_LEVELS)));
     }
 
-    /// Filters of 199 levels, all of which match one topic, whose first levels differ in every combination of `a` and `+`.
+    /// Filters of 199 levels, all of which match one topic, whose first levels differ in every
+    /// combination of `a` and `+`.
     fn fan(bits: usize) -> impl Iterator<Item = String> {
         (0..1_usize << bits).map(move |number| {
             let head = (0..bits).map(|bit| if number >> bit & 1 == 1 { "a" } else { "+" });

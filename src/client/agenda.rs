@@ -1,7 +1,8 @@
-//! Which users of a connection have something to do: its producers and consumers, or their partitions.
+//! Which users of a connection have something to do: its producers and consumers, or their
+//! partitions.
 //!
-//! There may be ten thousand on one connection, and a turn of the driver comes with each receipt. So a turn asks only
-//! those that
+//! There may be ten thousand on one connection, and a turn of the driver comes with each receipt.
+//! So a turn asks only those that
 //!
 //! * were woken with [`Wakes::add`], or were told something by the broker ([`Agenda::add`]), or
 //! * had named a time, which has come.
@@ -29,8 +30,8 @@ impl<I> Default for Wakes<I> {
 }
 
 impl<I: Id> Wakes<I> {
-    /// Has the next turn ask `user`, once however often this is called. Each call takes a few bytes until then, so that
-    /// frequent callers note that they have called.
+    /// Has the next turn ask `user`, once however often this is called. Each call takes a few bytes
+    /// until then, so that frequent callers note that they have called.
     pub(super) fn add(&self, user: I) {
         self.0.lock().push(user);
     }
@@ -81,7 +82,8 @@ impl<I: Id> Agenda<I> {
         }
     }
 
-    /// Begins a turn: those that were woken, and those whose time has come, are asked with [`Self::next`].
+    /// Begins a turn: those that were woken, and those whose time has come, are asked with
+    /// [`Self::next`].
     pub(super) fn begin(&mut self, now: Instant, wakes: &Wakes<I>) {
         self.turn += 1;
         self.due.append(&mut wakes.0.lock());

@@ -40,7 +40,8 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Charges `bytes`. If that exceeds the limit, `events` will receive a [`ProducerEvents::room`].
+    /// Charges `bytes`. If that exceeds the limit, `events` will receive a
+    /// [`ProducerEvents::room`].
     pub(super) fn acquire(&self, bytes: usize, events: &Arc<dyn ProducerEvents>) -> Result<()> {
         if self.try_acquire(bytes) {
             return Ok(());
@@ -61,7 +62,8 @@ impl Budget {
         ))
     }
 
-    /// When nothing is in use a message is admitted whatever its size; otherwise it could never be sent.
+    /// When nothing is in use a message is admitted whatever its size; otherwise it could never be
+    /// sent.
     fn try_acquire(&self, bytes: usize) -> bool {
         let fits = |used: usize| (used == 0 || used + bytes <= self.limit).then_some(used + bytes);
         self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok()

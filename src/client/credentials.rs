@@ -12,7 +12,8 @@ use forebay_net::spawn_thread;
 use forebay_net::url::{Protocol, ServiceUrl};
 use tracing::warn;
 
-/// Returns a token or password when one is needed: at each connect, and whenever the broker asks for a fresh one.
+/// Returns a token or password when one is needed: at each connect, and whenever the broker asks
+/// for a fresh one.
 pub type SecretSupplier = Callback<(), String>;
 
 /// A token or password. `Debug` never shows it.
@@ -45,8 +46,9 @@ impl Secret {
     }
 }
 
-/// A function of the application that may block. One that hangs holds up neither the engine, nor name resolution, nor
-/// the functions of other clients: each call has a thread of its own. While one has not returned, others wait for their turn.
+/// A function of the application that may block. One that hangs holds up neither the engine, nor
+/// name resolution, nor the functions of other clients: each call has a thread of its own. While
+/// one has not returned, others wait for their turn.
 pub struct Callback<A, R> {
     function: Arc<dyn Fn(A) -> Result<R> + Send + Sync>,
     /// Held by the thread of a call.
@@ -105,8 +107,9 @@ impl<A: Send + 'static, R: Send + 'static> Callback<A, R> {
     }
 }
 
-/// Parses the URL of a client of `protocol`; `wanted` tells what it should have been. Every client begins here, so that each
-/// warns if its secret, described by `secret`, is about to be sent in plain text to another machine.
+/// Parses the URL of a client of `protocol`; `wanted` tells what it should have been. Every client
+/// begins here, so that each warns if its secret, described by `secret`, is about to be sent in
+/// plain text to another machine.
 pub(super) fn service_url(
     url: &str,
     protocol: Protocol,

@@ -12,7 +12,8 @@ use forebay_tubemq::producer::Position;
 /// Receipt of a broker for stored messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receipt {
-    /// Pulsar: id of the first message. In a batch `batch_size` is set, and the others have the indexes that follow.
+    /// Pulsar: id of the first message. In a batch `batch_size` is set, and the others have the
+    /// indexes that follow.
     Id(MessageId),
     /// MQTT: reason code of PUBACK, PUBREC or PUBCOMP; success with QoS 0.
     Reason(Reason),
@@ -21,7 +22,8 @@ pub enum Receipt {
 }
 
 /// Receives the outcomes of sends. Called on the engine's thread, or on that of a sender that
-/// [writes](super::pushed::Pushed::write) itself, with no lock of the producer held; must not block.
+/// [writes](super::pushed::Pushed::write) itself, with no lock of the producer held; must not
+/// block.
 pub trait ProducerEvents: Send + Sync {
     /// Outcome of the next `count` messages of `slot`, in the order they were pushed to it.
     fn sent(&self, slot: usize, outcome: SendOutcome);
@@ -96,8 +98,8 @@ impl Signal {
         Self { armed: AtomicBool::new(false), ended: Mutex::default(), events }
     }
 
-    /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if the consumer has ended or
-    /// `ready` says that there is something to take.
+    /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if the
+    /// consumer has ended or `ready` says that there is something to take.
     pub(super) fn arm(&self, ready: impl FnOnce() -> bool) -> bool {
         self.armed.store(true, Ordering::Release);
         // Checked after arming: what came in between has either notified or is seen here.
@@ -121,7 +123,8 @@ impl Signal {
         self.ring();
     }
 
-    /// Ends the consumer with an `error` of `partition`, until [`Self::resume`]. [`Self::ring`] is to follow.
+    /// Ends the consumer with an `error` of `partition`, until [`Self::resume`]. [`Self::ring`] is
+    /// to follow.
     pub(super) fn stop(&self, partition: u64, error: Error) {
         self.ended.lock().stops.push((partition, error));
     }

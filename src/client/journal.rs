@@ -1,7 +1,9 @@
-//! The connection events of a client, the same for every protocol: for the application, and as log records.
+//! The connection events of a client, the same for every protocol: for the application, and as log
+//! records.
 //!
-//! The last [`KEPT`] events are kept, each with a number. A reader asks for the first event from a number on, so that
-//! it costs nothing here, and one that is slow misses the oldest and sees by the numbers how many.
+//! The last [`KEPT`] events are kept, each with a number. A reader asks for the first event from a
+//! number on, so that it costs nothing here, and one that is slow misses the oldest and sees by the
+//! numbers how many.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -243,8 +245,9 @@ impl Journal {
         }
     }
 
-    /// The client has ended because of `error`: no more events follow. Connections that are still up are reported as
-    /// down, because a peer that does not read may keep them open for longer than a reader should wait.
+    /// The client has ended because of `error`: no more events follow. Connections that are still
+    /// up are reported as down, because a peer that does not read may keep them open for longer
+    /// than a reader should wait.
     pub(super) fn end(&self, error: &Error) {
         let events: Vec<_> = {
             let mut entries = self.entries.lock();

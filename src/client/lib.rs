@@ -11,8 +11,8 @@
 //! * [`traffic`]: counters of messages
 //! * `registry`: what a client has open
 //!
-//! An [`Engine`] owns one named thread with a current-thread tokio runtime. On two cores that beats a multi-threaded
-//! runtime by 5 to 10 µs a round trip, and leaves the other core to the caller.
+//! An [`Engine`] owns one named thread with a current-thread tokio runtime. On two cores that beats
+//! a multi-threaded runtime by 5 to 10 µs a round trip, and leaves the other core to the caller.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -51,8 +51,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts the thread. With `threads` above 1 the runtime is multi-threaded, for machines with many TLS
-    /// connections.
+    /// Starts the thread. With `threads` above 1 the runtime is multi-threaded, for machines with
+    /// many TLS connections.
     pub fn start(threads: usize) -> Result<Self> {
         let mut builder = if threads > 1 {
             let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -97,8 +97,8 @@ impl Engine {
     }
 }
 
-/// Calls `look` now and after each notification of `changed` until it returns something. A notification between the
-/// look and the wait is not missed.
+/// Calls `look` now and after each notification of `changed` until it returns something. A
+/// notification between the look and the wait is not missed.
 async fn until<T>(changed: &Notify, mut look: impl FnMut() -> Option<T>) -> T {
     loop {
         let notified = changed.notified();

@@ -1,5 +1,5 @@
-//! Targets of the log records of `tracing`, which are the names of Python's loggers. Users configure them: they stay as they are
-//! when a source file moves.
+//! Targets of the log records of `tracing`, which are the names of Python's loggers. Users
+//! configure them: they stay as they are when a source file moves.
 
 pub(super) const CREDENTIALS: &str = "forebay.credentials";
 pub(super) const MQTT: &str = "forebay.mqtt";

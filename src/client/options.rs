@@ -7,22 +7,23 @@ options! {
     /// Options of every client.
     #[derive(Clone, Debug)]
     pub struct SharedOptions {
-        /// Whether to retry the first connect: `True` without limit, or for a number of seconds. Pauses grow up to
-        /// `max_backoff`; `connect_timeout` limits each attempt. Errors that a retry cannot fix, such as wrong credentials,
-        /// are raised immediately.
+        /// Whether to retry the first connect: `True` without limit, or for a number of seconds.
+        /// Pauses grow up to `max_backoff`; `connect_timeout` limits each attempt. Errors that a
+        /// retry cannot fix, such as wrong credentials, are raised immediately.
         row retry_first => own("flag_or_duration").face().flag(false);
-        /// Certificate authorities to trust instead of the platform's. The client reads this file, `tls_cert` and `tls_key`
-        /// again for each connection.
+        /// Certificate authorities to trust instead of the platform's. The client reads this file,
+        /// `tls_cert` and `tls_key` again for each connection.
         row tls_ca => own("pem").common();
         /// Private key of the client certificate.
         row tls_key => own("pem").secret();
-        /// SHA-256 fingerprints, in hexadecimal, of the only certificates to accept. Authority, host name and validity
-        /// period are then not checked.
+        /// SHA-256 fingerprints, in hexadecimal, of the only certificates to accept. Authority,
+        /// host name and validity period are then not checked.
         row tls_pin => own("fingerprints");
         /// Accept a certificate for any host name. For tests only.
         row tls_skip_hostname_check => FLAG.flag(false);
-        /// Number of engine threads. The first client of the process sets it. With 1, sending one message at a time to a
-        /// broker on the same machine keeps a second CPU core busy; 2 disables this.
+        /// Number of engine threads. The first client of the process sets it. With 1, sending one
+        /// message at a time to a broker on the same machine keeps a second CPU core busy; 2
+        /// disables this.
         row threads => whole(1, 64).number(1);
     }
 }

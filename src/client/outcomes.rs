@@ -11,8 +11,8 @@ use crate::traffic::{Probe, SendCounters, SendCounts};
 use crate::until;
 use forebay_base::error::{Error, ErrorKind, Result};
 
-/// One queue of a producer: charges the memory budget, reports outcomes, and wakes callers that wait for room or
-/// for the last outcome.
+/// One queue of a producer: charges the memory budget, reports outcomes, and wakes callers that
+/// wait for room or for the last outcome.
 #[derive(Debug)]
 pub(super) struct Outcomes {
     budget: Arc<Budget>,
@@ -45,8 +45,8 @@ impl Outcomes {
         }
     }
 
-    /// Charges `bytes` for a message that `push` hands to the machine, which the caller has locked. A refused message is
-    /// refunded.
+    /// Charges `bytes` for a message that `push` hands to the machine, which the caller has locked.
+    /// A refused message is refunded.
     pub(super) fn admit<T>(&self, bytes: usize, push: impl FnOnce() -> Result<T>) -> Result<T> {
         self.budget.acquire(bytes, &self.events)?;
         push().inspect(|_| self.probe.pushed()).inspect_err(|error| {
@@ -57,8 +57,9 @@ impl Outcomes {
         })
     }
 
-    /// Reports outcomes, each with its slot, and refunds the bytes that they have freed. The machine's lock must have been released; `idle`
-    /// says whether the machine had nothing pending any more.
+    /// Reports outcomes, each with its slot, and refunds the bytes that they have freed. The
+    /// machine's lock must have been released; `idle` says whether the machine had nothing pending
+    /// any more.
     pub(super) fn deliver(&self, outcomes: Vec<(usize, SendOutcome)>, freed: Freed, idle: bool) {
         if outcomes.is_empty() {
             return;

@@ -34,7 +34,8 @@ impl<P: Shared, C: Shared> Default for Registry<P, C> {
 }
 
 impl<P: Shared, C: Shared> Registry<P, C> {
-    /// Fails if the client was closed while the producer was opened: it is the caller's to close then.
+    /// Fails if the client was closed while the producer was opened: it is the caller's to close
+    /// then.
     pub(super) fn add_producer(&self, producer: &P) -> Result<()> {
         self.while_open()?.producers.push(Arc::downgrade(producer.inner()));
         Ok(())

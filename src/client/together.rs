@@ -4,7 +4,8 @@ use tokio::task::JoinSet;
 
 use forebay_base::error::{Error, ErrorKind, Result};
 
-/// Runs futures side by side, each in a task, and returns their results in order. Dropping it ends those that still run.
+/// Runs futures side by side, each in a task, and returns their results in order. Dropping it ends
+/// those that still run.
 pub(super) async fn together<T: Send + 'static>(
     futures: impl IntoIterator<Item = impl Future<Output = Result<T>> + Send + 'static>,
 ) -> Vec<Result<T>> {

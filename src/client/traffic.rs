@@ -1,15 +1,16 @@
 //! Counters of messages, which never fall, and latencies.
 //!
-//! Nothing here takes a lock. What is counted for each message is counted under a lock that its caller holds anyway, so
-//! it needs no atomic addition; additions to the totals of a client are made once for each batch.
+//! Nothing here takes a lock. What is counted for each message is counted under a lock that its
+//! caller holds anyway, so it needs no atomic addition; additions to the totals of a client are
+//! made once for each batch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_base::clock;
 
-/// Number of classes of latencies. Each power of two of microseconds has four, up to 67 s: a latency is off by a
-/// quarter at most.
+/// Number of classes of latencies. Each power of two of microseconds has four, up to 67 s: a
+/// latency is off by a quarter at most.
 const CLASSES: usize = 104;
 
 /// The class of a latency in microseconds.
@@ -158,8 +159,9 @@ impl SendCounts {
     }
 }
 
-/// Measures the latency of sends whose outcomes come in the order of the pushes, one message at a time: the next one
-/// that is pushed after the last one measured has its outcome. So the clock is read twice in a round trip.
+/// Measures the latency of sends whose outcomes come in the order of the pushes, one message at a
+/// time: the next one that is pushed after the last one measured has its outcome. So the clock is
+/// read twice in a round trip.
 #[derive(Debug)]
 pub(super) struct Probe {
     base: Instant,
@@ -183,8 +185,8 @@ impl Probe {
         clock::now().saturating_duration_since(self.base).as_nanos() as u64
     }
 
-    /// A message was pushed. The caller holds the lock of the queue it was pushed to, so that its outcome comes later and
-    /// no other push at the same time.
+    /// A message was pushed. The caller holds the lock of the queue it was pushed to, so that its
+    /// outcome comes later and no other push at the same time.
     pub(super) fn pushed(&self) {
         let number = self.admitted.load(Ordering::Relaxed) + 1;
         self.admitted.store(number, Ordering::Relaxed);
@@ -194,8 +196,8 @@ impl Probe {
         }
     }
 
-    /// The next `count` messages have their outcome. Returns the latency of the one that is measured if it is among
-    /// them.
+    /// The next `count` messages have their outcome. Returns the latency of the one that is
+    /// measured if it is among them.
     pub(super) fn ended(&self, count: u64) -> Option<Duration> {
         let completed = self.completed.fetch_add(count, Ordering::AcqRel) + count;
         let number = self.number.load(Ordering::Acquire);

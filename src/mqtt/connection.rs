@@ -1,5 +1,5 @@
-//! The client side of a socket: handshake, extended authentication, keep-alive, the server's limits, topic
-//! aliases.
+//! The client side of a socket: handshake, extended authentication, keep-alive, the server's
+//! limits, topic aliases.
 //!
 //! ```text
 //!        CONNECT queued by new()
@@ -17,8 +17,8 @@
 //!             │ error: the driver writes what is queued, then closes the socket │
 //!             └────────────────┘
 //! ```
-//! A connection ends with its socket, and with it the limits and the aliases: none of them carry over to the next
-//! connection. The state that outlives it is in [`crate::session::Session`].
+//! A connection ends with its socket, and with it the limits and the aliases: none of them carry
+//! over to the next connection. The state that outlives it is in [`crate::session::Session`].
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -41,17 +41,18 @@ const PING: usize = 2;
 /// Maximum time to wait for PINGRESP, or for any other byte in its place.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum number of topic aliases that we assign, even if the server accepts more: finding the least recently
-/// used one takes time proportional to their number.
+/// Maximum number of topic aliases that we assign, even if the server accepts more: finding the
+/// least recently used one takes time proportional to their number.
 const MAX_ALIASES: u16 = 256;
 
-/// Maximum number of QoS 2 publications in flight to a server that cannot state a limit, as MQTT 3 has no Receive Maximum. It
-/// is the limit of Mosquitto's default configuration, and the default of other clients. Mosquitto confirms QoS 2
-/// publications beyond its limit, but does not deliver them.
+/// Maximum number of QoS 2 publications in flight to a server that cannot state a limit, as MQTT 3
+/// has no Receive Maximum. It is the limit of Mosquitto's default configuration, and the default of
+/// other clients. Mosquitto confirms QoS 2 publications beyond its limit, but does not deliver
+/// them.
 const EXACTLY_ONCE_MAXIMUM: u16 = 20;
 
-/// Capabilities and limits of the server on this connection (3.2.2.3). Before CONNACK, and for properties that
-/// CONNACK omits, they have the defaults of the standard.
+/// Capabilities and limits of the server on this connection (3.2.2.3). Before CONNACK, and for
+/// properties that CONNACK omits, they have the defaults of the standard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of unacknowledged QoS 1 and 2 publications.
@@ -151,7 +152,8 @@ pub struct Connection {
     /// Whether we asked to discard an earlier session.
     clean_start: bool,
     timers: TimerTable<3>,
-    /// Time of the last packet sent. Read when the keep-alive timer is due, so that sending need not reset the timer.
+    /// Time of the last packet sent. Read when the keep-alive timer is due, so that sending need
+    /// not reset the timer.
     last_sent: Instant,
     /// Topics by the alias that the server assigned.
     aliases_in: HashMap<u16, ByteString>,
@@ -222,8 +224,9 @@ impl Connection {
         self.queued
     }
 
-    /// Queues a packet. Fails, without queueing anything, if the packet exceeds the server's limit. Acknowledgements
-    /// lose their reason string and user properties if they would be too large with them.
+    /// Queues a packet. Fails, without queueing anything, if the packet exceeds the server's limit.
+    /// Acknowledgements lose their reason string and user properties if they would be too large
+    /// with them.
     pub fn send(&mut self, now: Instant, mut packet: Packet) -> Result<()> {
         let limit = self.limits.maximum_packet_size;
         if packet.encoded_len(self.version) > limit {
@@ -280,8 +283,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a step of extended authentication: `data` in answer to the server's challenge or, with `again`, the start
-    /// of a re-authentication.
+    /// Sends a step of extended authentication: `data` in answer to the server's challenge or, with
+    /// `again`, the start of a re-authentication.
     pub fn authenticate(&mut self, now: Instant, data: bytes::Bytes, again: bool) -> Result<()> {
         let Some(method) = self.authentication_method.clone() else {
             return Err(Error::new(
@@ -357,7 +360,8 @@ impl Connection {
         }
     }
 
-    /// [MQTT-4.12.0-5], [MQTT-4.12.0-6]: the authentication method must be that of CONNECT throughout.
+    /// [MQTT-4.12.0-5], [MQTT-4.12.0-6]: the authentication method must be that of CONNECT
+    /// throughout.
     fn check_method(&self, method: Option<&ByteString>, what: &str) -> Result<(), Violation> {
         if method.is_none() || method != self.authentication_method.as_ref() {
             return Err(Violation::protocol(format!(
@@ -377,8 +381,8 @@ impl Connection {
             )));
         }
         if ack.session_present && self.clean_start {
-            // [MQTT-3.2.2-4]: the session is not ours; its acknowledgements would be taken for answers to our
-            // packets.
+            // [MQTT-3.2.2-4]: the session is not ours; its acknowledgements would be taken for
+            // answers to our packets.
             return Err(Violation::protocol(
                 "CONNACK has Session Present set after a clean start (3.2.2.1.1)",
             )
@@ -423,7 +427,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the connection because of a violation by the peer, which MQTT 5 reports in a DISCONNECT.
+    /// Ends the connection because of a violation by the peer, which MQTT 5 reports in a
+    /// DISCONNECT.
     pub fn end_with_violation(&mut self, now: Instant, violation: &Violation) {
         if self.version == Version::V5 && self.is_ready() {
             self.disconnect(now, Disconnect::new(violation.reason));
@@ -475,7 +480,8 @@ impl Machine for Connection {
     type Event = Event;
 
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Error> {
-        // Any byte shows that the server is alive, not only PINGRESP: a large packet may take longer to arrive.
+        // Any byte shows that the server is alive, not only PINGRESP: a large packet may take
+        // longer to arrive.
         if input.len() > self.unread {
             self.timers.stop(PING);
         }
@@ -555,13 +561,14 @@ impl Connection {
         self.timers.stop(PING);
     }
 
-    /// Limits the number of publications of QoS 1 and 2 taken out of the input from now on. The next one, and what
-    /// follows it, stays there: see [`Self::is_holding`].
+    /// Limits the number of publications of QoS 1 and 2 taken out of the input from now on. The
+    /// next one, and what follows it, stays there: see [`Self::is_holding`].
     pub fn set_room(&mut self, room: usize) {
         self.room = room;
     }
 
-    /// Whether the input begins with a publication for which there was no room. It is not to grow until there is.
+    /// Whether the input begins with a publication for which there was no room. It is not to grow
+    /// until there is.
     pub fn is_holding(&self) -> bool {
         self.held
     }

@@ -1,14 +1,14 @@
 //! The receiving half of a session: messages from the server until they are acknowledged.
 //!
 //! ```text
-//!  QoS 1:  PUBLISH ──► delivered ──── ack ────► PUBACK
-//!  QoS 2:  PUBLISH ──► delivered ──── ack ────► PUBREC ──► Received ── PUBREL ──► PUBCOMP, forgotten
-//!                          ▲                                   ▲
+//!  QoS 1:  PUBLISH ──► delivered ── ack ──► PUBACK
+//!  QoS 2:  PUBLISH ──► delivered ── ack ──► PUBREC ──► Received ── PUBREL ──► PUBCOMP, forgotten
+//!                          ▲                               ▲
 //!              a repeated PUBLISH: not delivered again, answered as before, any number of times
 //! ```
-//! Acknowledgements are sent in the order in which the messages arrived [MQTT-4.6.0-2], [MQTT-4.6.0-3],
-//! regardless of the order in which the application makes them. Packet identifiers of QoS 2 survive the
-//! connection. Those of QoS 1 do not: unacknowledged messages are redelivered.
+//! Acknowledgements are sent in the order in which the messages arrived [MQTT-4.6.0-2],
+//! [MQTT-4.6.0-3], regardless of the order in which the application makes them. Packet identifiers
+//! of QoS 2 survive the connection. Those of QoS 1 do not: unacknowledged messages are redelivered.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -19,7 +19,8 @@ use crate::{Packet, QoS, Reason, Version, Violation};
 use forebay_base::error::Result;
 use forebay_base::random::HashMap;
 
-/// Identifies a delivered message for its acknowledgement. 0 is used for QoS 0, which is not acknowledged.
+/// Identifies a delivered message for its acknowledgement. 0 is used for QoS 0, which is not
+/// acknowledged.
 pub type Token = u64;
 
 #[derive(Debug)]
@@ -48,7 +49,8 @@ pub struct Consumer {
     received: HashMap<PacketId, Received>,
     /// Number of answered entries in `received`, kept as a counter because each PUBLISH needs it.
     answered: usize,
-    /// Number of arrivals that are not acknowledged, kept as a counter because each turn of the driver needs it.
+    /// Number of arrivals that are not acknowledged, kept as a counter because each turn of the
+    /// driver needs it.
     unacknowledged: usize,
     /// Token of the next message.
     next: Token,
@@ -74,8 +76,8 @@ impl Consumer {
         self.unacknowledged
     }
 
-    /// Number of messages that may still come without exceeding the receive maximum. At least 1 while there is nothing
-    /// to acknowledge: only what the server sends can make room then.
+    /// Number of messages that may still come without exceeding the receive maximum. At least 1
+    /// while there is nothing to acknowledge: only what the server sends can make room then.
     pub fn room(&self) -> usize {
         let room = usize::from(self.receive_maximum).saturating_sub(self.unanswered());
         room.max(usize::from(self.arrivals.is_empty()))
@@ -99,7 +101,8 @@ impl Consumer {
         }
     }
 
-    /// Handles PUBLISH. Returns a token if the message is to be delivered, `None` if it was delivered before.
+    /// Handles PUBLISH. Returns a token if the message is to be delivered, `None` if it was
+    /// delivered before.
     pub fn handle_publish(
         &mut self,
         now: Instant,
@@ -122,7 +125,8 @@ impl Consumer {
             self.release(now, connection);
             return Ok(None);
         }
-        // Checked after duplicates: a resent message is already counted, even if its PUBREC preceded the disconnect.
+        // Checked after duplicates: a resent message is already counted, even if its PUBREC
+        // preceded the disconnect.
         if connection.version() == Version::V5 && self.unanswered() >= usize::from(self.receive_maximum) {
             return Err(Violation {
                 reason: Reason::ReceiveMaximumExceeded,
@@ -154,8 +158,8 @@ impl Consumer {
         let _ = connection.send(now, Packet::PubComp(Ack::with_reason(id, reason)));
     }
 
-    /// Records the application's acknowledgement. Without a connection it is remembered for QoS 2, while QoS 1
-    /// messages are redelivered.
+    /// Records the application's acknowledgement. Without a connection it is remembered for QoS 2,
+    /// while QoS 1 messages are redelivered.
     pub fn ack(&mut self, now: Instant, token: Token, connection: Option<&mut Connection>) {
         if token == 0 {
             return;
@@ -188,7 +192,8 @@ impl Consumer {
         while self.arrivals.front().is_some_and(|arrival| arrival.acked) {
             let arrival = self.arrivals.pop_front().expect("checked above");
             if arrival.qos == QoS::ExactlyOnce {
-                // After an early PUBREL its flow is over, and a PUBREC would be for a later message of the identifier.
+                // After an early PUBREL its flow is over, and a PUBREC would be for a later message
+                // of the identifier.
                 let Some(received) = self.received.get_mut(&arrival.id) else { continue };
                 if received.token != arrival.token {
                     continue;
@@ -200,17 +205,20 @@ impl Consumer {
                 QoS::ExactlyOnce => Packet::PubRec(ack),
                 _ => Packet::PubAck(ack),
             };
-            // An ack of four bytes fits any limit. Sending fails only while closing; the message is then redelivered.
+            // An ack of four bytes fits any limit. Sending fails only while closing; the message is
+            // then redelivered.
             let _ = connection.send(now, packet);
         }
     }
 
-    /// Number of messages that the server may count against our receive maximum: QoS 2 until PUBCOMP.
+    /// Number of messages that the server may count against our receive maximum: QoS 2 until
+    /// PUBCOMP.
     fn unanswered(&self) -> usize {
         self.arrivals.len() + self.answered
     }
 
-    /// Index of the message with `token`. Tokens increase with arrival, except that a resent QoS 2 keeps its token.
+    /// Index of the message with `token`. Tokens increase with arrival, except that a resent QoS 2
+    /// keeps its token.
     fn position(&self, token: Token) -> Option<usize> {
         match self.arrivals.binary_search_by_key(&token, |arrival| arrival.token) {
             Ok(index) => Some(index),

@@ -1,7 +1,9 @@
 //! The fixed header, which splits a byte stream into packets (2.1).
 //!
 //! ```text
-//! [type 4 bits | flags 4 bits][remaining length: 1 to 4 bytes, 7 bits each, least significant first][body]
+//! [type 4 bits | flags 4 bits][remaining length][body]
+//!
+//! remaining length: 1 to 4 bytes of 7 bits each, least significant first
 //! ```
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -37,9 +39,9 @@ impl Decoder {
         Self { max_packet_size }
     }
 
-    /// Takes the next complete frame out of `input`; `None` if more bytes are needed. A frame that is too large, or
-    /// with a first byte that is invalid in every version, is rejected as soon as its header has arrived, without
-    /// waiting for its body.
+    /// Takes the next complete frame out of `input`; `None` if more bytes are needed. A frame that
+    /// is too large, or with a first byte that is invalid in every version, is rejected as soon as
+    /// its header has arrived, without waiting for its body.
     pub fn next(&mut self, input: &mut BytesMut) -> Result<Option<Frame>, Violation> {
         let mut reader = Reader::new(input);
         let Ok(first) = reader.u8() else { return Ok(None) };

@@ -1,5 +1,5 @@
-//! MQTT 3.1, 3.1.1 and 5, sans-IO. All three versions share one implementation that takes the version as an
-//! argument.
+//! MQTT 3.1, 3.1.1 and 5, sans-IO. All three versions share one implementation that takes the
+//! version as an argument.
 //!
 //! * `data`: variable byte integers, strings and binary data
 //! * `kind`: the types of control packets

@@ -1,8 +1,8 @@
 //! Control packets (2.1.2, chapter 3): their fields and their encoding in each version.
 //!
-//! Decoding is strict about reserved bits, UTF-8, lengths and permitted combinations; a [`Violation`] carries the
-//! reason code that MQTT 5 defines for it. Strings and payloads share the input buffer. Encoding produces the
-//! shortest form.
+//! Decoding is strict about reserved bits, UTF-8, lengths and permitted combinations; a
+//! [`Violation`] carries the reason code that MQTT 5 defines for it. Strings and payloads share the
+//! input buffer. Encoding produces the shortest form.
 
 use std::num::NonZeroU16;
 
@@ -73,7 +73,8 @@ impl Packet {
         }
     }
 
-    /// Decodes a packet sent by `sender` on a connection of `version`. CONNECT states its own version.
+    /// Decodes a packet sent by `sender` on a connection of `version`. CONNECT states its own
+    /// version.
     pub fn decode(frame: &Frame, version: Version, sender: Sender) -> Result<Self, Violation> {
         let kind = Kind::of(frame.first)
             .ok_or_else(|| Violation::malformed("the packet has the reserved type 0 (2.1.2)"))?;
@@ -120,14 +121,15 @@ impl Packet {
         Ok(packet)
     }
 
-    /// Size of the packet in bytes, including the fixed header. Maximum Packet Size limits this value.
+    /// Size of the packet in bytes, including the fixed header. Maximum Packet Size limits this
+    /// value.
     pub fn encoded_len(&self, version: Version) -> usize {
         let length = self.remaining_length(version);
         1 + varint_len(length) + length
     }
 
-    /// Appends the packet. Fails, without appending anything, if a string or the whole packet is too long for its
-    /// length field.
+    /// Appends the packet. Fails, without appending anything, if a string or the whole packet is
+    /// too long for its length field.
     pub fn encode(&self, version: Version, out: &mut Transmit) -> Result<()> {
         self.check_lengths(version)?;
         let length = self.remaining_length(version);

@@ -1,23 +1,25 @@
 //! The sending half of a session: publications, in order, until they are answered.
 //!
 //! ```text
-//!             push                 window has room, connected          PUBACK
-//!   ──────────────► queued ────────────────────────────► Published(QoS 1) ──────► done
-//!                     │                                  Published(QoS 2) ──────► Released ──────► done
-//!                     │ QoS 0                                            PUBREC → PUBREL    PUBCOMP
-//!                     └──────────────► written ──────► done
+//!        push             window has room, connected          PUBACK
+//!   ─────────► queued ────────────────────────────► Published(QoS 1) ──────► done
+//!                │                                  Published(QoS 2) ──────► Released ──────► done
+//!                │ QoS 0                                      PUBREC → PUBREL    PUBCOMP
+//!                └──────────────► written ──────► done
 //! ```
-//! A packet identifier is assigned when a publication enters the window, not before, so that the queue can be
-//! longer than the space of identifiers. Outcomes are reported in the order of the pushes, separately for each QoS:
-//! an answer that arrives early waits for its predecessors.
+//! A packet identifier is assigned when a publication enters the window, not before, so that the
+//! queue can be longer than the space of identifiers. Outcomes are reported in the order of the
+//! pushes, separately for each QoS: an answer that arrives early waits for its predecessors.
 //!
-//! When the connection ends, the window is kept. If the broker kept the session, the window is resent in the
-//! original order, with DUP set, and with PUBREL where PUBREC had arrived (4.4). If it did not, QoS 1 is published
-//! again as new; for QoS 2 it is unknown whether the message was delivered, and its error says so.
+//! When the connection ends, the window is kept. If the broker kept the session, the window is
+//! resent in the original order, with DUP set, and with PUBREL where PUBREC had arrived (4.4). If
+//! it did not, QoS 1 is published again as new; for QoS 2 it is unknown whether the message was
+//! delivered, and its error says so.
 //!
-//! A durable producer ([`Producer::set_durable`]) survives its process. The caller stores its [`Record`]s: the packet
-//! identifier of a QoS 2 publication before PUBLISH is sent, its PUBREC before PUBREL is sent. If the broker lost the
-//! session, publications without PUBREC are sent again as new, because they were promised to be delivered.
+//! A durable producer ([`Producer::set_durable`]) survives its process. The caller stores its
+//! [`Record`]s: the packet identifier of a QoS 2 publication before PUBLISH is sent, its PUBREC
+//! before PUBREL is sent. If the broker lost the session, publications without PUBREC are sent
+//! again as new, because they were promised to be delivered.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -27,8 +29,8 @@ use crate::packet::{Ack, PacketId, Publish};
 use crate::{Packet, Property, QoS, Reason, Version, Violation};
 use forebay_base::error::{Error, ErrorKind, Result};
 
-/// Packet identifiers, which PUBLISH, SUBSCRIBE and UNSUBSCRIBE share (2.2.1). Each identifier in use is stored with
-/// a number chosen by its owner.
+/// Packet identifiers, which PUBLISH, SUBSCRIBE and UNSUBSCRIBE share (2.2.1). Each identifier in
+/// use is stored with a number chosen by its owner.
 #[derive(Debug, Default)]
 pub struct PacketIds {
     /// Owner of each identifier; as long as the highest identifier used so far requires.
@@ -38,8 +40,8 @@ pub struct PacketIds {
 }
 
 impl PacketIds {
-    /// Number of identifiers that are cycled through before one is reused. Much larger than any window, and small
-    /// enough to keep the table small.
+    /// Number of identifiers that are cycled through before one is reused. Much larger than any
+    /// window, and small enough to keep the table small.
     const ROUND: u16 = 8192;
 
     /// Takes a free identifier.
@@ -105,11 +107,12 @@ pub struct Outcome {
     pub result: Result<Reason>,
 }
 
-/// State change that a durable producer needs stored. Records are numbered from 1 in the order in which they are
-/// polled; see [`Producer::handle_recorded`].
+/// State change that a durable producer needs stored. Records are numbered from 1 in the order in
+/// which they are polled; see [`Producer::handle_recorded`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The owner's QoS 2 publication was assigned this packet identifier. PUBLISH is sent once this is stored.
+    /// The owner's QoS 2 publication was assigned this packet identifier. PUBLISH is sent once this
+    /// is stored.
     Sent(u64, PacketId),
     /// PUBREC has arrived. PUBREL is sent once this is stored.
     Released(u64),
@@ -123,7 +126,8 @@ struct Records {
     new: VecDeque<Record>,
     requested: u64,
     written: u64,
-    /// Packet identifiers of PUBRECs, in the order of arrival, with the record that each PUBREL waits for.
+    /// Packet identifiers of PUBRECs, in the order of arrival, with the record that each PUBREL
+    /// waits for.
     pubrels_due: VecDeque<(u64, PacketId)>,
 }
 
@@ -167,7 +171,8 @@ struct InFlight {
     waits_for: u64,
 }
 
-/// A QoS 0 publication that is queued on the connection, or whose failure waits to be reported in order.
+/// A QoS 0 publication that is queued on the connection, or whose failure waits to be reported in
+/// order.
 #[derive(Debug)]
 struct Unwritten {
     mark: u64,
@@ -221,8 +226,8 @@ pub struct Producer {
     /// The head of the queue goes ahead of QoS 0, too.
     first_waits: bool,
     window: VecDeque<InFlight>,
-    /// Number of the first publication in the window, counted from the start of the session. Packet identifiers are
-    /// owned by such numbers.
+    /// Number of the first publication in the window, counted from the start of the session. Packet
+    /// identifiers are owned by such numbers.
     first: u64,
     /// Maximum number in flight, in addition to the server's limit.
     own_maximum: u16,
@@ -258,12 +263,14 @@ impl Producer {
         }
     }
 
-    /// Makes the producer durable: it issues [`Record`]s from now on. Each owner has one QoS 1 or 2 publication.
+    /// Makes the producer durable: it issues [`Record`]s from now on. Each owner has one QoS 1 or 2
+    /// publication.
     pub fn set_durable(&mut self) {
         self.records = Some(Records::default());
     }
 
-    /// Restores a publication that was in flight when an earlier process ended. Called in order, before any push.
+    /// Restores a publication that was in flight when an earlier process ended. Called in order,
+    /// before any push.
     pub fn restore(
         &mut self,
         ids: &mut PacketIds,
@@ -333,9 +340,9 @@ impl Producer {
         queue.push_front(Queued { owner, publish, expires: None });
     }
 
-    /// Fails the oldest unsent publication to make room for a newer one. Its bytes are freed immediately; its failure
-    /// is reported after the outcomes of the publications that were in flight before it. Returns false if none may
-    /// be dropped.
+    /// Fails the oldest unsent publication to make room for a newer one. Its bytes are freed
+    /// immediately; its failure is reported after the outcomes of the publications that were in
+    /// flight before it. Returns false if none may be dropped.
     pub fn drop_oldest(&mut self) -> bool {
         let durable = self.records.is_some();
         let oldest = self.at_most_once.pop_front();
@@ -430,8 +437,8 @@ impl Producer {
         }
     }
 
-    /// Handles the end of the connection. QoS 0 publications that are not known to have been written fail: sending them
-    /// again could deliver them twice.
+    /// Handles the end of the connection. QoS 0 publications that are not known to have been
+    /// written fail: sending them again could deliver them twice.
     pub fn detach(&mut self) {
         for Unwritten { owner, bytes, result, .. } in std::mem::take(&mut self.unwritten) {
             let broke = || {
@@ -480,7 +487,8 @@ impl Producer {
         more
     }
 
-    /// Sends publications of QoS 1 and 2 as far as the window has room; returns whether `limit` left any unsent.
+    /// Sends publications of QoS 1 and 2 as far as the window has room; returns whether `limit`
+    /// left any unsent.
     fn fill_window(
         &mut self,
         now: Instant,
@@ -545,7 +553,8 @@ impl Producer {
         false
     }
 
-    /// Lets publications of a durable producer enter the window; each is sent once its record is stored.
+    /// Lets publications of a durable producer enter the window; each is sent once its record is
+    /// stored.
     fn enter(&mut self, now: Instant, ids: &mut PacketIds, maximum: u16) {
         while self.window.len() < usize::from(maximum) && !self.queue.is_empty() {
             let Some(id) = ids.take(self.first + self.window.len() as u64) else { return };
@@ -583,8 +592,8 @@ impl Producer {
         }
         for (_, id) in due {
             if self.flight(ids, id).is_some_and(|flight| matches!(flight.state, State::Released)) {
-                // Four bytes fit any limit. Sending fails only while closing; PUBREL is then resent on the next
-                // connection.
+                // Four bytes fit any limit. Sending fails only while closing; PUBREL is then resent
+                // on the next connection.
                 let _ = connection.send(now, Packet::PubRel(Ack::new(id)));
             }
         }
@@ -621,7 +630,8 @@ impl Producer {
                 }
             };
             if let Err(error) = sent {
-                // The broker's limits are stricter than before, so the message can never be completed.
+                // The broker's limits are stricter than before, so the message can never be
+                // completed.
                 flight.state = State::Done(Err(error));
                 flight.sent = true;
             }
@@ -753,8 +763,8 @@ impl Producer {
         self.settle(ids);
     }
 
-    /// Completes the finished publications at the head of the window. Their identifiers are not freed earlier, because
-    /// a lookup by a reused identifier would find the old publication.
+    /// Completes the finished publications at the head of the window. Their identifiers are not
+    /// freed earlier, because a lookup by a reused identifier would find the old publication.
     fn settle(&mut self, ids: &mut PacketIds) {
         while matches!(self.window.front(), Some(InFlight { state: State::Done(_), .. })) {
             let flight = self.window.pop_front().expect("checked above");

@@ -274,8 +274,8 @@ impl Properties {
             let id = u8::try_from(read_varint(&mut reader)?)
                 .map_err(|_| Violation::malformed("the packet has an unknown property above 0xFF (2.2.2)"))?;
             if id == USER && properties.0.len() == properties.0.capacity() {
-                // A packet full of user properties: room for all, and for none that did not come. Growing step by step
-                // would take three times as much.
+                // A packet full of user properties: room for all, and for none that did not come.
+                // Growing step by step would take three times as much.
                 let run = user_properties(reader) + 1;
                 if run > properties.0.len().max(16) {
                     properties.0.reserve_exact(run);
@@ -311,7 +311,8 @@ impl FromIterator<Property> for Properties {
     }
 }
 
-/// Number of further user properties after the name and value at the head of `reader`, up to one of another kind.
+/// Number of further user properties after the name and value at the head of `reader`, up to one of
+/// another kind.
 fn user_properties(mut reader: Reader<'_>) -> usize {
     let mut skip = || -> Result<u8, UnexpectedEnd> {
         for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! Reason codes of MQTT 5 (2.4). The return codes of MQTT 3 are mapped to them, so that the layers above deal
-//! with a single set.
+//! Reason codes of MQTT 5 (2.4). The return codes of MQTT 3 are mapped to them, so that the layers
+//! above deal with a single set.
 
 use std::fmt;
 
@@ -101,7 +101,8 @@ reasons! {
     MessageRateTooHigh = 0x96, "message rate too high", TooManyRequests;
     /// A limit of the server was reached.
     QuotaExceeded = 0x97, "quota exceeded", QuotaExceeded;
-    /// The connection was closed by an administrative action: whether the client may come back, the next CONNACK says.
+    /// The connection was closed by an administrative action: whether the client may come back, the
+    /// next CONNACK says.
     AdministrativeAction = 0x98, "administrative action", Disconnected;
     /// The payload does not match its payload format indicator.
     PayloadFormatInvalid = 0x99, "payload format invalid", InvalidArgument;
@@ -243,7 +244,8 @@ impl Reason {
         }
     }
 
-    /// CONNACK return code of MQTT 3 (3.2.2.3). A reason without a counterpart maps to the nearest code.
+    /// CONNACK return code of MQTT 3 (3.2.2.3). A reason without a counterpart maps to the nearest
+    /// code.
     pub const fn return_code(self) -> u8 {
         match self {
             Self::Success => 0,

@@ -1,4 +1,5 @@
-//! The client's session: outgoing messages, incoming messages and subscriptions. It outlives its connections.
+//! The client's session: outgoing messages, incoming messages and subscriptions. It outlives its
+//! connections.
 //!
 //! ```text
 //!              ┌──────────┐  CONNACK: attach   ┌──────────┐
@@ -6,8 +7,8 @@
 //!              └──────────┘◄───────────────────└──────────┘
 //!                          end of the socket: detach
 //! ```
-//! On attaching, Session Present is authoritative (3.2.2.1.1): if set, the window is resent and the broker still
-//! has the confirmed subscriptions; otherwise both are established again.
+//! On attaching, Session Present is authoritative (3.2.2.1.1): if set, the window is resent and the
+//! broker still has the confirmed subscriptions; otherwise both are established again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
@@ -31,9 +32,9 @@ pub type SubscriptionId = u32;
 /// Events of a session.
 #[derive(Debug)]
 pub enum Event {
-    /// Publications have ended, in one way or another. Unlike the `Stored` of the other protocols, this also reports
-    /// what was dropped, refused, or sent with QoS 0, which no broker confirms; the outcomes of a producer keep one
-    /// order, so they are one event.
+    /// Publications have ended, in one way or another. Unlike the `Stored` of the other protocols,
+    /// this also reports what was dropped, refused, or sent with QoS 0, which no broker confirms;
+    /// the outcomes of a producer keep one order, so they are one event.
     Published(Outcome),
     /// A message that matches at least one subscription.
     Message {
@@ -83,7 +84,8 @@ pub struct Session {
     producer: Producer,
     consumer: Consumer,
     subscriptions: BTreeMap<SubscriptionId, Subscription>,
-    /// Those that are not [`State::Held`]: each turn asks for them, and there may be ten thousand others.
+    /// Those that are not [`State::Held`]: each turn asks for them, and there may be ten thousand
+    /// others.
     open: BTreeSet<SubscriptionId>,
     /// Packet identifiers of abandoned requests, in use until they are answered [MQTT-2.2.1-3].
     abandoned: Vec<PacketId>,
@@ -94,8 +96,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Creates a session with at most `window` QoS 1 and 2 publications in flight, which accepts up to
-    /// `receive_maximum` messages at a time.
+    /// Creates a session with at most `window` QoS 1 and 2 publications in flight, which accepts up
+    /// to `receive_maximum` messages at a time.
     pub fn new(window: u16, receive_maximum: u16) -> Self {
         Self {
             ids: PacketIds::default(),
@@ -125,7 +127,8 @@ impl Session {
         self.producer.set_durable();
     }
 
-    /// Restores a publication that was in flight when an earlier process ended: see [`Producer::restore`].
+    /// Restores a publication that was in flight when an earlier process ended: see
+    /// [`Producer::restore`].
     pub fn restore(&mut self, owner: u64, publish: Publish, id: PacketId, released: bool) -> Result<()> {
         self.producer.restore(&mut self.ids, owner, publish, id, released)
     }
@@ -173,7 +176,8 @@ impl Session {
         self.requests = true;
     }
 
-    /// Ends a subscription. Filters shared with another subscription remain subscribed at the broker.
+    /// Ends a subscription. Filters shared with another subscription remain subscribed at the
+    /// broker.
     pub fn unsubscribe(&mut self, id: SubscriptionId) {
         if let Some(subscription) = self.subscriptions.get_mut(&id) {
             if let State::Wanted(Some(packet)) | State::Unwanted(Some(packet)) = subscription.state {
@@ -185,8 +189,8 @@ impl Session {
         }
     }
 
-    /// Ends the subscription to a filter that no subscription of this session object has: an earlier process made it, or
-    /// it was dropped. `id` must not be in use.
+    /// Ends the subscription to a filter that no subscription of this session object has: an
+    /// earlier process made it, or it was dropped. `id` must not be in use.
     pub fn unsubscribe_filter(&mut self, id: SubscriptionId, filter: Filter) {
         let filters = vec![(filter, SubscribeOptions::default())];
         let subscription = Subscription { filters, answered: true, state: State::Unwanted(None) };

@@ -1,5 +1,5 @@
-//! Tests of the codec: encoded packets decode to the same packets, and forbidden ones are rejected with their reason.
-//! The tests of the client's state machines are in the submodules.
+//! Tests of the codec: encoded packets decode to the same packets, and forbidden ones are rejected
+//! with their reason. The tests of the client's state machines are in the submodules.
 
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
@@ -41,7 +41,8 @@ fn refused(bytes: &[u8], version: Version, sender: Sender) -> Reason {
     decode_all(bytes, version, sender).expect_err("it may not be sent").reason
 }
 
-/// [MQTT-1.5.5-1], 2.1.4: the least significant group comes first. 321 is C1 02; MQTT 3.1 prints it wrongly.
+/// [MQTT-1.5.5-1], 2.1.4: the least significant group comes first. 321 is C1 02; MQTT 3.1 prints it
+/// wrongly.
 #[test]
 fn the_remaining_length_is_least_significant_first_and_ends_after_four_bytes() {
     for (value, bytes) in [
@@ -493,7 +494,8 @@ fn packet() -> impl Strategy<Value = (Packet, Sender)> {
     ]
 }
 
-/// Reduces `packet` to what MQTT 3 can express: no properties, no reasons, no options except the QoS.
+/// Reduces `packet` to what MQTT 3 can express: no properties, no reasons, no options except the
+/// QoS.
 fn without_5_0(mut packet: Packet, version: Version) -> Option<Packet> {
     match &mut packet {
         Packet::Connect(connect) => {
@@ -548,7 +550,8 @@ proptest! {
                 let mut input = BytesMut::from(&bytes[..cut]);
                 prop_assert_eq!(Decoder::new(usize::MAX).next(&mut input), Ok(None));
             }
-            // A shortened body under a matching header is another packet or a violation, and never a panic.
+            // A shortened body under a matching header is another packet or a violation, and never
+            // a panic.
             let mut input = BytesMut::from(&bytes[..]);
             let frame = Decoder::new(usize::MAX).next(&mut input).unwrap().unwrap();
             for cut in 0..frame.body.len() {

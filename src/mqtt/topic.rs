@@ -105,8 +105,8 @@ fn check_text(text: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether `topic` matches `pattern`, a valid filter without `$share/group/`. A wildcard in the first level does
-/// not match a topic that starts with `$` [MQTT-4.7.2-1].
+/// Whether `topic` matches `pattern`, a valid filter without `$share/group/`. A wildcard in the
+/// first level does not match a topic that starts with `$` [MQTT-4.7.2-1].
 pub fn matches(pattern: &str, topic: &str) -> bool {
     if topic.starts_with('$') && pattern.starts_with(['+', '#']) {
         return false;

@@ -1,5 +1,6 @@
-//! Pauses between attempts: 100 ms, doubled up to a limit, each with equal jitter (half of it is random), so that
-//! clients that were disconnected in the same second do not reconnect in the same second.
+//! Pauses between attempts: 100 ms, doubled up to a limit, each with equal jitter (half of it is
+//! random), so that clients that were disconnected in the same second do not reconnect in the same
+//! second.
 
 use std::time::Duration;
 

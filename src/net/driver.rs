@@ -1,15 +1,17 @@
-//! The driver: moves bytes between a socket and an [`Endpoint`]. One for every protocol and both sides.
+//! The driver: moves bytes between a socket and an [`Endpoint`]. One for every protocol and both
+//! sides.
 //!
-//! An endpoint is a client's [`Session`](super::session::Session), or a connection of one of the broker's
-//! services. Each turn of the driver:
+//! An endpoint is a client's [`Session`](super::session::Session), or a connection of one of the
+//! broker's services. Each turn of the driver:
 //!
 //! 1. [`Endpoint::turn`]: bytes and time into the protocol, bytes out of it;
-//! 2. wait for bytes, for room in the socket, for a notification or for the next deadline. It reads before it writes,
-//!    and writes at most [`WRITE_TURN`] bytes, so that neither direction starves the other. An endpoint that is behind
-//!    stops reading with [`Turn::reads`], and the peer's socket fills up.
+//! 2. wait for bytes, for room in the socket, for a notification or for the next deadline. It reads
+//!    before it writes, and writes at most [`WRITE_TURN`] bytes, so that neither direction starves
+//!    the other. An endpoint that is behind stops reading with [`Turn::reads`], and the peer's
+//!    socket fills up.
 //!
-//! The connection to a peer that accepts no bytes for [`WRITE_STALL`] is closed. The read buffer belongs to the thread:
-//! an idle connection holds none.
+//! The connection to a peer that accepts no bytes for [`WRITE_STALL`] is closed. The read buffer
+//! belongs to the thread: an idle connection holds none.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -34,14 +36,15 @@ pub const WRITE_TURN: usize = 256 << 10;
 pub const WRITE_STALL: Duration = Duration::from_secs(60);
 /// Room reserved for reads.
 const READ_CHUNK: usize = 64 << 10;
-/// With less room than this left, reads go to a new buffer. The rest of the old one is wasted as long as a frame in it
-/// is held, which may be long: a slow consumer pays for each wasted byte.
+/// With less room than this left, reads go to a new buffer. The rest of the old one is wasted as
+/// long as a frame in it is held, which may be long: a slow consumer pays for each wasted byte.
 const READ_LEAST: usize = 2 << 10;
 
 /// One end of a connection.
 pub trait Endpoint {
-    /// Takes the complete frames out of `input`, handles timeouts, and fills `output` if it is empty. An error ends the
-    /// connection, after the rest of [`Self::take_output`] has been written.
+    /// Takes the complete frames out of `input`, handles timeouts, and fills `output` if it is
+    /// empty. An error ends the connection, after the rest of [`Self::take_output`] has been
+    /// written.
     fn turn(&self, now: Instant, input: &mut BytesMut, output: &mut Transmit) -> Result<Turn>;
 
     /// Moves the bytes to be written into `output`, which is empty.
@@ -56,10 +59,11 @@ pub trait Endpoint {
 pub struct Turn {
     /// Time of another turn, whatever else happens.
     pub deadline: Option<Instant>,
-    /// Time until which the driver looks for bytes again and again instead of sleeping. Only on a runtime of one thread
-    /// whose clock runs.
+    /// Time until which the driver looks for bytes again and again instead of sleeping. Only on a
+    /// runtime of one thread whose clock runs.
     pub awake: Option<Instant>,
-    /// Whether more may be read from the socket. If not, [`Endpoint::turn_needed`] is notified once it may.
+    /// Whether more may be read from the socket. If not, [`Endpoint::turn_needed`] is notified once
+    /// it may.
     pub reads: bool,
     /// Whether to write the queued bytes and end.
     pub finished: bool,
@@ -70,7 +74,8 @@ thread_local! {
     static ROOM: RefCell<BytesMut> = RefCell::default();
 }
 
-/// Runs `endpoint` over `stream` until either ends, and returns the reason. `Ok` means that the endpoint had finished.
+/// Runs `endpoint` over `stream` until either ends, and returns the reason. `Ok` means that the
+/// endpoint had finished.
 pub async fn drive<E, S>(endpoint: &E, stream: S) -> Result<()>
 where
     E: Endpoint,
@@ -166,8 +171,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Io<S> {
             }
         }
         self.unflushed |= progress.wrote;
-        // Also without anything to flush: this is where a socket acknowledges what was read. Not at the end of
-        // the stream, where a failing flush would hide that the peer closed the connection.
+        // Also without anything to flush: this is where a socket acknowledges what was read. Not at
+        // the end of the stream, where a failing flush would hide that the peer closed the
+        // connection.
         if progress.read != Some(0) && Pin::new(&mut self.stream).poll_flush(cx)?.is_ready() {
             progress.flushed = std::mem::take(&mut self.unflushed);
         }
@@ -204,8 +210,8 @@ impl Input {
         Ok(read)
     }
 
-    /// Frames share the buffer that they are cut from, so it is filled to its end, whether or not they are held. A
-    /// decoder that knows a frame's length has reserved the missing room.
+    /// Frames share the buffer that they are cut from, so it is filled to its end, whether or not
+    /// they are held. A decoder that knows a frame's length has reserved the missing room.
     fn make_room(&mut self) {
         let room = self.buffer.capacity() - self.buffer.len();
         if self.buffer.is_empty() && room < READ_LEAST {
@@ -380,8 +386,8 @@ mod tests {
         frame
     }
 
-    /// Bytes of the pages that `frames` keep resident, each page once: from the beginning of the first frame of a
-    /// buffer to the end of what was read into it.
+    /// Bytes of the pages that `frames` keep resident, each page once: from the beginning of the
+    /// first frame of a buffer to the end of what was read into it.
     fn touched(frames: &[Bytes]) -> usize {
         const PAGE: usize = 4096;
         let mut pages: Vec<usize> = frames

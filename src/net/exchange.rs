@@ -1,8 +1,9 @@
 //! When the driver stays awake for the next answer.
 //!
-//! A user that sends one message at a time waits for the driver's thread twice in each exchange of a message and its
-//! answer: until it runs, and until it has woken the user. Waking an idle core takes longer than the exchange itself,
-//! and costs the one that wakes it as well. So while exchanges are short, the driver does not sleep between them:
+//! A user that sends one message at a time waits for the driver's thread twice in each exchange of
+//! a message and its answer: until it runs, and until it has woken the user. Waking an idle core
+//! takes longer than the exchange itself, and costs the one that wakes it as well. So while
+//! exchanges are short, the driver does not sleep between them:
 //!
 //! ```text
 //!         a row of ROW exchanges, each within SHORT
@@ -11,11 +12,13 @@
 //!         too many later ones, or a turn that is no exchange
 //! ```
 //!
-//! Only a peer on the same machine or very near is that quick. Each exchange within [`SHORT`] adds one to the row, up to
-//! [`LONGEST_ROW`]; a later one takes [`ROW`] off, the price of staying awake in vain.
+//! Only a peer on the same machine or very near is that quick. Each exchange within [`SHORT`] adds
+//! one to the row, up to [`LONGEST_ROW`]; a later one takes [`ROW`] off, the price of staying awake
+//! in vain.
 //!
-//! A runtime of several threads wakes another thread whenever one of its tasks yields, and that thread would take over
-//! the look for events. There the driver always sleeps, and so it does with a single core, which the user needs.
+//! A runtime of several threads wakes another thread whenever one of its tasks yields, and that
+//! thread would take over the look for events. There the driver always sleeps, and so it does with
+//! a single core, which the user needs.
 
 use std::sync::LazyLock;
 use std::thread::available_parallelism;
@@ -23,8 +26,8 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Longest exchange that adds to a row, and longest time awake. An exchange includes the time until the user sends the
-/// next message.
+/// Longest exchange that adds to a row, and longest time awake. An exchange includes the time until
+/// the user sends the next message.
 const SHORT: Duration = Duration::from_micros(200);
 /// The driver stays awake from this row on. A late exchange takes as many off.
 const ROW: u32 = 16;
@@ -54,8 +57,8 @@ impl Exchanges {
         Self { allowed: has_one_thread && *HAS_CORES, last: None, row: 0 }
     }
 
-    /// Counts a turn. `answered` if there are bytes to handle, and a user has written by itself since the turn before.
-    /// Returns the time until which to stay awake.
+    /// Counts a turn. `answered` if there are bytes to handle, and a user has written by itself
+    /// since the turn before. Returns the time until which to stay awake.
     pub(super) fn turn(&mut self, now: Instant, answered: bool) -> Option<Instant> {
         let last = self.last.replace(now);
         let is_short = last.is_some_and(|last| now.saturating_duration_since(last) <= SHORT);

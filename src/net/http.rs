@@ -49,8 +49,8 @@ impl std::fmt::Debug for HttpClient {
 }
 
 impl HttpClient {
-    /// A client that has `connect_timeout` for a connection and `timeout` for a whole request. Without `tls` it
-    /// refuses `https`.
+    /// A client that has `connect_timeout` for a connection and `timeout` for a whole request.
+    /// Without `tls` it refuses `https`.
     pub fn new(tls: Option<Arc<FollowingConnector>>, connect_timeout: Duration, timeout: Duration) -> Self {
         let client = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
@@ -158,7 +158,8 @@ mod tests {
 
     const LIMIT: usize = 1000;
 
-    /// Gets a page from a server that writes `answer` once it has a request, which is returned, too.
+    /// Gets a page from a server that writes `answer` once it has a request, which is returned,
+    /// too.
     async fn exchange(answer: &str) -> (Result<Response>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri = format!("http://{}/a?b=c", listener.local_addr().unwrap());

@@ -2,15 +2,18 @@
 //!
 //! * [`socket`]: sockets that connect and listen
 //! * [`driver`]: moves bytes between a socket and a [`driver::Endpoint`]
-//! * [`session`]: a client's end, a [`forebay_base::machine::Machine`] that its driver and its users share
+//! * [`session`]: a client's end, a [`forebay_base::machine::Machine`] that its driver and its
+//!   users share
 //! * `exchange`: when the driver stays awake for the next answer
 //! * [`tcp`]: sockets that acknowledge promptly and coalesce wake-ups; `unix`: Unix domain sockets
 //! * [`tls`]: rustls with an explicit provider and host name checks
 //! * [`url`]: service URLs with several hosts
 //! * [`ws`]: WebSocket as a byte stream; [`http`]: GET requests
-//! * [`backoff`]: pauses between attempts, with jitter; `race`: attempts at several addresses side by side
+//! * [`backoff`]: pauses between attempts, with jitter; `race`: attempts at several addresses side
+//!   by side
 //!
-//! With the feature `simulation`, tests replace names, sockets and threads by their own (`simulation`).
+//! With the feature `simulation`, tests replace names, sockets and threads by their own
+//! (`simulation`).
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -64,7 +67,8 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// A writer for other threads than the owner's; only for plain TCP, which sends bytes as they are given.
+    /// A writer for other threads than the owner's; only for plain TCP, which sends bytes as they
+    /// are given.
     pub fn writer(&self) -> Option<Writer> {
         match self {
             Self::Plain(tcp) => Some(tcp.writer()),
@@ -82,7 +86,8 @@ pub async fn connect_unix(path: &str) -> Result<Stream> {
         .map_err(|error| Error::new(ErrorKind::ConnectFailed, format!("cannot connect to {path}: {error}")))
 }
 
-/// Connects to `host:port`, trying every address the name resolves to, side by side, within `timeout` in all.
+/// Connects to `host:port`, trying every address the name resolves to, side by side, within
+/// `timeout` in all.
 pub async fn connect(
     host: &str,
     port: u16,

@@ -1,8 +1,8 @@
 //! Connecting to one of several addresses (RFC 8305, "happy eyeballs").
 //!
-//! An address that does not answer, such as an IPv6 address behind a broken route, must not use up the time of the
-//! others: the next attempt starts after [`STAGGER`], or as soon as one fails, and the first to connect wins. Families
-//! alternate, beginning with that of the first address.
+//! An address that does not answer, such as an IPv6 address behind a broken route, must not use up
+//! the time of the others: the next attempt starts after [`STAGGER`], or as soon as one fails, and
+//! the first to connect wins. Families alternate, beginning with that of the first address.
 
 use std::future::poll_fn;
 use std::io;
@@ -14,7 +14,8 @@ use std::time::Duration;
 /// Time after which the next attempt starts beside those under way.
 const STAGGER: Duration = Duration::from_millis(250);
 
-/// Connects with `dial` to one of `addresses`. If none can be connected to, returns the error of the last to fail.
+/// Connects with `dial` to one of `addresses`. If none can be connected to, returns the error of
+/// the last to fail.
 pub(super) async fn first_of<T, F>(
     addresses: Vec<SocketAddr>,
     dial: impl Fn(SocketAddr) -> F,
@@ -85,7 +86,8 @@ mod tests {
         addresses.iter().map(|address| address.ip().to_string()).collect()
     }
 
-    /// An address that never answers, that refuses at once, or that accepts after 100 ms, by its last number.
+    /// An address that never answers, that refuses at once, or that accepts after 100 ms, by its
+    /// last number.
     async fn dial(address: SocketAddr) -> io::Result<SocketAddr> {
         let text = address.ip().to_string();
         match text.chars().last() {

@@ -1,13 +1,14 @@
 //! A client's end of a connection, shared by its driver and its users.
 //!
-//! A [`Session`] is a [`Host`], which is a machine with its routes, behind a lock. It is the [`Endpoint`] that the
-//! [driver](super::driver) drives.
+//! A [`Session`] is a [`Host`], which is a machine with its routes, behind a lock. It is the
+//! [`Endpoint`] that the [driver](super::driver) drives.
 //!
-//! A user that has just one message to send need not wait until the driver's thread runs: [`Session::write`] takes a
-//! turn and writes on the thread of the caller, as long as the driver has nothing to write itself. Both write under
-//! one rule, so that bytes keep their order: what the host has queued is written under its lock, and once the driver has
-//! taken bytes out of it, no other thread writes until those are written. While answers to such messages come at once,
-//! the driver stays awake for the next one (`exchange`).
+//! A user that has just one message to send need not wait until the driver's thread runs:
+//! [`Session::write`] takes a turn and writes on the thread of the caller, as long as the driver
+//! has nothing to write itself. Both write under one rule, so that bytes keep their order: what the
+//! host has queued is written under its lock, and once the driver has taken bytes out of it, no
+//! other thread writes until those are written. While answers to such messages come at once, the
+//! driver stays awake for the next one (`exchange`).
 
 use std::io::IoSlice;
 use std::ops::{Deref, DerefMut};
@@ -39,11 +40,13 @@ pub trait Host: Send {
     /// Handles an event of the machine.
     fn handle_event(&mut self, now: Instant, event: <Self::Machine as Machine>::Event);
 
-    /// Adds what is due to the machine's transmit queue, unless the socket is [`WRITE_HIGH_WATER`] behind. Returns the
-    /// time of the next call. `unwritten` is the number of bytes that were taken from the queue and not written.
+    /// Adds what is due to the machine's transmit queue, unless the socket is [`WRITE_HIGH_WATER`]
+    /// behind. Returns the time of the next call. `unwritten` is the number of bytes that were
+    /// taken from the queue and not written.
     fn turn(&mut self, now: Instant, unwritten: usize) -> Option<Instant>;
 
-    /// Whether more may be read from the socket. If not, [`Session::wake`] makes the driver ask again.
+    /// Whether more may be read from the socket. If not, [`Session::wake`] makes the driver ask
+    /// again.
     fn reads(&self) -> bool {
         true
     }
@@ -118,9 +121,10 @@ impl<H: Host> Session<H> {
         self.wake.notify_one();
     }
 
-    /// Takes a turn and writes what is due on this thread if the driver is not at work, and has the driver do it
-    /// otherwise. That saves a single message the time until the driver's thread runs. Those that follow before the
-    /// driver's next turn are left to it, because it gathers them. The caller holds no lock.
+    /// Takes a turn and writes what is due on this thread if the driver is not at work, and has the
+    /// driver do it otherwise. That saves a single message the time until the driver's thread runs.
+    /// Those that follow before the driver's next turn are left to it, because it gathers them. The
+    /// caller holds no lock.
     pub fn write(&self) {
         if !self.writer.as_ref().is_some_and(|writer| self.write_to(writer)) {
             self.wake();
@@ -188,8 +192,8 @@ impl<H: Host> Endpoint for Session<H> {
         state.written = false;
         state.reads = result.as_ref().is_ok_and(|turn| turn.reads);
         result.map(|turn| {
-            // Keeps an earlier deadline that the host has put off. Otherwise each user whose write brings it forward
-            // again would have to wake the driver.
+            // Keeps an earlier deadline that the host has put off. Otherwise each user whose write
+            // brings it forward again would have to wake the driver.
             let stands =
                 state.deadline.filter(|at| *at > now && turn.deadline.is_none_or(|later| *at <= later));
             state.deadline = stands.or(turn.deadline);

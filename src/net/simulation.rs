@@ -1,7 +1,8 @@
 //! A network that tests put in the place of the system's, on their own thread.
 //!
-//! Only the feature `simulation` compiles this. A thread that called [`set_network`] resolves names, connects and
-//! listens there, and runs functions of the application inline instead of on threads of their own.
+//! Only the feature `simulation` compiles this. A thread that called [`set_network`] resolves
+//! names, connects and listens there, and runs functions of the application inline instead of on
+//! threads of their own.
 
 use std::cell::RefCell;
 use std::fmt::Debug;

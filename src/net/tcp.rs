@@ -1,14 +1,15 @@
 //! A TCP socket that acknowledges promptly and coalesces wake-ups.
 //!
-//! A peer that leaves Nagle's algorithm on (Mosquitto does by default) holds its next small packet back until the
-//! last one has been acknowledged. When we have nothing to send, the kernel may delay that acknowledgement by 40 ms: a
-//! window of a hundred publications then takes 40 ms. Linux acknowledges immediately on request; the request has to be
-//! repeated each time. Our own writes acknowledge as well, so the request comes last: on flush, when nothing is left
-//! to read.
+//! A peer that leaves Nagle's algorithm on (Mosquitto does by default) holds its next small packet
+//! back until the last one has been acknowledged. When we have nothing to send, the kernel may
+//! delay that acknowledgement by 40 ms: a window of a hundred publications then takes 40 ms. Linux
+//! acknowledges immediately on request; the request has to be repeated each time. Our own writes
+//! acknowledge as well, so the request comes last: on flush, when nothing is left to read.
 //!
-//! In a stream of small packets that no one waits for, a wake-up per packet costs more than everything else, on both
-//! sides; and so it does in a stream of answers, as long as many more are on their way. Then the kernel collects `GATHER`
-//! of them before it reports the socket as readable:
+//! In a stream of small packets that no one waits for, a wake-up per packet costs more than
+//! everything else, on both sides; and so it does in a stream of answers, as long as many more are
+//! on their way. Then the kernel collects `GATHER` of them before it reports the socket as
+//! readable:
 //!
 //! ```text
 //!          STREAM small reads in quick succession
@@ -48,17 +49,21 @@ const SOON: Duration = Duration::from_micros(100);
 const SMALL: u32 = 1 << 10;
 /// Number of reads whose bytes are collected.
 const GATHER: u32 = 16;
-/// Fewest awaited answers for which packets are collected. With fewer, the peer would run out of requests.
+/// Fewest awaited answers for which packets are collected. With fewer, the peer would run out of
+/// requests.
 const MANY: usize = 512;
-/// Time without a read after which collecting ends. Also the timer's resolution, so it may take twice as long.
+/// Time without a read after which collecting ends. Also the timer's resolution, so it may take
+/// twice as long.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-/// Policy for acknowledgements and wake-ups. On systems other than Linux always as [`Pacing::Kernel`].
+/// Policy for acknowledgements and wake-ups. On systems other than Linux always as
+/// [`Pacing::Kernel`].
 #[derive(Clone, Debug)]
 pub enum Pacing {
     /// Leaves both to the kernel.
     Kernel,
-    /// Acknowledges immediately, and collects streams of small packets as far as the user's waiting allows.
+    /// Acknowledges immediately, and collects streams of small packets as far as the user's waiting
+    /// allows.
     Gather(Arc<Awaited>),
 }
 
@@ -117,7 +122,8 @@ impl Shared {
     }
 }
 
-/// Writes to a TCP socket beside its owner, until the owner drops it. The session keeps the bytes in order.
+/// Writes to a TCP socket beside its owner, until the owner drops it. The session keeps the bytes
+/// in order.
 #[derive(Debug)]
 pub struct Writer {
     pub(super) socket: Weak<Shared>,
@@ -249,7 +255,8 @@ impl Tcp {
         self.pace = Pace::PROMPT;
     }
 
-    /// Ends collecting when it is time to. Not on flush, which TLS calls only when it has written everything.
+    /// Ends collecting when it is time to. Not on flush, which TLS calls only when it has written
+    /// everything.
     fn poll_gathering(&mut self, cx: &mut Context<'_>) {
         let collects = self.collects();
         if let Pace::Gathering { timer } = &mut self.pace
@@ -330,8 +337,8 @@ mod system {
     #[allow(unsafe_code, reason = "socket2 lacks this option")]
     pub(super) fn set_receive_low_water(stream: &TcpStream, bytes: usize) -> Result<()> {
         let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-        // SAFETY: the descriptor is open as long as the stream is borrowed; the kernel copies the integer that the
-        // pointer and its size name.
+        // SAFETY: the descriptor is open as long as the stream is borrowed; the kernel copies the
+        // integer that the pointer and its size name.
         let status = unsafe {
             libc::setsockopt(
                 stream.as_raw_fd(),

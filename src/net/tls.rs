@@ -1,5 +1,6 @@
-//! TLS with rustls: ring's provider set explicitly, TLS 1.2 and 1.3, the platform's roots or the caller's own, client
-//! certificates, and host name checks before the first byte of the application.
+//! TLS with rustls: ring's provider set explicitly, TLS 1.2 and 1.3, the platform's roots or the
+//! caller's own, client certificates, and host name checks before the first byte of the
+//! application.
 
 use std::io;
 use std::path::PathBuf;
@@ -28,7 +29,8 @@ pub struct TlsOptions {
     pub key: Option<Vec<u8>>,
     /// Whether any host name is accepted. For tests.
     pub skip_hostname_check: bool,
-    /// SHA-256 fingerprints of the only certificates to accept, of any authority; empty to check them as usual.
+    /// SHA-256 fingerprints of the only certificates to accept, of any authority; empty to check
+    /// them as usual.
     pub pins: Vec<[u8; 32]>,
     /// Files that `ca`, `certificate` and `key` were read from.
     pub files: TlsFiles,
@@ -95,8 +97,9 @@ impl FollowingConnector {
         }
     }
 
-    /// The connector for the files as they are now. If one cannot be read or used, perhaps because only half of them
-    /// have been replaced so far, the connector is the last good one, and the error says why.
+    /// The connector for the files as they are now. If one cannot be read or used, perhaps because
+    /// only half of them have been replaced so far, the connector is the last good one, and the
+    /// error says why.
     pub async fn get(&self) -> (TlsConnector, Option<Error>) {
         let (options, last) = self.current.lock().clone();
         if options.files == TlsFiles::default() {
@@ -239,7 +242,8 @@ pub fn fingerprint(text: &str) -> Option<[u8; 32]> {
     bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()
 }
 
-/// Accepts the certificates with these fingerprints only, of any authority, for any name and at any time.
+/// Accepts the certificates with these fingerprints only, of any authority, for any name and at any
+/// time.
 #[derive(Debug)]
 struct Pinned {
     pins: Vec<[u8; 32]>,

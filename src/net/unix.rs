@@ -25,8 +25,8 @@ impl UnixSocket {
     pub fn bind(path: &Path, mode: u32) -> io::Result<Self> {
         remove_abandoned(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        // On Linux the file gets these permissions right away; elsewhere that fails, and the umask decides until the file has its
-        // own below.
+        // On Linux the file gets these permissions right away; elsewhere that fails, and the umask
+        // decides until the file has its own below.
         let file = File::from(OwnedFd::from(socket));
         let _ = file.set_permissions(Permissions::from_mode(0o600));
         let socket = Socket::from(OwnedFd::from(file));

@@ -83,8 +83,9 @@ impl ServiceUrl {
         self.protocol == Protocol::Pulsar && self.transport == Transport::Tcp && self.tls == tls
     }
 
-    /// Parses `pulsar://` (default port 6650), `pulsar+ssl://` (6651), `http://` (8080), `https://` (8443), `mqtt://` (1883), `mqtts://` (8883), `ws://`
-    /// (80), `wss://` (443), `tubemq://` (8715), `tubemq+ssl://` (8716), each with one or several hosts, and
+    /// Parses `pulsar://` (default port 6650), `pulsar+ssl://` (6651), `http://` (8080), `https://`
+    /// (8443), `mqtt://` (1883), `mqtts://` (8883), `ws://` (80), `wss://` (443), `tubemq://`
+    /// (8715), `tubemq+ssl://` (8716), each with one or several hosts, and
     /// `mqtt+unix:///path/of/socket`.
     pub fn parse(url: &str) -> Result<Self> {
         let bad = |why: &str| {

@@ -1,7 +1,8 @@
 //! MQTT over WebSocket, for both sides, as a byte stream for the driver.
 //!
-//! MQTT's bytes are sent in binary messages whose boundaries have no meaning; a text message ends the connection (MQTT
-//! 5.0 section 6). The peers agree on the subprotocol `mqtt`, or on `mqttv3.1` from the time before MQTT 3.1.1.
+//! MQTT's bytes are sent in binary messages whose boundaries have no meaning; a text message ends
+//! the connection (MQTT 5.0 section 6). The peers agree on the subprotocol `mqtt`, or on `mqttv3.1`
+//! from the time before MQTT 3.1.1.
 
 use std::io;
 use std::net::IpAddr;
@@ -28,7 +29,8 @@ pub const PATH: &str = "/mqtt";
 const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
 /// Limit on the bytes of one message.
 const MESSAGE: usize = 64 << 10;
-/// Read buffer of a connection. The library allocates it at once, and idle connections should be cheap.
+/// Read buffer of a connection. The library allocates it at once, and idle connections should be
+/// cheap.
 const READ_BUFFER: usize = 4 << 10;
 
 /// A WebSocket as a stream of bytes.
@@ -39,9 +41,9 @@ pub struct WebSocket<S> {
     rest: Bytes,
 }
 
-/// Client side of the handshake. `url` is `ws://` or `wss://` with host and path; TLS, if any, is in `stream`. A message
-/// of more than `max_message` bytes ends the connection. `headers` are sent with the request, for proxies that
-/// authenticate.
+/// Client side of the handshake. `url` is `ws://` or `wss://` with host and path; TLS, if any, is
+/// in `stream`. A message of more than `max_message` bytes ends the connection. `headers` are sent
+/// with the request, for proxies that authenticate.
 pub async fn connect<S>(
     stream: S,
     url: &str,
@@ -69,9 +71,9 @@ where
     Ok(WebSocket { inner, rest: Bytes::new() })
 }
 
-/// Broker side of the handshake. With `local_pages_only`, a browser is accepted only from pages of this machine or of
-/// the address that it connects to. Otherwise any page on the web could use a visitor's browser to reach a broker that
-/// listens on loopback without authentication.
+/// Broker side of the handshake. With `local_pages_only`, a browser is accepted only from pages of
+/// this machine or of the address that it connects to. Otherwise any page on the web could use a
+/// visitor's browser to reach a broker that listens on loopback without authentication.
 pub async fn accept<S>(stream: S, local_pages_only: bool, max_message: usize) -> Result<WebSocket<S>>
 where
     S: AsyncRead + AsyncWrite + Unpin,

@@ -1,4 +1,5 @@
-//! Compiles `proto/pulsar.proto` with protox, a protobuf compiler written in Rust, so that `protoc` is not needed.
+//! Compiles `proto/pulsar.proto` with protox, a protobuf compiler written in Rust, so that `protoc`
+//! is not needed.
 
 fn main() {
     println!("cargo:rerun-if-changed=../../proto/pulsar.proto");

@@ -1,6 +1,6 @@
-//! All commands and their numbers. On the wire a `BaseCommand` holds its type in field 1 and the command in
-//! the field of the same number; [`Command`] represents that pair as one enum, which avoids moving a struct
-//! with 53 mostly empty fields.
+//! All commands and their numbers. On the wire a `BaseCommand` holds its type in field 1 and the
+//! command in the field of the same number; [`Command`] represents that pair as one enum, which
+//! avoids moving a struct with 53 mostly empty fields.
 
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
@@ -153,7 +153,8 @@ impl Command {
         varint_field_len(TYPE_FIELD, u64::from(number)) + bytes_field_len(number, self.body_len())
     }
 
-    /// Appends the `BaseCommand`, with its fields in ascending order as all official clients write them.
+    /// Appends the `BaseCommand`, with its fields in ascending order as all official clients write
+    /// them.
     pub fn encode(&self, out: &mut BytesMut) {
         let number = self.number();
         put_varint_field(out, TYPE_FIELD, u64::from(number));

@@ -1,5 +1,5 @@
-//! The client side of a socket: handshake, keep-alive, authentication challenges, and the correlation of
-//! responses with requests.
+//! The client side of a socket: handshake, keep-alive, authentication challenges, and the
+//! correlation of responses with requests.
 //!
 //! ```text
 //!        CONNECT queued by new()
@@ -17,8 +17,8 @@
 //!             │ error: the driver closes the socket │
 //!             └────────────────┘
 //! ```
-//! Each request ends in exactly one [`Event::Response`]: with its response, with a timeout, or, through
-//! [`Connection::fail_requests`], with the error that ended the connection.
+//! Each request ends in exactly one [`Event::Response`]: with its response, with a timeout, or,
+//! through [`Connection::fail_requests`], with the error that ended the connection.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -110,7 +110,8 @@ pub enum Event {
         /// The response, the broker's error, or a timeout.
         result: Result<Command>,
     },
-    /// The broker has queued a PRODUCER request behind another exclusive producer: its response has no deadline.
+    /// The broker has queued a PRODUCER request behind another exclusive producer: its response has
+    /// no deadline.
     Queued {
         /// Id returned by [`Connection::request`].
         request_id: u64,
@@ -149,7 +150,8 @@ pub struct Connection {
     next_request: u64,
     /// Open requests and their deadlines; `None` for a queued producer, which has no deadline.
     requests: HashMap<u64, Option<Instant>>,
-    /// Deadlines in request order, which is also time order because all requests have the same timeout.
+    /// Deadlines in request order, which is also time order because all requests have the same
+    /// timeout.
     deadlines: VecDeque<(Instant, u64)>,
     /// Whether a PING is unanswered. Any decoded frame clears it.
     ping_pending: bool,
@@ -326,7 +328,8 @@ impl Connection {
                     self.answer(request_id, result);
                 }
             }
-            // Commands that only a client sends, and responses to requests that this client never makes.
+            // Commands that only a client sends, and responses to requests that this client never
+            // makes.
             other => {
                 return Err(Error::protocol(format!(
                     "the broker sent {}, which is a client's command or answers no request of ours",

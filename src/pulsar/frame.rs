@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! simple    [total u32][command size u32][BaseCommand]
-//! payload   … [0x0e02 u16][size u32][BrokerEntryMetadata]      only from a broker, on request
-//!             [0x0e01 u16][crc32c u32]                         absent if the producer does not checksum
-//!             [metadata size u32][MessageMetadata][payload]    the bytes that the checksum covers
+//! payload   … [0x0e02 u16][size u32][BrokerEntryMetadata]  only from a broker, on request
+//!             [0x0e01 u16][crc32c u32]                     absent if the producer sends none
+//!             [metadata size u32][MessageMetadata][payload] the bytes that are checked
 //! ```
 //! All integers are big-endian; `total` does not count itself.
 
@@ -34,7 +34,8 @@ pub struct Frame {
     pub payload: Option<Payload>,
 }
 
-/// The entry of a SEND or MESSAGE. Its parts are decoded on demand, since a broker stores them unchanged.
+/// The entry of a SEND or MESSAGE. Its parts are decoded on demand, since a broker stores them
+/// unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Payload {
     /// Metadata that the broker added.
@@ -187,8 +188,8 @@ pub fn encode_head(command: &Command, payload: &Payload, out: &mut BytesMut) {
     payload.header(out);
 }
 
-/// Encodes the part of a SEND that precedes the body, with a checksum over both metadata and body. A large
-/// body can then be sent from where it is, instead of being copied behind its metadata.
+/// Encodes the part of a SEND that precedes the body, with a checksum over both metadata and body.
+/// A large body can then be sent from where it is, instead of being copied behind its metadata.
 pub fn entry_head(command: &Command, metadata: &pb::MessageMetadata, body: &[u8]) -> Bytes {
     let mut encoded = BytesMut::with_capacity(128);
     encoded.extend_from_slice(&[0; 4]);
@@ -292,7 +293,8 @@ mod tests {
                     .as_ref()
                     .is_some_and(|p| p.checksum_ok() && p.covered == send().payload.unwrap().covered);
                 let detected = frame.payload.as_ref().is_none_or(|p| !p.checksum_ok());
-                // The checksum covers everything but the command and the optional framing around it.
+                // The checksum covers everything but the command and the optional framing around
+                // it.
                 assert!(same || detected || frame.payload.unwrap().checksum.is_none(), "bit {bit}");
             }
         }

@@ -1,6 +1,6 @@
-//! Hand-written codecs for the commands and metadata that every message needs: SEND, SEND_RECEIPT, MESSAGE,
-//! ACK, FLOW, MessageMetadata and SingleMessageMetadata. Property tests compare them with prost's, byte for
-//! byte.
+//! Hand-written codecs for the commands and metadata that every message needs: SEND, SEND_RECEIPT,
+//! MESSAGE, ACK, FLOW, MessageMetadata and SingleMessageMetadata. Property tests compare them with
+//! prost's, byte for byte.
 
 use bytes::{Bytes, BytesMut};
 
@@ -148,7 +148,8 @@ r, w, t, o, {
     Ok(())
 });
 
-/// Reads a repeated scalar. Decoders must accept the packed form, although no known peer sends it here.
+/// Reads a repeated scalar. Decoders must accept the packed form, although no known peer sends it
+/// here.
 fn read_packed(
     reader: &mut Reader<'_>,
     wire_type: u8,
@@ -435,8 +436,8 @@ pub fn encode_single(m: &pb::SingleMessageMetadata, out: &mut BytesMut) {
     opt_bool::put(out, 10, &m.null_partition_key);
 }
 
-/// Appends one message of a batch, `[u32 size][SingleMessageMetadata][payload]`, directly from the caller's
-/// data: without an intermediate struct and with a single copy of the payload.
+/// Appends one message of a batch, `[u32 size][SingleMessageMetadata][payload]`, directly from the
+/// caller's data: without an intermediate struct and with a single copy of the payload.
 pub fn encode_batched(message: &Outgoing<'_>, sequence_id: u64, out: &mut BytesMut) {
     let start = out.len();
     out.reserve(message.payload.len() + 64);

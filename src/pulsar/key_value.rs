@@ -1,6 +1,8 @@
-//! Schemas of pairs, and the payloads of pairs: `length key length value`, where a length of -1 stands for null.
+//! Schemas of pairs, and the payloads of pairs: `length key length value`, where a length of -1
+//! stands for null.
 //!
-//! A pair is inline, as one payload, or separated: the key is that of the message, in base64, and the value is the payload.
+//! A pair is inline, as one payload, or separated: the key is that of the message, in base64, and
+//! the value is the payload.
 
 use crate::schema::{SchemaInfo, Type};
 use forebay_base::error::{Error, ErrorKind, Result};
@@ -69,7 +71,8 @@ impl KeyValueInfo {
     }
 }
 
-/// Properties of a part: a JSON object of texts. They have no meaning here, so what is not one has none.
+/// Properties of a part: a JSON object of texts. They have no meaning here, so what is not one has
+/// none.
 fn properties(text: &str) -> Vec<(String, String)> {
     let parsed = (text.len() <= PROPERTIES).then(|| serde_json::from_str(text).ok()).flatten();
     let Some(serde_json::Value::Object(pairs)) = parsed else { return Vec::new() };
@@ -92,7 +95,8 @@ pub fn join(key: Option<&[u8]>, value: Option<&[u8]>) -> Vec<u8> {
 /// A key and its value; `None` is null.
 pub type Parts<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
 
-/// The key and the value of a payload, `None` if it is not that of a pair. As in other clients, bytes behind the pair are passed over.
+/// The key and the value of a payload, `None` if it is not that of a pair. As in other clients,
+/// bytes behind the pair are passed over.
 pub fn split(payload: &[u8]) -> Option<Parts<'_>> {
     fn part(rest: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
         let (length, rest) = rest.split_first_chunk::<4>()?;

@@ -37,7 +37,8 @@ pub mod pb {
 /// Protocol version that this crate implements (21: schema on Subscribe).
 pub const PROTOCOL_VERSION: i32 = 21;
 
-/// `request_id` of commands that answer no request: closes initiated by the broker and handshake errors.
+/// `request_id` of commands that answer no request: closes initiated by the broker and handshake
+/// errors.
 pub const NO_REQUEST: u64 = u64::MAX;
 
 /// Maximum number of chunks of a message.
@@ -77,8 +78,8 @@ impl From<pb::ServerError> for forebay_base::error::ErrorKind {
     }
 }
 
-/// Converts a broker's numeric error code and message into a typed error. A code that only a newer broker
-/// knows becomes `Unknown`.
+/// Converts a broker's numeric error code and message into a typed error. A code that only a newer
+/// broker knows becomes `Unknown`.
 pub fn server_error(code: i32, text: &str) -> forebay_base::error::Error {
     let (kind, name) = match pb::ServerError::try_from(code) {
         Ok(error) => (error.into(), error.as_str_name().to_owned()),

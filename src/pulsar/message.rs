@@ -12,11 +12,12 @@ use crate::pb;
 use crate::schema::{SchemaInfo, Writer};
 use forebay_base::error::{Error, ErrorKind, Result};
 
-/// Maximum batch size. No frame can hold more messages, so a larger claim must not become an allocation.
+/// Maximum batch size. No frame can hold more messages, so a larger claim must not become an
+/// allocation.
 const MAX_BATCH: i32 = 1 << 20;
 
-/// Position of a message: the ledger and entry assigned by the broker, the partition, and the index in the
-/// batch. Ids are ordered by position; comparing ids of different topics is meaningless.
+/// Position of a message: the ledger and entry assigned by the broker, the partition, and the index
+/// in the batch. Ids are ordered by position; comparing ids of different topics is meaningless.
 ///
 /// Text form, as printed by the official clients: `(ledger,entry,partition,batch_index)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -208,7 +209,8 @@ pub struct Outgoing<'a> {
     pub schema: Option<&'a Arc<SchemaInfo>>,
 }
 
-/// Stands in [`Outgoing::replicate_to`] for the cluster that the message is sent to: it is not replicated.
+/// Stands in [`Outgoing::replicate_to`] for the cluster that the message is sent to: it is not
+/// replicated.
 pub const LOCAL_CLUSTER: &str = "__local__";
 
 /// Origin of an entry, which consecutive entries of a producer share.
@@ -220,8 +222,8 @@ pub struct Origin {
     pub producer_name: Arc<str>,
 }
 
-/// Properties that all messages of an entry share. With messages that are not batched there is one of these for each, so
-/// it is small: 72 bytes with the counts of its `Arc`.
+/// Properties that all messages of an entry share. With messages that are not batched there is one
+/// of these for each, so it is small: 72 bytes with the counts of its `Arc`.
 #[derive(Clone, Debug, Default)]
 pub struct EntryInfo {
     origin: Arc<Origin>,
@@ -235,7 +237,8 @@ pub struct EntryInfo {
     broker_timestamp: Option<NonZeroU64>,
     /// Number of messages in the topic up to the end of the entry, if the broker sends it.
     end_index: Option<NonZeroU64>,
-    /// Properties that most entries lack. They are apart, as an entry of a single message has all of this for itself.
+    /// Properties that most entries lack. They are apart, as an entry of a single message has all
+    /// of this for itself.
     rare: Option<Box<RareInfo>>,
 }
 
@@ -276,8 +279,8 @@ impl EntryInfo {
         &self.origin.producer_name
     }
 
-    /// Adds what the broker says of the entry: the time of storage, of which 0 stands for none, and the index in the topic
-    /// of its last message.
+    /// Adds what the broker says of the entry: the time of storage, of which 0 stands for none, and
+    /// the index in the topic of its last message.
     pub fn with_broker(mut self, timestamp: Option<u64>, last_index: Option<u64>) -> Self {
         self.broker_timestamp = timestamp.and_then(NonZeroU64::new);
         self.end_index = last_index.and_then(|last| NonZeroU64::MIN.checked_add(last));
@@ -336,7 +339,8 @@ pub struct Message {
     rare: Option<Box<Rare>>,
 }
 
-// Up to this size a move is a few instructions in place; beyond it is a call of memcpy, several times per message.
+// Up to this size a move is a few instructions in place; beyond it is a call of memcpy, several
+// times per message.
 const _: () = assert!(size_of::<Message>() <= 128);
 const _: () = assert!(size_of::<EntryInfo>() <= 56);
 

@@ -1,8 +1,9 @@
 //! Patterns of topics: regular expressions over the topics of one namespace.
 //!
-//! A pattern is matched as in the official clients: against the whole name without its domain and partition,
-//! `tenant/namespace/topic`. The syntax is that of RE2, which brokers use as well: without look-around and back-references, so that
-//! matching takes linear time whatever the pattern.
+//! A pattern is matched as in the official clients: against the whole name without its domain and
+//! partition, `tenant/namespace/topic`. The syntax is that of RE2, which brokers use as well:
+//! without look-around and back-references, so that matching takes linear time whatever the
+//! pattern.
 
 use regex::{Regex, RegexBuilder};
 
@@ -31,8 +32,9 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Parses a pattern such as `persistent://tenant/namespace/orders-.*`; without tenant and namespace it is of `public/default`.
-    /// `flags` are those of the regular expression, of `imsx`. Without `domain` the pattern says it, or it is persistent.
+    /// Parses a pattern such as `persistent://tenant/namespace/orders-.*`; without tenant and
+    /// namespace it is of `public/default`. `flags` are those of the regular expression, of `imsx`.
+    /// Without `domain` the pattern says it, or it is persistent.
     pub fn parse(text: &str, flags: &str, domain: Option<Mode>) -> Result<Self> {
         let refused = |why: String| {
             Error::new(ErrorKind::InvalidArgument, format!("the pattern of topics {text:?} {why}"))
@@ -77,8 +79,8 @@ impl Pattern {
             .build()
             .map_err(|error| refused(format!("cannot be used: {}", one_line(&error.to_string()))))?;
         let mut wire = format!("persistent://{namespace}/{local}");
-        // Brokers know no flags, anchor differently, take classes such as \w for ASCII, and refuse to watch for long patterns:
-        // they are asked for all names.
+        // Brokers know no flags, anchor differently, take classes such as \w for ASCII, and refuse
+        // to watch for long patterns: they are asked for all names.
         let is_other = local.contains(['^', '$', '|']) || has_class(local);
         if !inline.is_empty() || is_other || wire.len() > BROKERS_LIMIT {
             wire = format!("persistent://{namespace}/.*");
@@ -119,7 +121,8 @@ impl Pattern {
     }
 }
 
-/// Hash of a list of topics, which tells whether it is the one that is known: CRC-32C of the sorted names, joined by commas.
+/// Hash of a list of topics, which tells whether it is the one that is known: CRC-32C of the sorted
+/// names, joined by commas.
 pub fn hash_of<'a>(sorted: impl IntoIterator<Item = &'a str>) -> String {
     let mut hash = 0;
     for (index, name) in sorted.into_iter().enumerate() {
@@ -137,7 +140,8 @@ pub fn without_domain(name: &str) -> &str {
     rest.strip_prefix("persistent://").unwrap_or(name)
 }
 
-/// Whether a pattern has a class of characters or a boundary of words that depends on what a letter is.
+/// Whether a pattern has a class of characters or a boundary of words that depends on what a letter
+/// is.
 fn has_class(pattern: &str) -> bool {
     let mut escaped = false;
     pattern.chars().any(|c| {

@@ -1,8 +1,10 @@
-//! Schemas: their definitions on the wire, and how a consumer gets at those that its messages were written with.
+//! Schemas: their definitions on the wire, and how a consumer gets at those that its messages were
+//! written with.
 //!
-//! A message names the version of its schema. The consumer asks the broker for a version that it does not know and hands out
-//! the message, and those behind it, once it has the answer: a [`Writer`], which is for all messages of the version. If the
-//! answer is an error it is the error of those messages alone.
+//! A message names the version of its schema. The consumer asks the broker for a version that it
+//! does not know and hands out the message, and those behind it, once it has the answer: a
+//! [`Writer`], which is for all messages of the version. If the answer is an error it is the error
+//! of those messages alone.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -78,15 +80,18 @@ impl fmt::Display for SchemaInfo {
 
 /// Reader of the payloads of a consumer.
 pub trait Codec: Any + fmt::Debug + Send + Sync {
-    /// Prepares for the messages of a schema; of messages without one, if `None`. Called once for each version.
+    /// Prepares for the messages of a schema; of messages without one, if `None`. Called once for
+    /// each version.
     fn resolve(&self, writer: Option<&SchemaInfo>) -> Result<Resolved>;
 
-    /// Whether it has to know the schema of each message. If not, payloads are left to the application.
+    /// Whether it has to know the schema of each message. If not, payloads are left to the
+    /// application.
     fn reads(&self) -> bool {
         true
     }
 
-    /// The codec of a producer that takes the schema of its topic, whose payloads are bytes that must fit it.
+    /// The codec of a producer that takes the schema of its topic, whose payloads are bytes that
+    /// must fit it.
     fn checking(&self, topic: &SchemaInfo) -> Result<Arc<dyn Codec>> {
         let text = format!("this codec cannot check payloads of type {:?}", topic.kind);
         Err(Error::new(ErrorKind::Unsupported, text))
@@ -151,8 +156,8 @@ pub struct Wanted {
 pub(super) struct Writers {
     /// Of messages without a version.
     plain: Arc<Writer>,
-    /// The oldest first. A topic that is deleted and made again counts its versions from the start, but its consumers are closed
-    /// by that: so this is for one subscribing only.
+    /// The oldest first. A topic that is deleted and made again counts its versions from the start,
+    /// but its consumers are closed by that: so this is for one subscribing only.
     known: VecDeque<(Bytes, Arc<Writer>)>,
     wanted: VecDeque<Wanted>,
 }

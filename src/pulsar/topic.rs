@@ -17,7 +17,8 @@ pub struct TopicName {
 }
 
 impl TopicName {
-    /// Parses `topic`, `tenant/namespace/topic` or the full form. A bare `topic` is in `public/default`.
+    /// Parses `topic`, `tenant/namespace/topic` or the full form. A bare `topic` is in
+    /// `public/default`.
     pub fn parse(name: &str) -> Result<Self> {
         let bad = |why: &str| {
             Error::new(
@@ -89,7 +90,8 @@ impl TopicName {
     }
 }
 
-/// Splits `x-partition-7` into `x` and 7. Malformed suffixes (`-partition-07`, `-partition--2`) stay in the name.
+/// Splits `x-partition-7` into `x` and 7. Malformed suffixes (`-partition-07`, `-partition--2`)
+/// stay in the name.
 fn split_partition(local: &str) -> (&str, Option<u32>) {
     const MARK: &str = "-partition-";
     let Some(at) = local.rfind(MARK).filter(|at| *at > 0) else { return (local, None) };
@@ -160,8 +162,8 @@ pub fn murmur3_32(bytes: &[u8]) -> u32 {
     hash ^ hash >> 16
 }
 
-/// `boost::hash<std::string>` on 64 bits as of Boost 1.82, which the official client's packages are built
-/// with: 8 bytes at a time, multiplied to 128 bits and folded.
+/// `boost::hash<std::string>` on 64 bits as of Boost 1.82, which the official client's packages are
+/// built with: 8 bytes at a time, multiplied to 128 bits and folded.
 fn boost_hash(bytes: &[u8]) -> u32 {
     const Q: u64 = 0x9e37_79b9_7f4a_7c15;
     const K: u64 = 0xdf44_2d22_ce48_59b9;
@@ -213,7 +215,8 @@ pub struct Router {
     partitions: u32,
     hashing: HashingScheme,
     routing: Routing,
-    /// Time for which keyless messages stay with one partition, so that they fill batches instead of scattering.
+    /// Time for which keyless messages stay with one partition, so that they fill batches instead
+    /// of scattering.
     stay: Duration,
     /// The partitions in use with [`Routing::Partial`]; empty if all are.
     chosen: Vec<u32>,
@@ -223,8 +226,9 @@ pub struct Router {
 }
 
 impl Router {
-    /// Creates a router for `partitions` (at least 1); `seed` selects the first partition. Keyless messages stay
-    /// with a partition for `stay`; without batching `stay` is zero and each message moves to the next one.
+    /// Creates a router for `partitions` (at least 1); `seed` selects the first partition. Keyless
+    /// messages stay with a partition for `stay`; without batching `stay` is zero and each message
+    /// moves to the next one.
     pub fn new(partitions: u32, hashing: HashingScheme, routing: Routing, stay: Duration, seed: u64) -> Self {
         let partitions = partitions.max(1);
         let chosen = match routing {
@@ -236,8 +240,8 @@ impl Router {
         router
     }
 
-    /// Spreads messages over `partitions` from now on. With [`Routing::Partial`], new partitions are used if there
-    /// were fewer than its number.
+    /// Spreads messages over `partitions` from now on. With [`Routing::Partial`], new partitions
+    /// are used if there were fewer than its number.
     pub fn grow(&mut self, partitions: u32) {
         let new = self.partitions..self.partitions.max(partitions);
         if let Routing::Partial(limit) = self.routing {
@@ -259,7 +263,8 @@ impl Router {
         }
         if self.routing != Routing::Single {
             if let Some(sequence) = sequence_id {
-                // A message that is sent again has to meet its first copy, as each partition knows its own ids only.
+                // A message that is sent again has to meet its first copy, as each partition knows
+                // its own ids only.
                 return self.at((sequence / STRIPE % u64::from(self.in_use())) as u32);
             }
             if self.switch_at.is_some_and(|at| at <= now) {

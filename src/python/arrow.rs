@@ -32,8 +32,8 @@ pub(super) fn import(value: &Bound<'_, PyAny>) -> PyResult<Imported> {
         let capsule = value.call_method0("__arrow_c_stream__")?;
         let capsule = capsule.cast::<PyCapsule>()?;
         let pointer = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
-        // SAFETY: the capsule's name says what it points to, and it is alive; from_raw moves the stream out
-        // and leaves an empty one behind, as the interface demands of a consumer.
+        // SAFETY: the capsule's name says what it points to, and it is alive; from_raw moves the
+        // stream out and leaves an empty one behind, as the interface demands of a consumer.
         let reader = unsafe { RecordBatchStreamReader::from_raw(pointer.as_ptr()) }.map_err(foreign)?;
         return reader.collect::<std::result::Result<_, _>>().map_err(foreign).map(Imported::new);
     }
@@ -65,7 +65,8 @@ pub(super) fn import(value: &Bound<'_, PyAny>) -> PyResult<Imported> {
 pub(super) fn import_schema(value: &Bound<'_, PyAny>) -> PyResult<Schema> {
     let capsule = value.call_method0("__arrow_c_schema__")?;
     let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
-    // SAFETY: the capsule's name says what it points to, and it is alive; the schema is only looked at.
+    // SAFETY: the capsule's name says what it points to, and it is alive; the schema is only looked
+    // at.
     let field = Field::try_from(unsafe { pointer.as_ref() });
     match field.map(|field| field.data_type().clone()) {
         Ok(DataType::Struct(fields)) => Ok(Schema::new(fields)),

@@ -1,16 +1,17 @@
-//! Completions on their way to an event loop: one queue, one wake-up per burst, drained on the loop's thread.
+//! Completions on their way to an event loop: one queue, one wake-up per burst, drained on the
+//! loop's thread.
 //!
 //! ```text
 //! engine thread ── push plain data ──► queue ── first of a burst ──► one byte to the socket pair
 //! loop thread   ◄── add_reader ── drain: clear the flag, swap the queue, resolve futures
 //! ```
-//! The engine's thread never attaches to the interpreter: attaching from there took 5 ms in the median and seconds
-//! at worst under a busy loop. The flag is cleared before the queue is swapped, so a completion that arrives in
-//! between wakes the loop again. A drain stops after [`DRAIN_MAX`] items and continues in the loop's next turn, so
-//! that a burst does not starve other callbacks.
+//! The engine's thread never attaches to the interpreter: attaching from there took 5 ms in the
+//! median and seconds at worst under a busy loop. The flag is cleared before the queue is swapped,
+//! so a completion that arrives in between wakes the loop again. A drain stops after [`DRAIN_MAX`]
+//! items and continues in the loop's next turn, so that a burst does not starve other callbacks.
 //!
-//! This is the only file that knows asyncio. It knows no class of a protocol: producers and consumers are reached
-//! through [`Settle`] and [`Serve`].
+//! This is the only file that knows asyncio. It knows no class of a protocol: producers and
+//! consumers are reached through [`Settle`] and [`Serve`].
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -33,8 +34,8 @@ use forebay_client::events::SendOutcome;
 /// Completions handled in one turn of the loop. One may resolve a whole batch of futures.
 const DRAIN_MAX: usize = 4096;
 
-/// The waiters of a producer. Called on the loop's thread, once for each outcome that is brought there, which may be that of a
-/// whole batch.
+/// The waiters of a producer. Called on the loop's thread, once for each outcome that is brought
+/// there, which may be that of a whole batch.
 pub(super) trait Settle: Send + Sync {
     /// Resolves the waiters at the head of `slot`.
     fn settle(&self, py: Python<'_>, slot: usize, outcome: SendOutcome) -> PyResult<()>;
@@ -66,7 +67,8 @@ pub(super) struct Bridge {
     futures: Mutex<Slots>,
 }
 
-/// Futures by number. Touched on the loop's thread only; the mutex is there for free-threaded builds.
+/// Futures by number. Touched on the loop's thread only; the mutex is there for free-threaded
+/// builds.
 #[derive(Default)]
 struct Slots {
     entries: Vec<Option<Py<PyAny>>>,
@@ -77,8 +79,9 @@ impl Bridge {
     fn push(&self, completion: Completion) {
         {
             let mut queue = self.queue.lock();
-            // Tested under the lock: a completion pushed after `close` has emptied the queue would never be dropped,
-            // and one that holds a handle keeps the bridge itself alive. It is dropped after the lock.
+            // Tested under the lock: a completion pushed after `close` has emptied the queue would
+            // never be dropped, and one that holds a handle keeps the bridge itself alive. It is
+            // dropped after the lock.
             if self.closed.load(Ordering::Acquire) {
                 drop(queue);
                 return;
@@ -90,7 +93,8 @@ impl Bridge {
 
     fn wake(&self) {
         if !self.armed.swap(true, Ordering::AcqRel) {
-            // A full socket buffer holds wake-ups that are still unread, which is as good as another one.
+            // A full socket buffer holds wake-ups that are still unread, which is as good as
+            // another one.
             let _ = (&self.wake_tx).write(&[1]);
         }
     }
@@ -190,8 +194,8 @@ impl Bridge {
     }
 }
 
-/// A callable that creates a future of the loop. asyncio's `create_future` is a function in Python that makes an `asyncio.Future`: called
-/// from here, it takes about as long again as that.
+/// A callable that creates a future of the loop. asyncio's `create_future` is a function in Python
+/// that makes an `asyncio.Future`: called from here, it takes about as long again as that.
 fn future_factory<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = event_loop.py();
     let theirs = event_loop.getattr("create_future")?;
@@ -204,7 +208,8 @@ fn future_factory<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Py
     py.import("functools")?.getattr("partial")?.call((asyncio.getattr("Future")?,), Some(&arguments))
 }
 
-/// Resolves a future with `result`, which is not called when the future is done or cancelled already.
+/// Resolves a future with `result`, which is not called when the future is done or cancelled
+/// already.
 pub(super) fn set(
     py: Python<'_>,
     future: &Py<PyAny>,
@@ -213,8 +218,8 @@ pub(super) fn set(
     if is_done(py, future) { Ok(()) } else { set_at_once(py, future, result()) }
 }
 
-/// As [`set`], for results that may be made in vain: the future is asked whether it is done only if it does not take the
-/// result, which makes a call less for each of many.
+/// As [`set`], for results that may be made in vain: the future is asked whether it is done only if
+/// it does not take the result, which makes a call less for each of many.
 pub(super) fn set_at_once(py: Python<'_>, future: &Py<PyAny>, result: PyResult<Py<PyAny>>) -> PyResult<()> {
     let set = match result {
         Ok(value) => future.call_method1(py, pyo3::intern!(py, "set_result"), (value,)),
@@ -283,7 +288,8 @@ impl Loop {
         Ok(Self { bridge: Native::new(bridge) })
     }
 
-    /// Closes the bridge. Completions that arrive later are dropped, and futures that still wait fail.
+    /// Closes the bridge. Completions that arrive later are dropped, and futures that still wait
+    /// fail.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Ok(bridge) = self.bridge.get() else { return Ok(()) };
         if bridge.closed.swap(true, Ordering::AcqRel) {
@@ -297,7 +303,8 @@ impl Loop {
         let queue = std::mem::take(&mut *bridge.queue.lock());
         drop(queue);
         let futures = std::mem::take(&mut *bridge.futures.lock());
-        // A forgotten client may be collected on another thread, where the futures must not be touched.
+        // A forgotten client may be collected on another thread, where the futures must not be
+        // touched.
         if !closed && bridge.is_current(py) {
             for future in futures.entries.into_iter().flatten() {
                 if let Err(error) = fail(py, &future) {

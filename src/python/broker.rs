@@ -13,7 +13,8 @@ use forebay_broker as native;
 /// Option that names the file of permissions.
 const ACL_FILE: &str = "acl_file";
 
-/// Reads a whole store, and gives the number of its entries and a line for everything that is damaged.
+/// Reads a whole store, and gives the number of its entries and a line for everything that is
+/// damaged.
 #[pyfunction]
 pub(super) fn check_store(py: Python<'_>, path: std::path::PathBuf) -> PyResult<(u64, Vec<String>)> {
     let checked = py.detach(|| native::store::check::check(&path));
@@ -76,7 +77,8 @@ pub(super) struct Broker {
 }
 
 impl Broker {
-    /// Sends a request to the broker's thread and waits for the answer with the interpreter released.
+    /// Sends a request to the broker's thread and waits for the answer with the interpreter
+    /// released.
     fn ask<T: Send>(
         &self,
         py: Python<'_>,
@@ -112,7 +114,8 @@ impl Broker {
         self.urls.0.iter().map(|one| (one.name, one.url.clone(), one.in_the_clear)).collect()
     }
 
-    /// Reads the files of users again. Gives the number of users by protocol. An error in one file changes nothing.
+    /// Reads the files of users again. Gives the number of users by protocol. An error in one file
+    /// changes nothing.
     fn reload_users(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, usize)>> {
         let mut texts = Vec::new();
         for (protocol, option, path) in &self.user_files {
@@ -127,15 +130,16 @@ impl Broker {
         Ok(counts)
     }
 
-    /// Reads the file of permissions again, and gives the number of its rules; `None` without a file.
+    /// Reads the file of permissions again, and gives the number of its rules; `None` without a
+    /// file.
     fn reload_permissions(&self, py: Python<'_>) -> PyResult<Option<usize>> {
         let Some(path) = &self.acl_file else { return Ok(None) };
         let text = py_result(py, read_text(ACL_FILE, path))?;
         self.ask(py, |broker| broker.set_permissions(&text)).map(Some)
     }
 
-    /// Replaces certificates and token keys by those in the options. Gives the number of listeners with a certificate, and
-    /// that of the keys.
+    /// Replaces certificates and token keys by those in the options. Gives the number of listeners
+    /// with a certificate, and that of the keys.
     fn reload_keys(&self, py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<(usize, usize)> {
         let fields = Fields(options);
         let certificates = listeners(&fields)?.into_iter().map(|listener| listener.tls).collect();

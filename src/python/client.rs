@@ -1,4 +1,5 @@
-//! The parts that the client classes of all protocols share, and the macro that declares such a class.
+//! The parts that the client classes of all protocols share, and the macro that declares such a
+//! class.
 
 use std::sync::Arc;
 

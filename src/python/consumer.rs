@@ -1,4 +1,5 @@
-//! The parts that the consumer classes of all protocols share, and the macro that declares such a class.
+//! The parts that the consumer classes of all protocols share, and the macro that declares such a
+//! class.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -125,8 +126,9 @@ impl<S: Subscription> Receiver<S> {
         }
     }
 
-    /// The next message, for a blocking caller: a [`Waiter`](crate::promise::Waiter) for each message, or a
-    /// wake-up of another thread while messages are at hand, would cost as much as the message.
+    /// The next message, for a blocking caller: a [`Waiter`](crate::promise::Waiter) for each
+    /// message, or a wake-up of another thread while messages are at hand, would cost as much as
+    /// the message.
     pub(super) fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         if self.caller.is_loop() {
             let text = "this consumer belongs to an event loop: use receive(), or iterate with async for";
@@ -286,8 +288,9 @@ pub(super) fn targets<S: Subscription>(objects: &Bound<'_, PyAny>) -> PyResult<V
     objects.try_iter()?.map(|object| S::target(&object?)).collect()
 }
 
-/// Declares a consumer class: the shared methods, and those in the braces. PyO3 needs all methods of a class in one
-/// block, so they are handed through the macro. A class with `redelivers` has the verbs of [`Redeliver`] too.
+/// Declares a consumer class: the shared methods, and those in the braces. PyO3 needs all methods
+/// of a class in one block, so they are handed through the macro. A class with `redelivers` has the
+/// verbs of [`Redeliver`] too.
 macro_rules! consumer_class {
     (
         $(#[$attribute:meta])*

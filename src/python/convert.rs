@@ -39,7 +39,8 @@ fn registered(py: Python<'_>, factory: &Factory) -> Option<Py<PyAny>> {
     factory.lock().as_ref().map(|factory| factory.clone_ref(py))
 }
 
-/// Registers the function that makes an exception from `(code, message, topic, retriable, broker_text)`.
+/// Registers the function that makes an exception from `(code, message, topic, retriable,
+/// broker_text)`.
 #[pyfunction]
 pub(super) fn set_error_factory(factory: Py<PyAny>) {
     let old = ERROR_FACTORY.lock().replace(factory);
@@ -60,8 +61,8 @@ pub(super) fn set_seconds_parser(parser: Py<PyAny>) {
     drop(old);
 }
 
-/// A timeout in seconds; `None` is no limit. For methods that are called for each message: plain numbers, the usual
-/// ones, do not call Python.
+/// A timeout in seconds; `None` is no limit. For methods that are called for each message: plain
+/// numbers, the usual ones, do not call Python.
 pub(super) fn timeout(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
     const LONGEST: f64 = 1e9;
     if given.is_none() {
@@ -84,8 +85,8 @@ pub(super) fn timeout(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
     }
 }
 
-/// The exception for an attribute that `class` does not have. Private names are looked up by copy, pickle and others
-/// that expect no more than a plain AttributeError.
+/// The exception for an attribute that `class` does not have. Private names are looked up by copy,
+/// pickle and others that expect no more than a plain AttributeError.
 pub(super) fn missing(py: Python<'_>, class: &str, attribute: &str) -> PyErr {
     let factory = if attribute.starts_with('_') { None } else { registered(py, &MISSING_FACTORY) };
     match factory {
@@ -101,7 +102,8 @@ pub(super) fn missing(py: Python<'_>, class: &str, attribute: &str) -> PyErr {
 pub(super) fn wrong_target(object: &Bound<'_, PyAny>, expected: &str) -> PyErr {
     let class = object.get_type();
     let text = format!("expected {expected}, not {class}");
-    // Messages and ids of other protocols are refused as unsupported, as are verbs that a protocol lacks.
+    // Messages and ids of other protocols are refused as unsupported, as are verbs that a protocol
+    // lacks.
     if class.module().is_ok_and(|module| module == "forebay._engine") {
         return raise(object.py(), &Error::new(ErrorKind::Unsupported, text));
     }
@@ -132,7 +134,8 @@ pub(super) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
-/// The bytes of a payload: borrowed from `bytes`, copied from any other buffer, because that may change meanwhile.
+/// The bytes of a payload: borrowed from `bytes`, copied from any other buffer, because that may
+/// change meanwhile.
 pub(super) enum Payload<'a> {
     Borrowed(&'a [u8]),
     Owned(Vec<u8>),
@@ -303,7 +306,8 @@ fn supplier(callable: Py<PyAny>) -> SecretSupplier {
     })
 }
 
-/// The text of an error of this package, and of others the type only: their text may hold the secret.
+/// The text of an error of this package, and of others the type only: their text may hold the
+/// secret.
 fn told(py: Python<'_>, error: &PyErr) -> String {
     let class = error.get_type(py);
     let is_ours = class.module().is_ok_and(|module| module == "forebay.errors");

@@ -1,8 +1,9 @@
 //! Threads that run Python while the interpreter ends.
 //!
-//! A thread that attaches to an interpreter that is ending aborts the process. Threads of the engine that call the
-//! application's functions are counted; at exit they are waited for, for a moment, and no other starts. One that makes
-//! many calls looks at [`is_ending`] before each, and then has another moment for the last.
+//! A thread that attaches to an interpreter that is ending aborts the process. Threads of the
+//! engine that call the application's functions are counted; at exit they are waited for, for a
+//! moment, and no other starts. One that makes many calls looks at [`is_ending`] before each, and
+//! then has another moment for the last.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -21,8 +22,8 @@ const UNWIND: Duration = Duration::from_millis(500);
 /// Interval of looks at the calls under way meanwhile.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Number of calls under way, plus [`ENDING`] once the interpreter ends. Not a mutex, because a fork may copy a locked
-/// one.
+/// Number of calls under way, plus [`ENDING`] once the interpreter ends. Not a mutex, because a
+/// fork may copy a locked one.
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 const ENDING: usize = 1 << (usize::BITS - 1);
 

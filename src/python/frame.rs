@@ -141,7 +141,8 @@ impl FrameRows {
         self.payload_bytes
     }
 
-    /// Numbers of the rows that were left out so far, with the reasons, and the bytes of payloads that were not sent.
+    /// Numbers of the rows that were left out so far, with the reasons, and the bytes of payloads
+    /// that were not sent.
     fn bad_rows(&self) -> Vec<(u64, String, usize)> {
         self.bad.lock().iter().map(|bad| (bad.number, bad.error.message().to_owned(), bad.bytes)).collect()
     }

@@ -1,6 +1,7 @@
 //! The native module `forebay._engine`: conversion and wake-ups only.
 //!
-//! * `runtime`: the process's engine, and forks; `exit`: the end of the interpreter; `log`: log records
+//! * `runtime`: the process's engine, and forks; `exit`: the end of the interpreter; `log`: log
+//!   records
 //! * `convert`: Python values to plain data, and errors to exceptions
 //! * `value`: results on their way to Python; `journal`: connection events
 //! * `bridge`: completions to an event loop; the only file that knows asyncio
@@ -9,17 +10,19 @@
 //! * `sends` and `receives`: the waiters of a producer and of a consumer
 //! * `sender`, `consumer`, `client`, `message`: the parts that all protocols share
 //! * `pulsar`, `mqtt`, `tubemq`: the classes and options of each protocol
-//! * `arrow`: the Arrow C data interface; `columns`: messages as columns; `frame`: the rows of a frame as messages
+//! * `arrow`: the Arrow C data interface; `columns`: messages as columns; `frame`: the rows of a
+//!   frame as messages
 //! * `broker`: the embedded broker
 //! * `options`: the declarations of all options
 //!
-//! A file imports only files above it in this list, except that `receives` needs `arrow` and `message`, and
-//! `sender` needs `frame`; those import none of the classes. The protocols do not import each other, and the shared
-//! parts know no class of a protocol: each protocol implements their traits beside its classes.
+//! A file imports only files above it in this list, except that `receives` needs `arrow` and
+//! `message`, and `sender` needs `frame`; those import none of the classes. The protocols do not
+//! import each other, and the shared parts know no class of a protocol: each protocol implements
+//! their traits beside its classes.
 //!
-//! Threads of the engine never attach to the interpreter. The exceptions are functions that supply secrets, which
-//! run on a thread that may block, and log records, which have a thread of their own. Futures are touched on their loop's thread
-//! only.
+//! Threads of the engine never attach to the interpreter. The exceptions are functions that supply
+//! secrets, which run on a thread that may block, and log records, which have a thread of their
+//! own. Futures are touched on their loop's thread only.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 

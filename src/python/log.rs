@@ -1,15 +1,16 @@
-//! The engine's log records on their way to Python's `logging`: the subscriber of the events of `tracing`, whose targets are the
-//! names of the loggers.
+//! The engine's log records on their way to Python's `logging`: the subscriber of the events of
+//! `tracing`, whose targets are the names of the loggers.
 //!
 //! ```text
-//! engine thread ── event ──► queue of MOST records ──► thread "forebay-log" ──► logging.getLogger("forebay. …")
+//! engine thread ── event ──► queue of MOST records ──► thread "forebay-log" ──► Python's logging
 //! ```
-//! The engine's threads never attach to the interpreter, and never wait for a handler, which may run any code. The thread
-//! starts with the first record of a burst and ends when the queue is empty. While a handler hangs, the queue fills; what
-//! does not fit is dropped and counted.
+//! The engine's threads never attach to the interpreter, and never wait for a handler, which may
+//! run any code. The thread starts with the first record of a burst and ends when the queue is
+//! empty. While a handler hangs, the queue fills; what does not fit is dropped and counted.
 //!
-//! Records below the level of all loggers are not made. The level is looked up by the thread with each burst; a record
-//! that comes later than [`FRESH`] is always made, so that a change of the configuration is seen.
+//! Records below the level of all loggers are not made. The level is looked up by the thread with
+//! each burst; a record that comes later than [`FRESH`] is always made, so that a change of the
+//! configuration is seen.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -44,7 +45,8 @@ const FRESH: Duration = Duration::from_millis(100);
 /// Name of the attribute of a LogRecord that has its fields.
 const FIELDS: &str = "forebay";
 
-/// Lowest level of the loggers that [`Events`] has met. Everything is wanted until it has been looked up.
+/// Lowest level of the loggers that [`Events`] has met. Everything is wanted until it has been
+/// looked up.
 static LEVEL: AtomicI32 = AtomicI32::new(0);
 
 /// Records that were dropped because the queue was full.
@@ -168,8 +170,8 @@ fn queue() -> &'static Queue {
 /// Whether a fork is under way, and no thread is to be started.
 static FORKING: AtomicBool = AtomicBool::new(false);
 
-/// Waits until no thread hands over records: one that writes to a file while the process forks would leave the child a
-/// locked file.
+/// Waits until no thread hands over records: one that writes to a file while the process forks
+/// would leave the child a locked file.
 #[allow(clippy::disallowed_methods, reason = "this thread is the application's, which forks")]
 pub(super) fn before_fork(py: Python<'_>) {
     if std::thread::current().name() == Some(THREAD) {
@@ -205,7 +207,8 @@ pub(super) fn forked() {
 
 /// Connects the engine's records to the loggers.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    // Another subscriber in this process can only be of another copy of this module, whose records it may keep.
+    // Another subscriber in this process can only be of another copy of this module, whose records
+    // it may keep.
     let _ = set_global_default(Events);
     module.add_function(wrap_pyfunction!(log_records_dropped, module)?)
 }
@@ -272,7 +275,8 @@ fn drain() {
             while let Some(record) = records.pop_front()
                 && !exit::is_ending()
             {
-                // A logger, handler or filter that raises costs its own record, not those behind it.
+                // A logger, handler or filter that raises costs its own record, not those behind
+                // it.
                 hand_over(py, record).unwrap_or_else(|error| error.write_unraisable(py, None));
                 running.unfinished -= 1;
             }
@@ -284,7 +288,8 @@ fn drain() {
     }
 }
 
-/// The thread's run. However it ends, the next record starts another, and records that it did not hand over are counted.
+/// The thread's run. However it ends, the next record starts another, and records that it did not
+/// hand over are counted.
 #[derive(Default)]
 struct Running {
     unfinished: usize,

@@ -1,4 +1,5 @@
-//! The declarations of all options, from which `tools/generate_options.py` writes the Python tables and signatures.
+//! The declarations of all options, from which `tools/generate_options.py` writes the Python tables
+//! and signatures.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;

@@ -1,4 +1,5 @@
-//! Promises: the engine's end of a result for which a future of an event loop or a blocked thread waits.
+//! Promises: the engine's end of a result for which a future of an event loop or a blocked thread
+//! waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,8 +63,8 @@ impl Caller {
         }
     }
 
-    /// Spawns an operation on the engine. `threads` counts for the process's first operation only, which starts the
-    /// engine.
+    /// Spawns an operation on the engine. `threads` counts for the process's first operation only,
+    /// which starts the engine.
     pub(super) fn run<T: IntoPython>(
         &self,
         py: Python<'_>,
@@ -82,7 +83,8 @@ enum Target {
     OneShot(Arc<OneShot>),
 }
 
-/// The right to resolve one result, from any thread. Dropping it unresolved fails the operation as cancelled.
+/// The right to resolve one result, from any thread. Dropping it unresolved fails the operation as
+/// cancelled.
 pub(super) struct Promise(Option<Target>);
 
 impl Promise {
@@ -96,8 +98,8 @@ impl Promise {
         self.send(outcome);
     }
 
-    /// Resolves without a detour through the queue when called on the loop's thread, so that the wait cannot be
-    /// cancelled in between.
+    /// Resolves without a detour through the queue when called on the loop's thread, so that the
+    /// wait cannot be cancelled in between.
     pub(super) fn deliver(mut self, on_loop: Option<Python<'_>>, outcome: Outcome) {
         match (self.0.take(), on_loop) {
             (Some(Target::Slot(bridge, slot)), Some(py)) => {

@@ -1,9 +1,10 @@
 //! An awaitable that already holds its message, built by hand.
 //!
-//! `__anext__` with a message at hand must cost neither a future nor a `StopIteration`: CPython takes the result of an
-//! awaitable with the `am_send` slot directly, and PyO3's classes do not have that slot. Each awaitable is new and
-//! single-use: returning the consumer itself would be cheaper, but `asyncio.gather` treats identical awaitables as
-//! one and would deliver a message twice. An awaitable that is dropped without being awaited gives its message back.
+//! `__anext__` with a message at hand must cost neither a future nor a `StopIteration`: CPython
+//! takes the result of an awaitable with the `am_send` slot directly, and PyO3's classes do not
+//! have that slot. Each awaitable is new and single-use: returning the consumer itself would be
+//! cheaper, but `asyncio.gather` treats identical awaitables as one and would deliver a message
+//! twice. An awaitable that is dropped without being awaited gives its message back.
 #![allow(unsafe_code, reason = "a type with a slot that PyO3 does not expose")]
 
 use std::ffi::{c_int, c_void};
@@ -32,7 +33,8 @@ struct Ready {
 /// Gives a message (the second argument) back to its consumer (the first).
 pub(super) type GiveBack = for<'py> fn(&Bound<'py, PyAny>, &Bound<'py, PyAny>);
 
-/// An awaitable that resolves to `message`, or calls `give_back` if it is dropped without being awaited.
+/// An awaitable that resolves to `message`, or calls `give_back` if it is dropped without being
+/// awaited.
 pub(super) fn ready(
     message: Bound<'_, PyAny>,
     consumer: Bound<'_, PyAny>,
@@ -40,9 +42,9 @@ pub(super) fn ready(
 ) -> PyResult<Py<PyAny>> {
     let py = message.py();
     let of = TYPE.get_or_try_init(py, || make_type(py))?.as_ptr().cast();
-    // SAFETY: `of` is a ready type whose instances are as large as `Ready` and not tracked by the collector;
-    // the new object is zeroed after its head, so it may be dropped from the first moment on. Both references
-    // are moved into it; `dealloc` releases them.
+    // SAFETY: `of` is a ready type whose instances are as large as `Ready` and not tracked by the
+    // collector; the new object is zeroed after its head, so it may be dropped from the first
+    // moment on. Both references are moved into it; `dealloc` releases them.
     unsafe {
         let object = Bound::from_owned_ptr_or_err(py, ffi::PyType_GenericAlloc(of, 0))?;
         let fields = object.as_ptr().cast::<Ready>();
@@ -107,7 +109,8 @@ unsafe extern "C" fn send(
 
 /// `tp_iternext`, for code that drives awaitables by hand.
 unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter calls this with a `Ready`, on an attached thread; `take` returns an owned reference.
+    // SAFETY: the interpreter calls this with a `Ready`, on an attached thread; `take` returns an
+    // owned reference.
     unsafe {
         let message = take(object);
         if !message.is_null() {
@@ -126,8 +129,8 @@ unsafe extern "C" fn itself(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
 }
 
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
-    // SAFETY: the last reference is gone, so the fields are owned here; null fields were never set, or were
-    // taken. An instance of a heap type holds a reference to its type.
+    // SAFETY: the last reference is gone, so the fields are owned here; null fields were never set,
+    // or were taken. An instance of a heap type holds a reference to its type.
     unsafe {
         let py = Python::assume_attached();
         let of = ffi::Py_TYPE(object);

@@ -166,7 +166,8 @@ impl<S: Source> Receives<S> {
             let mut rest = VecDeque::new();
             while let Some(wait) = state.waits.pop_front() {
                 if !rest.is_empty() {
-                    // An earlier wait gets the next messages first; those behind it can only expire.
+                    // An earlier wait gets the next messages first; those behind it can only
+                    // expire.
                     if wait.expired {
                         self.finish(wait, Vec::new(), &mut done);
                     } else if state.any_expired {
@@ -243,8 +244,8 @@ impl<S: Source> Receives<S> {
     }
 }
 
-/// Whether an iteration ends with the error, instead of raising it: the topic has ended, or the application has closed
-/// the consumer.
+/// Whether an iteration ends with the error, instead of raising it: the topic has ended, or the
+/// application has closed the consumer.
 pub(super) fn ends_iteration(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Closed | ErrorKind::EndOfTopic)
 }
@@ -295,8 +296,8 @@ impl<S: Source> Events<S> {
         let receives = self.receives.lock().upgrade();
         let Some(receives) = receives else { return };
         receives.wake();
-        // The engine calls this under a connection's lock. If the consumer was dropped meanwhile, this is the last
-        // reference, and the end of its handle takes that lock.
+        // The engine calls this under a connection's lock. If the consumer was dropped meanwhile,
+        // this is the last reference, and the end of its handle takes that lock.
         if let Some(last) = Arc::into_inner(receives) {
             match Handle::try_current() {
                 Ok(engine) => drop(engine.spawn(async move { drop(last) })),

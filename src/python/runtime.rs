@@ -1,8 +1,8 @@
 //! The engine of the process, and forks.
 //!
-//! A fork copies the memory, and perhaps a lock that the engine's thread held, but not the thread. So a child never
-//! touches what it inherited: each handle knows the generation it was made in, fails in a later one, and is leaked
-//! instead of dropped. The next connect starts a new engine.
+//! A fork copies the memory, and perhaps a lock that the engine's thread held, but not the thread.
+//! So a child never touches what it inherited: each handle knows the generation it was made in,
+//! fails in a later one, and is leaked instead of dropped. The next connect starts a new engine.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;

@@ -1,5 +1,5 @@
-//! The parts that the producer classes of all protocols share, and the macro that declares such a class: messages are
-//! pushed, alone or as a group, and their waiters are registered.
+//! The parts that the producer classes of all protocols share, and the macro that declares such a
+//! class: messages are pushed, alone or as a group, and their waiters are registered.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -55,7 +55,8 @@ pub(super) trait Sink: Receipts + Clone {
         async { Ok(()) }
     }
 
-    /// Whether the texts that `send_many` takes for each payload are topics; they are keys otherwise.
+    /// Whether the texts that `send_many` takes for each payload are topics; they are keys
+    /// otherwise.
     const SENDS_TO_TOPICS: bool = false;
 
     /// Pushes rows until one is refused, and calls `each` with the slot of every one admitted.
@@ -69,15 +70,16 @@ pub(super) trait Sink: Receipts + Clone {
     /// Sends open batches without waiting for more messages.
     fn flush_batches(&self) {}
 
-    /// Longest time without an outcome for which the end of a producer waits; `None` if each message has a limit.
+    /// Longest time without an outcome for which the end of a producer waits; `None` if each
+    /// message has a limit.
     fn patience(&self) -> Option<Duration>;
 
     /// Closes the producer; with `wait`, waits for the outcomes of what was pushed first.
     fn close(&self, wait: bool) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// Groups that are pushed as room becomes free, one after the other, so that messages stay in the order in which they
-/// were handed over.
+/// Groups that are pushed as room becomes free, one after the other, so that messages stay in the
+/// order in which they were handed over.
 #[derive(Debug, Default)]
 struct Line(Mutex<Option<oneshot::Receiver<()>>>);
 
@@ -194,8 +196,9 @@ impl<S: Sink> Sender<S> {
         })
     }
 
-    /// Pushes a message, which may be parked if it has a waiter. The lock is released before an exception is made:
-    /// that runs Python, and another thread may hold the interpreter while it waits for the lock.
+    /// Pushes a message, which may be parked if it has a waiter. The lock is released before an
+    /// exception is made: that runs Python, and another thread may hold the interpreter while it
+    /// waits for the lock.
     pub(super) fn push(
         &self,
         py: Python<'_>,
@@ -219,8 +222,8 @@ impl<S: Sink> Sender<S> {
         Ok(())
     }
 
-    /// Sends payloads as one group. `texts` are their keys or topics ([`Sink::SENDS_TO_TOPICS`]), `what` is the name of
-    /// that argument.
+    /// Sends payloads as one group. `texts` are their keys or topics ([`Sink::SENDS_TO_TOPICS`]),
+    /// `what` is the name of that argument.
     pub(super) fn send_many(
         &self,
         py: Python<'_>,
@@ -360,7 +363,8 @@ pub(super) fn keys_for(
     }
 }
 
-/// A text for each message. A single `str` is refused, because its letters would be taken for texts.
+/// A text for each message. A single `str` is refused, because its letters would be taken for
+/// texts.
 fn texts(texts: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Option<String>>> {
     if texts.is_instance_of::<PyString>() {
         return Err(PyTypeError::new_err(format!(
@@ -410,8 +414,8 @@ fn is_of_message(error: &Error) -> bool {
     matches!(error.kind(), InvalidArgument | InvalidTopic | MessageTooLarge)
 }
 
-/// Pushes all rows as room becomes free, then seals the group. Rows that cannot be messages go to `bad`, if they are to be
-/// left out.
+/// Pushes all rows as room becomes free, then seals the group. Rows that cannot be messages go to
+/// `bad`, if they are to be left out.
 async fn push_rows<S: Sink>(
     sink: S,
     sends: Arc<Sends<S>>,
@@ -454,10 +458,12 @@ async fn push_rows<S: Sink>(
     group.seal(0, None);
 }
 
-/// Declares a producer class: the shared methods, `send` and `send_nowait` with the arguments in brackets, and the
-/// methods in the braces. PyO3 needs all methods of a class in one block, so they are handed through the macro.
+/// Declares a producer class: the shared methods, `send` and `send_nowait` with the arguments in
+/// brackets, and the methods in the braces. PyO3 needs all methods of a class in one block, so they
+/// are handed through the macro.
 ///
-/// `keys` is the name of the second argument of `send_many`. `push` receives the arguments in their order.
+/// `keys` is the name of the second argument of `send_many`. `push` receives the arguments in their
+/// order.
 macro_rules! producer_class {
     (
         $(#[$attribute:meta])*

@@ -1,11 +1,13 @@
 //! The waiters of a producer's messages.
 //!
-//! The outcomes of a slot (a partition, for Pulsar) arrive in the order of the pushes, so a queue for each slot is
-//! enough: one receipt for a batch of a thousand messages resolves the thousand entries at its head.
+//! The outcomes of a slot (a partition, for Pulsar) arrive in the order of the pushes, so a queue
+//! for each slot is enough: one receipt for a batch of a thousand messages resolves the thousand
+//! entries at its head.
 //!
-//! A future is resolved on its loop's thread, to which the outcome is brought. Messages of groups and those without a
-//! waiter need no interpreter: if an outcome is for few of them, and the loop's thread is not pushing others, the engine's
-//! thread counts them down, and wakes the loop when a group is complete.
+//! A future is resolved on its loop's thread, to which the outcome is brought. Messages of groups
+//! and those without a waiter need no interpreter: if an outcome is for few of them, and the loop's
+//! thread is not pushing others, the engine's thread counts them down, and wakes the loop when a
+//! group is complete.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -24,8 +26,8 @@ use forebay_base::error::Error;
 use forebay_base::sync::{Mutex, MutexGuard, Rank};
 use forebay_client::events::{ProducerEvents, Receipt, SendOutcome};
 
-/// Most messages of an outcome that is handled where it arrives. One of more is worth a wake-up of the loop, whose thread
-/// takes the work from the engine's.
+/// Most messages of an outcome that is handled where it arrives. One of more is worth a wake-up of
+/// the loop, whose thread takes the work from the engine's.
 const FEW: u32 = 8;
 
 /// A protocol's receipts as Python objects.
@@ -33,7 +35,8 @@ pub(super) trait Receipts: Send + Sync + 'static {
     /// The receipt of one message.
     fn one(py: Python<'_>, receipt: Receipt) -> PyResult<Py<PyAny>>;
 
-    /// The receipts of a group, in the order of its messages: a list unless the protocol has something smaller.
+    /// The receipts of a group, in the order of its messages: a list unless the protocol has
+    /// something smaller.
     fn many(py: Python<'_>, receipts: Vec<Receipt>) -> PyResult<Py<PyAny>> {
         let receipts = receipts.into_iter().map(|receipt| Self::one(py, receipt));
         Ok(PyList::new(py, receipts.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind())
@@ -94,7 +97,8 @@ impl<R: Receipts> Group<R> {
         self.0.lock()
     }
 
-    /// Ends the wait with `error`, whatever is still open, or with that of messages that have failed.
+    /// Ends the wait with `error`, whatever is still open, or with that of messages that have
+    /// failed.
     pub(super) fn fail(&self, error: Error) {
         let mut state = self.state();
         let Some(promise) = state.promise.take() else { return };
@@ -144,7 +148,8 @@ impl<R: Receipts> Group<R> {
         finish::<R>(state, count as usize);
     }
 
-    /// A slot has come to the flush. Returns the failures if the flush has been given up, for the next one to report.
+    /// A slot has come to the flush. Returns the failures if the flush has been given up, for the
+    /// next one to report.
     fn end_flush(&self, failures: Option<(u64, Error)>) -> Option<(u64, Error)> {
         let mut state = self.state();
         if state.promise.is_none() {
@@ -216,7 +221,8 @@ fn receipt_at(receipt: &Receipt, index: u32) -> Receipt {
 pub(super) struct Sends<R> {
     caller: Caller,
     queues: Mutex<Queues<R>>,
-    /// Outcomes on their way to the loop. Those behind them follow, so that each slot keeps its order.
+    /// Outcomes on their way to the loop. Those behind them follow, so that each slot keeps its
+    /// order.
     on_way: AtomicUsize,
     /// Notified when there may be room in the window again.
     pub(super) room: Notify,
@@ -325,13 +331,14 @@ impl<R: Receipts> Sends<R> {
         Arc::new(Self { caller, queues, on_way: AtomicUsize::new(0), room: Notify::new() })
     }
 
-    /// Hold this guard across the push and the registration of its waiter, or the receipt may arrive first.
+    /// Hold this guard across the push and the registration of its waiter, or the receipt may
+    /// arrive first.
     pub(super) fn queues(&self) -> MutexGuard<'_, Queues<R>> {
         self.queues.lock()
     }
 
-    /// Resolves `promise` when everything sent before has completed. Call the returned function once the gathered
-    /// messages have been handed to the connection.
+    /// Resolves `promise` when everything sent before has completed. Call the returned function
+    /// once the gathered messages have been handed to the connection.
     pub(super) fn flush(&self, promise: Promise, slots: usize) -> (Weak<Group<R>>, impl FnOnce() + use<R>) {
         let group = Group::<R>::new(promise, slots, GroupKind::Flush);
         let failures = {
@@ -345,16 +352,17 @@ impl<R: Receipts> Sends<R> {
         })
     }
 
-    /// Whether an outcome of `count` messages is better handled on this thread than on that of the loop, up to the first
-    /// future. While the loop's thread pushes, it is awake, and would only be held up by another thread at the queues.
+    /// Whether an outcome of `count` messages is better handled on this thread than on that of the
+    /// loop, up to the first future. While the loop's thread pushes, it is awake, and would only be
+    /// held up by another thread at the queues.
     fn spares_the_loop(&self, count: u32) -> bool {
         count <= FEW
             && self.on_way.load(Ordering::Acquire) == 0
             && self.queues.try_lock().is_some_and(|mut queues| !std::mem::take(&mut queues.active))
     }
 
-    /// Resolves the waiters at the head of `slot`; elsewhere than on the loop's thread, up to the first future. Returns the
-    /// number of messages whose waiters were resolved.
+    /// Resolves the waiters at the head of `slot`; elsewhere than on the loop's thread, up to the
+    /// first future. Returns the number of messages whose waiters were resolved.
     fn resolve(
         &self,
         on_loop: Option<Python<'_>>,
@@ -365,7 +373,8 @@ impl<R: Receipts> Sends<R> {
         let mut index = 0;
         let mut result = Ok(());
         loop {
-            // Taken one by one: resolving must not happen under the lock that a push on this thread takes.
+            // Taken one by one: resolving must not happen under the lock that a push on this thread
+            // takes.
             let mut queues = self.queues();
             let Some(queue) = queues.slots.get_mut(slot) else { break };
             let waiting = match queue.front_mut() {
@@ -423,7 +432,8 @@ impl<R: Receipts> Sends<R> {
                     index += n;
                 }
                 Waiting::Flush(group) => {
-                    // Under the lock: another flush may begin meanwhile, and must find failures that come back.
+                    // Under the lock: another flush may begin meanwhile, and must find failures
+                    // that come back.
                     let failures = queues.failures.take();
                     queues.failures = group.end_flush(failures);
                 }

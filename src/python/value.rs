@@ -1,4 +1,5 @@
-//! Results on their way from the engine to Python: plain data until a thread that is attached converts it.
+//! Results on their way from the engine to Python: plain data until a thread that is attached
+//! converts it.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
@@ -8,9 +9,9 @@ use forebay_client::events::Receipt;
 
 /// The result of an operation, implemented beside the class that it becomes.
 ///
-/// A result is made on the engine's thread, which never attaches to the interpreter, and is converted on the event
-/// loop's thread or on the blocked thread that waits for it. A result that becomes a handle holds the
-/// [`Caller`](crate::promise::Caller) of that handle.
+/// A result is made on the engine's thread, which never attaches to the interpreter, and is
+/// converted on the event loop's thread or on the blocked thread that waits for it. A result that
+/// becomes a handle holds the [`Caller`](crate::promise::Caller) of that handle.
 pub(super) trait IntoPython: Send + 'static {
     /// Makes the Python object.
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>>;
@@ -32,7 +33,8 @@ pub(super) type ReceiptClass = fn(Python<'_>, Receipt) -> PyResult<Py<PyAny>>;
 
 /// A result of any kind.
 pub(super) enum Value {
-    /// The receipt of one message and its conversion. Inline, because blocking sends make one for each message.
+    /// The receipt of one message and its conversion. Inline, because blocking sends make one for
+    /// each message.
     Receipt(Receipt, ReceiptClass),
     /// Everything else. The box costs nothing for `()`, and is one for each operation otherwise.
     Other(Box<dyn Convert>),

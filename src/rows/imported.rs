@@ -8,9 +8,9 @@ use arrow_schema::{ArrowError, DataType, Schema};
 
 use forebay_base::error::{Error, ErrorKind, Result};
 
-/// Record batches of another library. The C data interface hands over bare buffers, so neither offsets nor the
-/// UTF-8 of text can be taken for granted: Spark, for one, casts any binary value to a string without a check.
-/// [`encode`](super::encode) verifies them before it reads a value.
+/// Record batches of another library. The C data interface hands over bare buffers, so neither
+/// offsets nor the UTF-8 of text can be taken for granted: Spark, for one, casts any binary value
+/// to a string without a check. [`encode`](super::encode) verifies them before it reads a value.
 #[derive(Debug)]
 pub struct Imported(Vec<RecordBatch>);
 
@@ -30,9 +30,9 @@ impl Imported {
         self.0
     }
 
-    /// The batches, with every offset and every text verified. `first_row` is the number of the first row, for the
-    /// error, which names the column and the row. The text of the column `as_bytes`, whose values are sent byte for
-    /// byte, becomes binary and need not be UTF-8.
+    /// The batches, with every offset and every text verified. `first_row` is the number of the
+    /// first row, for the error, which names the column and the row. The text of the column
+    /// `as_bytes`, whose values are sent byte for byte, becomes binary and need not be UTF-8.
     pub(super) fn check(self, first_row: u64, as_bytes: Option<&str>) -> Result<Vec<RecordBatch>> {
         let mut row = first_row;
         let mut checked = Vec::with_capacity(self.0.len());

@@ -1,5 +1,5 @@
-//! The rows of a frame as messages: the roles of the columns, and the encoding. Nothing is sent here, so that a row
-//! that cannot be sent is refused before any other row is sent.
+//! The rows of a frame as messages: the roles of the columns, and the encoding. Nothing is sent
+//! here, so that a row that cannot be sent is refused before any other row is sent.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -23,17 +23,17 @@ use base64::engine::general_purpose::STANDARD;
 
 use forebay_base::error::{Error, ErrorKind, Result};
 
+mod buffer;
 mod imported;
-mod rows;
 pub mod schema;
 #[cfg(test)]
 mod tests;
 mod topics;
 
+use buffer::NewRow;
+pub use buffer::{BadRow, Cursor, Rare, RowRef, Rows};
 use imported::check_offsets;
 pub use imported::{Imported, arrow_error};
-use rows::NewRow;
-pub use rows::{BadRow, Cursor, Rare, RowRef, Rows};
 pub use schema::RowSchema;
 pub use topics::{Naming, Part, Topics};
 
@@ -72,7 +72,8 @@ pub struct Columns {
     pub first_row: u64,
     /// A property with an id for each row: its name, and the text before the row's number.
     pub id: Option<(String, String)>,
-    /// Sequence id of the row with number 0; the others follow it. Without it the producer gives them theirs.
+    /// Sequence id of the row with number 0; the others follow it. Without it the producer gives
+    /// them theirs.
     pub sequence: Option<u64>,
     /// Whether a row that cannot be a message is left out, instead of being an error for all.
     pub leaves_out: bool,
@@ -214,8 +215,8 @@ impl<'a> Beside<'a> {
 ///
 /// # Errors
 ///
-/// A column that is missing or has another type, and unless they are left out, a row that cannot be sent, or a text that
-/// is not UTF-8: the error names the column and the row.
+/// A column that is missing or has another type, and unless they are left out, a row that cannot be
+/// sent, or a text that is not UTF-8: the error names the column and the row.
 pub fn encode(table: Imported, columns: &Columns) -> Result<Rows> {
     if !columns.leaves_out {
         return encode_all(table, columns, columns.first_row);
@@ -312,7 +313,8 @@ fn values_in_a_row(values: &BinaryArray) -> Option<Buffer> {
         .then(|| values.values().slice_with_length(first as usize, (last - first) as usize))
 }
 
-/// The error for rows that have no form as JSON, with the column, and the row if not all rows are at fault.
+/// The error for rows that have no form as JSON, with the column, and the row if not all rows are
+/// at fault.
 fn no_json(rows: &RecordBatch, first_row: u64, error: Error) -> Error {
     // Not slices: those of lists and maps keep the values of all rows.
     let taken = |row: usize| take_record_batch(rows, &UInt32Array::from(vec![row as u32]));
@@ -330,9 +332,10 @@ fn no_json(rows: &RecordBatch, first_row: u64, error: Error) -> Error {
     invalid(format!("row {row} of column {name:?} cannot be written as JSON: {}", error.message()))
 }
 
-/// The type that values are written from as JSON. Time zones become UTC, whose offset is known without a database of
-/// zones: moments do not change by that, how they are written does. Dictionaries and runs become plain values: of their
-/// nulls, arrow-json sees only those among the indices, not those among the values.
+/// The type that values are written from as JSON. Time zones become UTC, whose offset is known
+/// without a database of zones: moments do not change by that, how they are written does.
+/// Dictionaries and runs become plain values: of their nulls, arrow-json sees only those among the
+/// indices, not those among the values.
 fn written(kind: &DataType) -> Result<DataType> {
     let field = |field: &Arc<Field>| -> Result<Arc<Field>> {
         Ok(Arc::new(field.as_ref().clone().with_data_type(written(field.data_type())?)))
@@ -362,11 +365,13 @@ fn written(kind: &DataType) -> Result<DataType> {
     })
 }
 
-/// The values that JSON has no form for, in the form that Spark's `to_json` gives them: bytes as Base64, the floats that
-/// are no numbers as text, and maps with all their keys. Other values are written as arrow-json writes them.
+/// The values that JSON has no form for, in the form that Spark's `to_json` gives them: bytes as
+/// Base64, the floats that are no numbers as text, and maps with all their keys. Other values are
+/// written as arrow-json writes them.
 #[derive(Debug, Default)]
 struct AsSpark {
-    /// Why a value cannot be written. arrow-json itself would write a text about the error as the value.
+    /// Why a value cannot be written. arrow-json itself would write a text about the error as the
+    /// value.
     flaw: Arc<OnceLock<String>>,
 }
 
@@ -619,7 +624,8 @@ fn flag_column(batch: &RecordBatch, name: &str) -> Result<BooleanArray> {
     Ok(cast_column(batch, name, &DataType::Boolean, "a boolean")?.as_boolean().clone())
 }
 
-/// Milliseconds since 1970 of a timestamp of any unit, of a date (its midnight in UTC), or of whole numbers.
+/// Milliseconds since 1970 of a timestamp of any unit, of a date (its midnight in UTC), or of whole
+/// numbers.
 fn time_column(batch: &RecordBatch, name: &str) -> Result<Int64Array> {
     let column = batch.column(index(batch, name)?);
     let milliseconds = match column.data_type() {

@@ -19,8 +19,8 @@ fn written(column: ArrayRef) -> Vec<Value> {
     Cursor::default().rows(&rows, &[]).map(|row| serde_json::from_slice(row.payload).unwrap()).collect()
 }
 
-/// The values of a dictionary, of which the second row is null by its value and the third by its index, which is
-/// behind the end.
+/// The values of a dictionary, of which the second row is null by its value and the third by its
+/// index, which is behind the end.
 fn dictionary(values: ArrayRef) -> ArrayRef {
     let indices = Int8Array::new(vec![0, 1, 80].into(), Some(vec![true, true, false].into()));
     Arc::new(DictionaryArray::<Int8Type>::try_new(indices, values).unwrap())

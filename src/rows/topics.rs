@@ -101,8 +101,8 @@ impl Topics {
         }))
     }
 
-    /// The topics of a batch of `rows` rows, each of them valid by the rules of `naming`. `column` returns a column as text.
-    /// Errors name the row, counted from `first_row`, and the column.
+    /// The topics of a batch of `rows` rows, each of them valid by the rules of `naming`. `column`
+    /// returns a column as text. Errors name the row, counted from `first_row`, and the column.
     pub fn of(
         &self,
         naming: Naming,

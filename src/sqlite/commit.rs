@@ -13,7 +13,8 @@ use super::used_pages;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind};
 
-/// Pauses between attempts while the disk is full or the file is locked: the first one, and the longest.
+/// Pauses between attempts while the disk is full or the file is locked: the first one, and the
+/// longest.
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LAST_RETRY: Duration = Duration::from_secs(1);
 
@@ -21,7 +22,8 @@ const LAST_RETRY: Duration = Duration::from_secs(1);
 pub trait Job: Send + 'static {
     /// Approximate number of bytes that the job writes.
     fn size(&self) -> usize;
-    /// Applies the change as one of several of the caller's transaction, which has removed that many bytes so far.
+    /// Applies the change as one of several of the caller's transaction, which has removed that
+    /// many bytes so far.
     fn apply_after(&self, connection: &Connection, removed: &mut usize) -> rusqlite::Result<()>;
     /// Applies the change as the first of the caller's transaction.
     fn apply(&self, connection: &Connection) -> rusqlite::Result<()> {
@@ -32,7 +34,8 @@ pub trait Job: Send + 'static {
         false
     }
 
-    /// Does some of the work that jobs have left for later, in a transaction of its own. Returns whether there may be more.
+    /// Does some of the work that jobs have left for later, in a transaction of its own. Returns
+    /// whether there may be more.
     fn clean_up(_connection: &Connection) -> rusqlite::Result<bool> {
         Ok(false)
     }
@@ -51,7 +54,8 @@ pub enum Outcome {
     Waiting(Error),
 }
 
-/// Work of a [`Writer`](super::Writer) without its thread. It never sleeps: a test or a simulation can call it between two events.
+/// Work of a [`Writer`](super::Writer) without its thread. It never sleeps: a test or a simulation
+/// can call it between two events.
 #[derive(Debug)]
 pub struct Committer<R> {
     pub(super) connection: Connection,
@@ -89,8 +93,8 @@ impl<R> Committer<R> {
         Self { connection, report, failed: None, pause: FIRST_RETRY, times: Arc::default() }
     }
 
-    /// Commits and reports the outcomes. If the disk is full or the file is locked, unless the writer is closing, returns
-    /// the pause to make before the next attempt with the same jobs.
+    /// Commits and reports the outcomes. If the disk is full or the file is locked, unless the
+    /// writer is closing, returns the pause to make before the next attempt with the same jobs.
     pub fn commit<J: Job>(&mut self, batch: &[J], closing: &AtomicBool) -> Option<Duration>
     where
         R: FnMut(&[J], &Outcome),
@@ -132,7 +136,8 @@ impl<R> Committer<R> {
         None
     }
 
-    /// Does some of the work that jobs have left for later. Returns whether there may be more to do now.
+    /// Does some of the work that jobs have left for later. Returns whether there may be more to do
+    /// now.
     pub fn clean_up<J: Job>(&mut self) -> bool
     where
         R: FnMut(&[J], &Outcome),
@@ -140,7 +145,8 @@ impl<R> Committer<R> {
         if self.failed.is_some() {
             return false;
         }
-        // An error is no loss: the work is still there at the next attempt, and a commit has the same error.
+        // An error is no loss: the work is still there at the next attempt, and a commit has the
+        // same error.
         let done = J::clean_up(&self.connection).unwrap_or(false);
         if done && let Ok(bytes) = used_pages(&self.connection) {
             (self.report)(&[], &Outcome::Written(bytes));
@@ -170,8 +176,8 @@ fn may_pass(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(Code::DatabaseBusy | Code::DatabaseLocked | Code::DiskFull))
 }
 
-/// Like [`commit`]. A shortage of space that SQLite takes for another failure is a full disk, and a panic is a failure:
-/// those who wait for a report would wait for ever.
+/// Like [`commit`]. A shortage of space that SQLite takes for another failure is a full disk, and a
+/// panic is a failure: those who wait for a report would wait for ever.
 fn commit_or_fail<J: Job>(connection: &Connection, batch: &[J]) -> rusqlite::Result<Commit> {
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| commit(connection, batch)));
     let error = match caught {
@@ -191,8 +197,8 @@ fn commit_or_fail<J: Job>(connection: &Connection, batch: &[J]) -> rusqlite::Res
     Err(error)
 }
 
-/// Whether an I/O error comes from a lack of space: the shared memory file could not grow, or the user's quota is used up,
-/// which SQLite does not tell from a broken disk.
+/// Whether an I/O error comes from a lack of space: the shared memory file could not grow, or the
+/// user's quota is used up, which SQLite does not tell from a broken disk.
 pub(super) fn lacks_space(connection: &Connection, error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error().map(|error| error.extended_code);
     match code {
@@ -219,7 +225,8 @@ pub(super) fn is_space(error: &std::io::Error) -> bool {
 }
 
 pub(super) fn commit<J: Job>(connection: &Connection, batch: &[J]) -> rusqlite::Result<Commit> {
-    // Savepoints cost something with every job, and hardly any job is refused: they are for the second attempt.
+    // Savepoints cost something with every job, and hardly any job is refused: they are for the
+    // second attempt.
     #[cfg(feature = "simulation")]
     simulation::fail(batch.len())?;
     let (transaction, rejected) = match apply_all(connection, batch) {
@@ -240,7 +247,8 @@ fn apply_all<'c, J: Job>(
     Ok(transaction)
 }
 
-/// Applies every job in a savepoint of its own, and leaves out those that stand alone and are refused.
+/// Applies every job in a savepoint of its own, and leaves out those that stand alone and are
+/// refused.
 fn apply_each<'c, J: Job>(
     connection: &'c Connection,
     batch: &[J],

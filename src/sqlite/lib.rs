@@ -1,12 +1,14 @@
-//! SQLite as a log: databases are opened here; `commit` makes one transaction of many changes, and `writer` is the thread that
-//! does so. `sums`: checksums of rows; `structure`: SQLite's check of a whole file.
+//! SQLite as a log: databases are opened here; `commit` makes one transaction of many changes, and
+//! `writer` is the thread that does so. `sums`: checksums of rows; `structure`: SQLite's check of a
+//! whole file.
 //!
-//! Waiting jobs are gathered until the queue is empty or [`GATHER_BYTES`] or [`GATHER_TIME`] is reached, applied
-//! in one transaction, committed once, and only then reported as done. Reports have the order of the jobs. After
-//! a failed commit the writer rejects all later jobs: a later successful commit would leave a silent gap. A job on
-//! which no other depends ([`Job::stands_alone`]) and that SQLite refuses by itself, because it is too big for
-//! example, fails alone. A full disk, or another process that locks the file, may pass: with [`Trouble::Wait`] the
-//! writer tries again and reports nothing as written meanwhile.
+//! Waiting jobs are gathered until the queue is empty or [`GATHER_BYTES`] or [`GATHER_TIME`] is
+//! reached, applied in one transaction, committed once, and only then reported as done. Reports
+//! have the order of the jobs. After a failed commit the writer rejects all later jobs: a later
+//! successful commit would leave a silent gap. A job on which no other depends
+//! ([`Job::stands_alone`]) and that SQLite refuses by itself, because it is too big for example,
+//! fails alone. A full disk, or another process that locks the file, may pass: with
+//! [`Trouble::Wait`] the writer tries again and reports nothing as written meanwhile.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -32,17 +34,18 @@ mod writer;
 pub enum Sync {
     /// When it is on disk.
     Full,
-    /// When the operating system has it: it survives a kill of the process. A power failure may take the latest commits,
-    /// but leaves the database intact.
+    /// When the operating system has it: it survives a kill of the process. A power failure may
+    /// take the latest commits, but leaves the database intact.
     Os,
 }
 
 /// Opens or creates a database that only its owner may read.
 ///
-/// An existing file is never opened outside SQLite. POSIX locks belong to the process and the file: closing any
-/// descriptor of the file drops the locks of every SQLite connection that this process has to it. Another process
-/// that opens and closes the database would then take itself for the last user and unlink the write-ahead log,
-/// and everything committed afterwards would be lost with the process.
+/// An existing file is never opened outside SQLite. POSIX locks belong to the process and the file:
+/// closing any descriptor of the file drops the locks of every SQLite connection that this process
+/// has to it. Another process that opens and closes the database would then take itself for the
+/// last user and unlink the write-ahead log, and everything committed afterwards would be lost with
+/// the process.
 pub fn open(path: &Path, sync: Sync) -> Result<Connection> {
     create_private(path)?;
     let connection = Connection::open(path)?;
@@ -56,7 +59,8 @@ pub fn open(path: &Path, sync: Sync) -> Result<Connection> {
         );
         return Err(Error::new(ErrorKind::Persistence, text));
     }
-    // NORMAL writes to the disk at checkpoints: without that, a power failure could damage the database itself.
+    // NORMAL writes to the disk at checkpoints: without that, a power failure could damage the
+    // database itself.
     connection.pragma_update(None, "synchronous", if sync == Sync::Full { "FULL" } else { "NORMAL" })?;
     if sync == Sync::Full {
         // On macOS a plain fsync stops in the cache of the drive. Without effect elsewhere.
@@ -69,8 +73,8 @@ pub fn open(path: &Path, sync: Sync) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Creates an empty database file with mode 0600, or removes the permissions of others from an existing one. SQLite
-/// gives the write-ahead log and the shared memory file the same permissions.
+/// Creates an empty database file with mode 0600, or removes the permissions of others from an
+/// existing one. SQLite gives the write-ahead log and the shared memory file the same permissions.
 fn create_private(path: &Path) -> Result<()> {
     match create_new(path) {
         Ok(()) => Ok(()),
@@ -85,8 +89,8 @@ fn create_private(path: &Path) -> Result<()> {
 
 /// Creates an empty database file with mode 0600. One that exists is an error.
 pub fn create_new(path: &Path) -> std::io::Result<()> {
-    /// Held while the descriptor of a new file is open, so that no other thread has the file locked by SQLite
-    /// when the descriptor is closed.
+    /// Held while the descriptor of a new file is open, so that no other thread has the file locked
+    /// by SQLite when the descriptor is closed.
     static CREATING: Mutex<()> = Mutex::new(());
     #[allow(clippy::disallowed_methods, reason = "held beside any rank: no other lock is taken inside")]
     let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,14 +117,15 @@ pub fn private_file(path: &Path) -> Result<std::fs::File> {
     Ok(options.open(path)?)
 }
 
-/// Locks `path` for this process: a transaction on an empty database beside it, with `.db` behind the name. `None` if it
-/// is locked. SQLite's locks belong to the process, so that a child does not inherit them, as it would those of a
-/// descriptor.
+/// Locks `path` for this process: a transaction on an empty database beside it, with `.db` behind
+/// the name. `None` if it is locked. SQLite's locks belong to the process, so that a child does not
+/// inherit them, as it would those of a descriptor.
 pub fn claim(path: &Path) -> Result<Option<Connection>> {
     let mut database = path.as_os_str().to_owned();
     database.push(".db");
     let database = Path::new(&database);
-    // An existing file is not opened outside SQLite: closing its descriptor would drop the locks on it.
+    // An existing file is not opened outside SQLite: closing its descriptor would drop the locks on
+    // it.
     create_private(database)?;
     let lock = Connection::open(database)?;
     lock.busy_timeout(Duration::ZERO)?;
@@ -131,7 +136,8 @@ pub fn claim(path: &Path) -> Result<Option<Connection>> {
         }
         Err(error) => return Err(error.into()),
     }
-    // A process with an earlier version of this library holds a lock of the operating system on `path` itself.
+    // A process with an earlier version of this library holds a lock of the operating system on
+    // `path` itself.
     let held = std::fs::File::open(path).is_ok_and(|file| {
         let tried = file.try_lock();
         matches!(tried, Err(std::fs::TryLockError::WouldBlock))

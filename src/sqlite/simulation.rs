@@ -1,7 +1,7 @@
 //! A disk that tests put in the place of the writer threads, on their own thread.
 //!
-//! Only the feature `simulation` compiles this. A thread that called [`set_disk`] writes in a task: it waits as long as
-//! the [`Disk`] says, and then commits everything that is queued.
+//! Only the feature `simulation` compiles this. A thread that called [`set_disk`] writes in a task:
+//! it waits as long as the [`Disk`] says, and then commits everything that is queued.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -4,8 +4,8 @@ use rusqlite::{Connection, ffi};
 
 use forebay_base::error::Result;
 
-/// The first place at which SQLite finds the structure of a table damaged, where a row might not be found or be missed; of
-/// the whole database without `table`.
+/// The first place at which SQLite finds the structure of a table damaged, where a row might not be
+/// found or be missed; of the whole database without `table`.
 pub fn damage(db: &Connection, table: Option<&str>) -> Result<Option<String>> {
     let sql = table
         .map_or("PRAGMA integrity_check(1)".to_owned(), |name| format!("PRAGMA integrity_check('{name}')"));

@@ -4,8 +4,8 @@ use rusqlite::types::ValueRef;
 
 use forebay_base::checksum::crc32c;
 
-/// CRC-32C of values of a row, the key first. `name` is that of the table, and of the checksum's column unless it is `sum`:
-/// the values of one row never fit another table.
+/// CRC-32C of values of a row, the key first. `name` is that of the table, and of the checksum's
+/// column unless it is `sum`: the values of one row never fit another table.
 pub fn sum_of(name: &str, values: &[ValueRef<'_>]) -> u32 {
     let mut sum = crc32c(0, name.as_bytes());
     for value in values {

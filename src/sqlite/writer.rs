@@ -50,8 +50,8 @@ pub struct Writer<J: Job> {
 }
 
 impl<J: Job> Writer<J> {
-    /// Starts the thread. It calls `report` with the jobs of each commit, in order: those that share an outcome
-    /// together.
+    /// Starts the thread. It calls `report` with the jobs of each commit, in order: those that
+    /// share an outcome together.
     pub fn start(
         connection: Connection,
         trouble: Trouble,

@@ -4,21 +4,23 @@
 //!                   register: 200                    heartbeat each interval
 //!   Unregistered ───────────────────► Registered ──┐
 //!        ▲  │ refused: closed             │   ▲     │ client balance: metadata each 5 s → Assigned
-//!        │  ▼ (first time only)           │   └─────┘ server balance: at most one event per heartbeat
-//!        │ Closed        411: unknown     │                → Take, Leave ── finished ──► next heartbeat at once
+//!        │  ▼ (first time only)           │   └─────┘ server balance: one event per heartbeat
+//!        │ Closed        411: unknown     │           → Take, Leave ─ finished ──► next heartbeat
 //!        └────────────────────────────────┤
 //!                                         │ close
 //!                                         └──────────► Closing ──► Closed
 //! ```
-//! **Client balance** (methods 20 to 22): the master lists all partitions, and each member selects its own by a rule.
-//! With a node id, these are the partitions whose index in the sorted list, modulo the number of members, equals the
-//! id; otherwise all of them. A partition held by another member is refused by its broker and tried again later.
+//! **Client balance** (methods 20 to 22): the master lists all partitions, and each member selects
+//! its own by a rule. With a node id, these are the partitions whose index in the sorted list,
+//! modulo the number of members, equals the id; otherwise all of them. A partition held by another
+//! member is refused by its broker and tried again later.
 //!
-//! **Server balance** (methods 4 and 5): the master tells each member which partitions to take and to release, by
-//! events in its heartbeat responses. The member answers each event in its next heartbeat, with an accurate report of
-//! the partitions it holds, even if some could not be taken. An event whose response was lost is never resent and
-//! would block the group. Therefore the heartbeat after a lost response completes whichever event the master considers
-//! pending, and the master then computes a new assignment.
+//! **Server balance** (methods 4 and 5): the master tells each member which partitions to take and
+//! to release, by events in its heartbeat responses. The member answers each event in its next
+//! heartbeat, with an accurate report of the partitions it holds, even if some could not be taken.
+//! An event whose response was lost is never resent and would block the group. Therefore the
+//! heartbeat after a lost response completes whichever event the master considers pending, and the
+//! master then computes a new assignment.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -39,7 +41,8 @@ const RETRY: Duration = Duration::from_millis(500);
 const METADATA_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval between metadata requests while a topic has no partitions.
 const METADATA_RETRY: Duration = Duration::from_millis(500);
-/// Time for which partitions are waited for that a position names: brokers announce new topics with their heartbeats.
+/// Time for which partitions are waited for that a position names: brokers announce new topics with
+/// their heartbeats.
 const TOPIC_PATIENCE: Duration = Duration::from_secs(2);
 /// Interval between heartbeats of a member that has not been assigned anything yet.
 const HEARTBEAT_UNASSIGNED: Duration = Duration::from_millis(500);
@@ -58,7 +61,8 @@ const DONE: i32 = 2;
 /// Party that assigns partitions to members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Balance {
-    /// The members themselves, by `(count, own)`: number of members and own node id; `None` to take all that are free.
+    /// The members themselves, by `(count, own)`: number of members and own node id; `None` to take
+    /// all that are free.
     Client(Option<(u32, u32)>),
     /// The master.
     Server,
@@ -81,7 +85,8 @@ pub struct Options {
     pub interval: Duration,
     /// Time at which the member started, in milliseconds since 1970.
     pub started_ms: i64,
-    /// Partitions with a start position of their own. With client balance the member is refused if one does not exist.
+    /// Partitions with a start position of their own. With client balance the member is refused if
+    /// one does not exist.
     pub positions: BTreeSet<Partition>,
 }
 
@@ -198,8 +203,8 @@ struct ClientMode {
     /// Number of the last order to move to the end.
     jump: i64,
     assigned: Option<Vec<PartitionLocation>>,
-    /// When a position of a partition that is not there is refused; `None` before the first metadata, and once all of them
-    /// are there.
+    /// When a position of a partition that is not there is refused; `None` before the first
+    /// metadata, and once all of them are there.
     refuse_at: Option<Instant>,
     checked: bool,
 }
@@ -262,8 +267,8 @@ impl Member {
         self.held = held;
     }
 
-    /// Confirms that the last [`Event::Take`] or [`Event::Leave`] has been carried out as far as possible;
-    /// [`Self::set_held`] states the result.
+    /// Confirms that the last [`Event::Take`] or [`Event::Leave`] has been carried out as far as
+    /// possible; [`Self::set_held`] states the result.
     pub fn confirm_event(&mut self, now: Instant) {
         if let Mode::Server(mode) = &mut self.mode
             && let Some(event) = mode.working.take()
@@ -483,7 +488,8 @@ impl Member {
                 _ if !self.was_registered && self.state == State::Unregistered && !error.retriable() => {
                     self.refused(error);
                 }
-                // The group's other members differ, or one has the same node id. A retry would not help soon.
+                // The group's other members differ, or one has the same node id. A retry would not
+                // help soon.
                 Some(
                     Code::InconsistentConsumeType
                     | Code::InconsistentTopicSet
@@ -596,8 +602,8 @@ impl Member {
         if let Some(jump) = tasks.csm_frm_max_offset_ctrl_id
             && jump > mode.jump
         {
-            // The first number seen is that of an order older than this member, unless it is later than the member's
-            // start.
+            // The first number seen is that of an order older than this member, unless it is later
+            // than the member's start.
             let is_order = mode.jump != UNDEFINED || jump > self.options.started_ms;
             mode.jump = jump;
             if is_order {
@@ -636,7 +642,8 @@ impl Member {
             mode.metadata = mode.metadata.min(now + METADATA_RETRY);
         }
         if !mode.checked {
-            // A broker that the master does not list at the moment may have them, and so may one that is closed for reading.
+            // A broker that the master does not list at the moment may have them, and so may one
+            // that is closed for reading.
             let table = mode.table.values().filter(|topic| self.options.topics.contains(&topic.name));
             let known =
                 table.flat_map(|topic| topic.partitions.iter().map(|(partition, _)| *partition)).collect();
@@ -700,7 +707,8 @@ impl Member {
                 partition: info.partition,
                 broker: info.broker,
             })
-            // Partitions of topics that were not subscribed cannot be consumed; the report will omit them.
+            // Partitions of topics that were not subscribed cannot be consumed; the report will
+            // omit them.
             .filter(|location| self.options.topics.contains(&*location.topic))
             .collect();
         let todo = match event.op_type {

@@ -1,4 +1,5 @@
-//! Compiles `proto/tubemq.proto` with protox, a protobuf compiler written in Rust, so that `protoc` is not needed.
+//! Compiles `proto/tubemq.proto` with protox, a protobuf compiler written in Rust, so that `protoc`
+//! is not needed.
 
 fn main() {
     println!("cargo:rerun-if-changed=../../proto/tubemq.proto");

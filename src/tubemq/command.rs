@@ -5,11 +5,12 @@
 //! reply    [RpcConnHeader flag 1][ResponseHeader SUCCESS][RspResponseBody: method, response]
 //!          [RpcConnHeader flag 1][ResponseHeader ERROR or FATAL][RspExceptionBody]
 //! ```
-//! Each of the three parts is preceded by its length as a varint; the request or response is a field of the body.
-//! Bytes after the third part are ignored, since the C++ client sends zeros there.
+//! Each of the three parts is preceded by its length as a varint; the request or response is a
+//! field of the body. Bytes after the third part are ignored, since the C++ client sends zeros
+//! there.
 //!
-//! SUCCESS at the RPC level only means that the method ran. Whether it did what was asked is stated by the code in
-//! the response: see [`Response::outcome`].
+//! SUCCESS at the RPC level only means that the method ran. Whether it did what was asked is stated
+//! by the code in the response: see [`Response::outcome`].
 
 use std::time::Duration;
 
@@ -27,8 +28,8 @@ use forebay_base::wire::{
 const REQUEST: i32 = 0;
 const RESPONSE: i32 = 1;
 
-/// Fields of `RequestBody` and `RspResponseBody`. These are encoded by hand, so that the inner message is written
-/// directly to the output.
+/// Fields of `RequestBody` and `RspResponseBody`. These are encoded by hand, so that the inner
+/// message is written directly to the output.
 const METHOD_FIELD: u32 = 1;
 const TIMEOUT_FIELD: u32 = 2;
 const REQUEST_FIELD: u32 = 3;
@@ -51,7 +52,8 @@ pub enum Service {
     BrokerWrite = 3,
 }
 
-/// The request of a call, as it is written: a [`Request`], or one that is encoded from what it borrows.
+/// The request of a call, as it is written: a [`Request`], or one that is encoded from what it
+/// borrows.
 pub trait Encode {
     /// Method that the request calls.
     fn method(&self) -> Method;
@@ -65,7 +67,8 @@ pub trait Encode {
 
 macro_rules! methods {
     ($($(#[doc = $doc:literal])+ $number:literal $name:ident($request:ty => $response:ty) $service:ident $outcome:ident;)+) => {
-        /// A method of the RPC. 11, 12, 14 and 19 are reserved by the protocol and not implemented by any server.
+        /// A method of the RPC. 11, 12, 14 and 19 are reserved by the protocol and not implemented
+        /// by any server.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(i32)]
         pub enum Method { $($(#[doc = $doc])+ $name = $number,)+ }
@@ -219,15 +222,16 @@ pub struct Call<R = Request> {
     pub service: Option<i32>,
     /// Protocol version of the caller.
     pub version: Option<i32>,
-    /// Time limit for the response in milliseconds. If absent or not positive, the server never responds.
+    /// Time limit for the response in milliseconds. If absent or not positive, the server never
+    /// responds.
     pub timeout: Option<i64>,
     /// The request.
     pub request: R,
 }
 
 impl<R: Encode> Call<R> {
-    /// Creates a call. `timeout` is rounded up to whole milliseconds and is at least one: servers do not respond to
-    /// calls without a time limit.
+    /// Creates a call. `timeout` is rounded up to whole milliseconds and is at least one: servers
+    /// do not respond to calls without a time limit.
     pub fn new(request: R, timeout: Duration) -> Self {
         let timeout = timeout.as_nanos().div_ceil(1_000_000).clamp(1, i64::MAX as u128) as i64;
         Self {
@@ -276,8 +280,8 @@ impl Call {
     }
 }
 
-/// Client id of the producer that sends a message, if the frame of that call begins `input`. Its first block need not have
-/// come completely.
+/// Client id of the producer that sends a message, if the frame of that call begins `input`. Its
+/// first block need not have come completely.
 pub fn sender(input: &[u8]) -> Option<&str> {
     let mut frame = Reader::new(input);
     let (_token, _serial, _blocks) = (frame.u32().ok()?, frame.u32().ok()?, frame.u32().ok()?);
@@ -320,7 +324,8 @@ pub struct Exception {
     pub fatal: bool,
     /// Protocol version of the server; absent if the exception is fatal.
     pub version: Option<i32>,
-    /// Name of a Java class. The package depends on the caller's version, so only the end should be compared.
+    /// Name of a Java class. The package depends on the caller's version, so only the end should be
+    /// compared.
     pub name: String,
     /// The server's message.
     pub text: Option<String>,
@@ -476,7 +481,8 @@ fn put_delimited(message: &impl prost::Message, out: &mut BytesMut) {
     message.encode_length_delimited(out).expect("BytesMut grows on demand");
 }
 
-/// Writes a payload of `length` bytes as a frame. A payload that fits in one block, as most do, is written in place.
+/// Writes a payload of `length` bytes as a frame. A payload that fits in one block, as most do, is
+/// written in place.
 fn write(serial: u32, length: usize, out: &mut Transmit, payload: impl FnOnce(&mut BytesMut)) -> Result<()> {
     if length > BLOCK_SIZE {
         if length > MAX_PAYLOAD {

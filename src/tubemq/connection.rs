@@ -6,10 +6,11 @@
 //!                     │ timeout, but other frames arrived ─────────► timed out
 //!                     └ timeout, and the server was silent ────────► the connection is dead
 //! ```
-//! The protocol has no handshake, no ping and no push. A call is the only way to check whether the server is alive,
-//! so an unanswered call ends the connection. The server responds in the order of the calls, because it runs them on
-//! the connection's own thread; it does not respond to a call that timed out before it ran. A response whose serial
-//! number is not open is late, and is ignored.
+//! The protocol has no handshake, no ping and no push. A call is the only way to check whether the
+//! server is alive, so an unanswered call ends the connection. The server responds in the order of
+//! the calls, because it runs them on the connection's own thread; it does not respond to a call
+//! that timed out before it ran. A response whose serial number is not open is late, and is
+//! ignored.
 //!
 //! Each call has a tag chosen by the caller, which is returned with the response.
 
@@ -27,8 +28,8 @@ use forebay_base::transmit::Transmit;
 #[cfg(test)]
 mod tests;
 
-/// Outcome of a call: its tag, and the response or an error. A response may still report that the method failed:
-/// see [`Response::outcome`].
+/// Outcome of a call: its tag, and the response or an error. A response may still report that the
+/// method failed: see [`Response::outcome`].
 #[derive(Debug)]
 pub struct Answer<T> {
     /// Tag chosen by the caller.
@@ -62,7 +63,8 @@ pub struct Connection<T> {
 }
 
 impl<T> Connection<T> {
-    /// Creates a connection on which each call times out after `timeout`, also by the server's clock.
+    /// Creates a connection on which each call times out after `timeout`, also by the server's
+    /// clock.
     pub fn new(timeout: Duration) -> Self {
         Self {
             transmit: Transmit::default(),
@@ -90,7 +92,8 @@ impl<T> Connection<T> {
         self.open.len()
     }
 
-    /// Handles the end of the connection: fails all open calls. It is unknown whether the server carried them out.
+    /// Handles the end of the connection: fails all open calls. It is unknown whether the server
+    /// carried them out.
     pub fn fail_calls(&mut self, error: &Error) {
         let tags = self.open.drain(..).filter_map(|open| open.tag);
         self.answers.extend(tags.map(|tag| Answer { tag, result: Err(error.clone()) }));
@@ -99,7 +102,8 @@ impl<T> Connection<T> {
     fn answered(&mut self, serial: u32, payload: &bytes::Bytes) -> Result<()> {
         let index = serial.wrapping_sub(self.first) as usize;
         let Some(open) = self.open.get_mut(index).filter(|open| open.tag.is_some()) else { return Ok(()) };
-        // A malformed response ends the connection and thereby this call, which stays open until then.
+        // A malformed response ends the connection and thereby this call, which stays open until
+        // then.
         let result = match Reply::decode(payload)? {
             Reply::Response { response, .. } if response.method() == open.method => Ok(response),
             Reply::Response { response, .. } => {

@@ -9,28 +9,29 @@
 //!    │   401, 411, 412, 415 in an answer or a heartbeat; seek │   nack: not consumed, later
 //!    └─────────────────────────────────────────────────────── any state but Left
 //!
-//!   Idle, Holding ── leave: unregister ──► Calling ──► Left ◄── leave, when not registered or not connected
+//!   Idle, Holding ── leave: unregister ──► Calling ──► Left ◄── leave: not registered or connected
 //! ```
-//! One call is open at a time (`Call`). What the user wants meanwhile waits for its answer: a seek in the state
-//! `Calling`, and pause and leave as the `Intent`, which holds in every state. A seek is a registration too: it is
-//! marked in the `Attempt` that `Out` carries to the call.
+//! One call is open at a time (`Call`). What the user wants meanwhile waits for its answer: a seek
+//! in the state `Calling`, and pause and leave as the `Intent`, which holds in every state. A seek
+//! is a registration too: it is marked in the `Attempt` that `Out` carries to the call.
 //!
-//! **Acknowledgement** is by message here and by pack at the broker. One get returns one pack, and the next get says
-//! whether the last pack was consumed. Therefore one pack at a time is fetched, as soon as the one before is
-//! consumed. After a negative acknowledgement the broker delivers the whole pack again, and messages that were
-//! acknowledged are left out. While paused, the acknowledgement is a call of its own.
+//! **Acknowledgement** is by message here and by pack at the broker. One get returns one pack, and
+//! the next get says whether the last pack was consumed. Therefore one pack at a time is fetched,
+//! as soon as the one before is consumed. After a negative acknowledgement the broker delivers the
+//! whole pack again, and messages that were acknowledged are left out. While paused, the
+//! acknowledgement is a call of its own.
 //!
-//! A lost connection loses nothing: the broker keeps the partition for half a minute. The pack is still held, and can
-//! be acknowledged over the next connection. Only if the connection ends between a call that acknowledges and its
-//! answer is it unknown whether the broker sent the next pack. That pack is then requested again, and duplicates are
-//! left out.
+//! A lost connection loses nothing: the broker keeps the partition for half a minute. The pack is
+//! still held, and can be acknowledged over the next connection. Only if the connection ends
+//! between a call that acknowledges and its answer is it unknown whether the broker sent the next
+//! pack. That pack is then requested again, and duplicates are left out.
 //!
-//! The flow control rules ([`flow`]) may ask for a wait after a pack. Then its acknowledgement is a call of its own,
-//! too.
+//! The flow control rules ([`flow`]) may ask for a wait after a pack. Then its acknowledgement is a
+//! call of its own, too.
 //!
-//! An answer without messages is not the end of the partition: a 200 without messages has passed over messages of
-//! other filters or partitions, and so has a 404 unless it says that the end is reached. Messages have no offset of
-//! their own, only their pack has one.
+//! An answer without messages is not the end of the partition: a 200 without messages has passed
+//! over messages of other filters or partitions, and so has a 404 unless it says that the end is
+//! reached. Messages have no offset of their own, only their pack has one.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -67,12 +68,13 @@ const CONSUMED: i32 = 0;
 /// Status of an unregistration: the last pack was not consumed.
 pub const NOT_CONSUMED: i32 = 1;
 
-/// Session key of a registration under which the group's offset means nothing to anyone else. A convention of this client:
-/// the real broker notes session keys and does nothing with them; the embedded one forgets the offset with the lease.
+/// Session key of a registration under which the group's offset means nothing to anyone else. A
+/// convention of this client: the real broker notes session keys and does nothing with them; the
+/// embedded one forgets the offset with the lease.
 pub const NO_OFFSET: &str = "forebay: no offset";
 
-/// Reads the memory cache with filters too. Without it a filtered consumer sees a message only once it has been
-/// flushed, up to 20 s later.
+/// Reads the memory cache with filters too. Without it a filtered consumer sees a message only once
+/// it has been flushed, up to 20 s later.
 pub const READ_MEMORY: i32 = 303;
 
 /// Bytes of the index per message.
@@ -122,7 +124,8 @@ pub struct Options {
 /// Event of a partition.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The first registration was answered: the partition is held, held by another member, or was refused for now.
+    /// The first registration was answered: the partition is held, held by another member, or was
+    /// refused for now.
     Registered(Result<()>),
     /// It is registered again after the connection or the registration was lost.
     RegisteredAgain,
@@ -141,7 +144,8 @@ pub enum Event {
 enum State {
     /// Not registered; the next registration is due at `at`.
     Out { at: Instant, attempt: Attempt },
-    /// Registered without a pack. The next get is due at `at`, and says whether the last pack was consumed.
+    /// Registered without a pack. The next get is due at `at`, and says whether the last pack was
+    /// consumed.
     Idle { at: Instant, consumed: bool },
     /// A pack is not wholly acknowledged.
     Holding(Held),
@@ -309,7 +313,8 @@ impl Consumer {
         self.priority = Some(priority);
     }
 
-    /// Sets the flow control rules, and the time of day in milliseconds since 1970 by which they go.
+    /// Sets the flow control rules, and the time of day in milliseconds since 1970 by which they
+    /// go.
     pub fn set_flow(&mut self, flow: Flow, now: Instant, wall_ms: i64) {
         self.pace.set(flow, now, wall_ms);
     }
@@ -389,7 +394,8 @@ impl Consumer {
         }
     }
 
-    /// Drops a pack that will be delivered again, and remembers which of its messages were acknowledged.
+    /// Drops a pack that will be delivered again, and remembers which of its messages were
+    /// acknowledged.
     fn drop_pack(&mut self) {
         if let State::Holding(held) = &self.state {
             self.dropped = Some(held.pack().number);
@@ -502,7 +508,8 @@ impl Consumer {
         self.settle(now);
     }
 
-    /// Negatively acknowledges a message: those of its pack that are not acknowledged are delivered again.
+    /// Negatively acknowledges a message: those of its pack that are not acknowledged are delivered
+    /// again.
     pub fn nack(&mut self, now: Instant, message: &Message, delay: Option<Duration>) {
         if matches!(&self.state, State::Holding(held) if held.is_of(message)) {
             self.rewind(now + delay.unwrap_or(self.options.nack_delay));
@@ -521,7 +528,8 @@ impl Consumer {
         self.state = State::Idle { at: at.max(self.rest), consumed: false };
     }
 
-    /// Stops fetching, or resumes. The partition stays held, and fetched messages are still delivered.
+    /// Stops fetching, or resumes. The partition stays held, and fetched messages are still
+    /// delivered.
     pub fn set_paused(&mut self, paused: bool) {
         if self.intent != Intent::Leave {
             self.intent = if paused { Intent::Pause } else { Intent::Read };

@@ -1,8 +1,10 @@
-//! Flow control rules, with which a cluster slows its consumers down, and the resulting pace of a partition.
+//! Flow control rules, with which a cluster slows its consumers down, and the resulting pace of a
+//! partition.
 //!
-//! The master sends each member two texts, one for its group and one for the whole cluster. Each is a JSON array of
-//! `{"type": …, "rule": […]}`, or blank if there are no rules. An invalid rule invalidates its whole text, which is
-//! then ignored together with its number, as in the Java client (`FlowCtrlRuleHandler`, `PartitionExt`):
+//! The master sends each member two texts, one for its group and one for the whole cluster. Each is
+//! a JSON array of `{"type": …, "rule": […]}`, or blank if there are no rules. An invalid rule
+//! invalidates its whole text, which is then ignored together with its number, as in the Java
+//! client (`FlowCtrlRuleHandler`, `PartitionExt`):
 //!
 //! | type | rule | effect |
 //! |---|---|---|
@@ -11,9 +13,9 @@
 //! | 2 | | obsolete, no effect |
 //! | 3 | `normFreqInMs`, `filterFreqInMs`, `minDataFilterFreqInMs` | the wait after each response: without filters, with filters, with filters when the broker asks for a slower pace |
 //!
-//! Brokers enforce rules of type 0 as well, by returning 452. Rules only ever slow a consumer down; a longer wait of
-//! its own remains. Unlike in the Java client, new rules take effect immediately, not at the start of the next
-//! minute.
+//! Brokers enforce rules of type 0 as well, by returning 452. Rules only ever slow a consumer down;
+//! a longer wait of its own remains. Unlike in the Java client, new rules take effect immediately,
+//! not at the start of the next minute.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,8 +30,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 const SAMPLE: Duration = Duration::from_secs(5);
 /// Waits up to this length are skipped.
 const NEGLIGIBLE: Duration = Duration::from_millis(10);
-/// Maximum wait that the protocol allows for type 3. Types 0 and 1 have no maximum, but an operator's mistake must
-/// not stop consumption.
+/// Maximum wait that the protocol allows for type 3. Types 0 and 1 have no maximum, but an
+/// operator's mistake must not stop consumption.
 const MAX_WAIT: Duration = Duration::from_secs(300);
 /// Interval at which it is checked whether the group is limited.
 const LIMIT_CHECK: Duration = Duration::from_secs(10);
@@ -139,7 +141,8 @@ impl LagRule {
         if minutes.0 >= minutes.1 {
             return Err(invalid("start is not before end".into()));
         }
-        // Named after MiB but compared with bytes, both by the Java client and by the broker, which is authoritative.
+        // Named after MiB but compared with bytes, both by the Java client and by the broker, which
+        // is authoritative.
         let lag = number(item, "dltInM", 21..=i64::MAX)?;
         let bytes = (number(item, "limitInM", 0..=i64::MAX)? as u64).saturating_mul(MIB);
         let wait = millis(item, "freqInMs", 200..=i32::MAX.into())?;
@@ -199,7 +202,8 @@ fn minute_of(item: &Value, name: &str) -> Result<u16> {
     parsed.ok_or_else(|| invalid(format!("{name} is {text:?}, not a time of day")))
 }
 
-/// Rules that apply to a member, with their numbers, which tell the master what the member already has.
+/// Rules that apply to a member, with their numbers, which tell the master what the member already
+/// has.
 #[derive(Clone, Debug, Default)]
 pub struct Flow {
     /// Rules of the group.
@@ -223,8 +227,8 @@ impl Default for RuleSet {
 }
 
 impl RuleSet {
-    /// Updates the rules from a master's response; returns whether they have changed. An invalid text is ignored
-    /// together with its number.
+    /// Updates the rules from a master's response; returns whether they have changed. An invalid
+    /// text is ignored together with its number.
     pub fn take(&mut self, id: Option<i64>, text: Option<&str>) -> bool {
         let Some(id) = id.filter(|id| *id >= 0 && *id != self.id) else { return false };
         let Ok(rules) = Rules::parse(text.unwrap_or_default()) else { return false };
@@ -287,7 +291,8 @@ impl Pace {
         }
     }
 
-    /// Sets the rules and the wall clock time in milliseconds since 1970, since rules depend on the time of day.
+    /// Sets the rules and the wall clock time in milliseconds since 1970, since rules depend on the
+    /// time of day.
     pub fn set(&mut self, flow: Flow, now: Instant, wall_ms: i64) {
         self.clock = (now, wall_ms);
         let same = |a: &RuleSet, b: &RuleSet| Arc::ptr_eq(&a.rules, &b.rules);
@@ -304,7 +309,8 @@ impl Pace {
         minutes.rem_euclid(DAY_MINUTES) as u16
     }
 
-    /// Whether the group's own rules limit it now. A broker that is told so does not apply its own limit.
+    /// Whether the group's own rules limit it now. A broker that is told so does not apply its own
+    /// limit.
     pub fn is_limited(&mut self, now: Instant) -> bool {
         if self.flow.group.rules.lag.is_empty() {
             return false;

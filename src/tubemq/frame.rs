@@ -3,10 +3,11 @@
 //! ```text
 //! [0xFF7FF4FE u32][serial u32][blocks u32]  blocks × ( [length u32][length bytes] )
 //! ```
-//! All integers are big-endian; the concatenated blocks are the payload. Writers fill blocks of 8,192 bytes, but a
-//! reader must accept any split, even one inside the length prefix of a message. A frame starts only where the
-//! previous one ends, with no other marker: after an error the connection is unusable, and the side that detected
-//! it must close it, because official servers neither respond nor close.
+//! All integers are big-endian; the concatenated blocks are the payload. Writers fill blocks of
+//! 8,192 bytes, but a reader must accept any split, even one inside the length prefix of a message.
+//! A frame starts only where the previous one ends, with no other marker: after an error the
+//! connection is unusable, and the side that detected it must close it, because official servers
+//! neither respond nor close.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -81,8 +82,8 @@ struct Progress {
     payload: usize,
 }
 
-/// Splits a byte stream into frames. Remembers which blocks it has measured, so that a frame that arrives in many
-/// pieces is scanned only once.
+/// Splits a byte stream into frames. Remembers which blocks it has measured, so that a frame that
+/// arrives in many pieces is scanned only once.
 #[derive(Debug)]
 pub struct Decoder {
     max_payload: usize,
@@ -90,7 +91,8 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Creates a decoder that rejects payloads of more than `max_payload` bytes before they have arrived.
+    /// Creates a decoder that rejects payloads of more than `max_payload` bytes before they have
+    /// arrived.
     pub fn new(max_payload: usize) -> Self {
         Self { max_payload, progress: None }
     }
@@ -100,8 +102,9 @@ impl Decoder {
         self.max_payload = self.max_payload.max(max_payload);
     }
 
-    /// Takes the next complete frame out of `input`; `None` if more bytes are needed. The bytes of an incomplete frame
-    /// must remain at the head of the input for the next call. After an error the decoder must not be used again.
+    /// Takes the next complete frame out of `input`; `None` if more bytes are needed. The bytes of
+    /// an incomplete frame must remain at the head of the input for the next call. After an error
+    /// the decoder must not be used again.
     pub fn next(&mut self, input: &mut BytesMut) -> Result<Option<Frame>> {
         let mut progress = match self.progress.take() {
             Some(progress) => progress,
@@ -162,7 +165,8 @@ fn header(input: &[u8]) -> Result<Option<Progress>> {
     Ok(Some(Progress { serial, blocks: blocks as usize, whole: 0, at: HEADER_SIZE, payload: 0 }))
 }
 
-/// Concatenates the blocks of a complete frame, without their lengths. A single block is not copied.
+/// Concatenates the blocks of a complete frame, without their lengths. A single block is not
+/// copied.
 fn join(mut frame: Bytes, progress: Progress) -> Bytes {
     if progress.blocks == 1 {
         return frame.split_off(BLOCK_HEADER_SIZE);

@@ -1,9 +1,11 @@
 //! Apache InLong TubeMQ, sans-IO.
 //!
-//! * [`frame`]: encoding and decoding of frames, independent of how the peer splits them into blocks
+//! * [`frame`]: encoding and decoding of frames, independent of how the peer splits them into
+//!   blocks
 //! * [`command`]: the RPC envelope, the methods with their requests and responses, exceptions
 //! * [`message`]: payloads with attributes, checksums, filters by message type
-//! * [`topic`]: names, partitions, and the text formats in which clients, master and brokers exchange them
+//! * [`topic`]: names, partitions, and the text formats in which clients, master and brokers
+//!   exchange them
 //! * [`connection`]: calls and their responses
 //! * [`master`]: registration and metadata of a producer at the master
 //! * [`balance`]: a member of a consumer group at the master, and the partitions assigned to it
@@ -45,7 +47,8 @@ pub mod pb {
     include!(concat!(env!("OUT_DIR"), "/tubemq.rs"));
 }
 
-/// Protocol version that this crate implements: the one whose exceptions are classes of `org.apache.inlong`.
+/// Protocol version that this crate implements: the one whose exceptions are classes of
+/// `org.apache.inlong`.
 pub const PROTOCOL_VERSION: i32 = 3;
 
 /// Value for "undefined" in all identifiers and checksums of the protocol.
@@ -53,8 +56,8 @@ pub const UNDEFINED: i64 = -2;
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $name:ident = $code:literal, $wire:literal, $kind:ident;)+) => {
-        /// Codes returned by a master or broker. Codes that the official client uses only internally (402, 405 to 408,
-        /// 420 to 423, 440 to 445, 599) are omitted.
+        /// Codes returned by a master or broker. Codes that the official client uses only
+        /// internally (402, 405 to 408, 420 to 423, 440 to 445, 599) are omitted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(i32)]
         pub enum Code { $($(#[doc = $doc])+ $name = $code,)+ }
@@ -73,8 +76,8 @@ macro_rules! codes {
                 match self { $(Self::$name => $wire,)+ }
             }
 
-            /// Kind of the error that the code becomes. [`Code::Success`] is not an error; its kind is that of a
-            /// response which carries the code but did not succeed.
+            /// Kind of the error that the code becomes. [`Code::Success`] is not an error; its kind
+            /// is that of a response which carries the code but did not succeed.
             pub const fn kind(self) -> ErrorKind {
                 match self { $(Self::$name => ErrorKind::$kind,)+ }
             }
@@ -93,7 +96,8 @@ codes! {
     BadRequest = 400, "BAD_REQUEST", InvalidArgument;
     /// The client does not hold the partition.
     Unauthorized = 401, "UNAUTHORIZED", ConsumerNotFound;
-    /// The topic is closed, its partition is gone, or a checksum is wrong; metadata should be refreshed.
+    /// The topic is closed, its partition is gone, or a checksum is wrong; metadata should be
+    /// refreshed.
     Forbidden = 403, "FORBIDDEN", NotAllowed;
     /// There is nothing to read.
     NotFound = 404, "NOT_FOUND", ServiceNotReady;
@@ -137,8 +141,8 @@ codes! {
     MessageSetNull = 510, "INTERNAL_SERVER_ERROR_MSGSET_NULL", Unknown;
 }
 
-/// Converts a server's error code and message into a typed error. A code that only a newer server knows becomes
-/// `Unknown`.
+/// Converts a server's error code and message into a typed error. A code that only a newer server
+/// knows becomes `Unknown`.
 pub fn server_error(code: i32, text: &str) -> Error {
     let (kind, name) = match Code::from_number(code) {
         Some(code) => (code.kind(), code.name().to_owned()),

@@ -1,4 +1,5 @@
-//! Registration of a producer at the master, without its connection: heartbeats, and the metadata of its topics.
+//! Registration of a producer at the master, without its connection: heartbeats, and the metadata
+//! of its topics.
 //!
 //! ```text
 //!                   register: 200                 heartbeat each interval, at once after publish
@@ -9,8 +10,9 @@
 //!                                        │ close
 //!                                        └──────────► Closing ──► Closed
 //! ```
-//! At most one call is open at a time. The owner chooses which master is called. A master that has taken over does
-//! not know the client and returns 411, which is handled in the same way as an expired registration.
+//! At most one call is open at a time. The owner chooses which master is called. A master that has
+//! taken over does not know the client and returns 411, which is handled in the same way as an
+//! expired registration.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -116,7 +118,8 @@ impl ProducerMaster {
         }
     }
 
-    /// Adds `topic` to the topics requested until [`Self::unpublish`] has been called as often, and requests it now.
+    /// Adds `topic` to the topics requested until [`Self::unpublish`] has been called as often, and
+    /// requests it now.
     pub fn publish(&mut self, now: Instant, topic: &str) {
         *self.topics.entry(topic.to_owned()).or_default() += 1;
         self.ask_again(now, topic);
@@ -270,7 +273,8 @@ impl ProducerMaster {
                 self.take_brokers(&response.broker_infos);
                 self.take_config(response.appd_config);
                 self.take_token(response.authorized_info);
-                // The table is replaced as a whole: absent and unparsable topics are no longer known.
+                // The table is replaced as a whole: absent and unparsable topics are no longer
+                // known.
                 self.table = response
                     .topic_infos
                     .iter()

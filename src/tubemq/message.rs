@@ -4,9 +4,9 @@
 //! flag 0   [payload]
 //! flag 1   [length of attributes u32][name=value,name=value...][payload]
 //! ```
-//! System attributes come first. `$msgType$` and `$msgTime$` are defined by the protocol; `$key$` is a convention of
-//! this client, percent-encoded if the key contains separators. The checksum of fetched data is the CRC-32 without
-//! its highest bit.
+//! System attributes come first. `$msgType$` and `$msgTime$` are defined by the protocol; `$key$`
+//! is a convention of this client, percent-encoded if the key contains separators. The checksum of
+//! fetched data is the CRC-32 without its highest bit.
 
 use std::borrow::Cow;
 
@@ -172,7 +172,8 @@ impl Attributes {
         self.0.len()
     }
 
-    /// Names and values in order, including system attributes. Empty if the attributes are not UTF-8.
+    /// Names and values in order, including system attributes. Empty if the attributes are not
+    /// UTF-8.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let text = std::str::from_utf8(&self.0).unwrap_or_default();
         text.split(',').filter_map(|pair| pair.split_once('='))
@@ -196,7 +197,8 @@ impl Attributes {
         self.get(KEY).map(decoded)
     }
 
-    /// Event time in milliseconds since 1970, to the minute. Official clients write their local time.
+    /// Event time in milliseconds since 1970, to the minute. Official clients write their local
+    /// time.
     pub fn time(&self) -> Option<u64> {
         self.get(TIME).and_then(from_minute)
     }
@@ -207,13 +209,14 @@ impl Attributes {
     }
 }
 
-/// Computes the checksum of a message's data: a CRC-32 without its highest bit. Producers may send -1 instead.
+/// Computes the checksum of a message's data: a CRC-32 without its highest bit. Producers may send
+/// -1 instead.
 pub fn checksum(data: &[u8]) -> i32 {
     (crc32(data) & 0x7fff_ffff) as i32
 }
 
-/// Hash by which brokers filter: Java's hash of the message type, trimmed. Different types may have the same hash, so
-/// a consumer compares the type itself as well.
+/// Hash by which brokers filter: Java's hash of the message type, trimmed. Different types may have
+/// the same hash, so a consumer compares the type itself as well.
 pub fn type_hash(message_type: &str) -> i32 {
     // Java trims all characters up to and including the blank.
     let trimmed = message_type.trim_matches(|c| c <= ' ');
@@ -229,8 +232,8 @@ pub fn unpack(message: pb::TransferedMessage) -> Result<(Bytes, Attributes)> {
     if message.flag & HAS_ATTRIBUTES == 0 {
         return Ok((data, Attributes::default()));
     }
-    // The Java client sets the flag for an empty attribute too, and sends neither attributes nor their length. The
-    // checksum says that the bytes are what was sent.
+    // The Java client sets the flag for an empty attribute too, and sends neither attributes nor
+    // their length. The checksum says that the bytes are what was sent.
     let length = data.get(..4).map(|mut length| length.get_u32() as usize);
     let Some(length) = length.filter(|length| *length <= data.len() - 4) else {
         return Ok((data, Attributes::default()));
@@ -314,7 +317,8 @@ mod tests {
         assert_eq!(type_hash(""), 0);
     }
 
-    /// Java's definition: s[0]·31^(n-1) + ... + s[n-1] without overflow, reduced to its low 32 bits.
+    /// Java's definition: s[0]·31^(n-1) + ... + s[n-1] without overflow, reduced to its low 32
+    /// bits.
     fn java(text: &str) -> i32 {
         let mut hash = 0_u128;
         for unit in text.encode_utf16() {
@@ -325,7 +329,8 @@ mod tests {
 
     #[test]
     fn a_flag_is_set_only_when_attributes_are_there() {
-        // The official client sets it for empty attributes too, without a length, which makes the message unreadable.
+        // The official client sets it for empty attributes too, without a length, which makes the
+        // message unreadable.
         let packed = pack(&Outgoing { payload: b"plain", ..Outgoing::default() }).unwrap();
         assert_eq!(packed, Packed { data: Bytes::from_static(b"plain"), ..Packed::default() });
         let message = pb::TransferedMessage {

@@ -1,4 +1,5 @@
-//! A producer of one topic, independent of its connections: messages, in order, until a broker has stored them.
+//! A producer of one topic, independent of its connections: messages, in order, until a broker has
+//! stored them.
 //!
 //! ```text
 //!         push          broker's connection is ready           success
@@ -6,18 +7,19 @@
 //!                     ▲                                      │ refused permanently, or timed out
 //!                     └──────────────────────────────────────┴───────────────► Done
 //!                       connection lost: same partition
-//!                       refused temporarily (419, 503, 403): another partition, unless the message has a key
+//!                       refused temporarily (419, 503, 403): another partition, unless keyed
 //! ```
-//! Each message is a call of its own, and calls are pipelined. A connection preserves their order, and so the order of
-//! the messages of a partition. A message with a key stays in its partition: while the broker refuses it temporarily,
-//! the unsent messages behind it wait. Messages that had already been sent behind it overtake it.
+//! Each message is a call of its own, and calls are pipelined. A connection preserves their order,
+//! and so the order of the messages of a partition. A message with a key stays in its partition:
+//! while the broker refuses it temporarily, the unsent messages behind it wait. Messages that had
+//! already been sent behind it overtake it.
 //!
-//! If the connection is lost, it is unknown whether an unanswered message was stored; it is sent again, so that it is
-//! stored at least once. Outcomes are reported in the order of the pushes: a message that completes early waits for
-//! its predecessors.
+//! If the connection is lost, it is unknown whether an unanswered message was stored; it is sent
+//! again, so that it is stored at least once. Outcomes are reported in the order of the pushes: a
+//! message that completes early waits for its predecessors.
 //!
-//! The owner polls in this order: [`Producer::handle_timeout`], [`Producer::poll_request`] for each attached broker,
-//! [`Producer::poll_event`], [`Producer::poll_timeout`].
+//! The owner polls in this order: [`Producer::handle_timeout`], [`Producer::poll_request`] for each
+//! attached broker, [`Producer::poll_event`], [`Producer::poll_timeout`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -33,15 +35,18 @@ use forebay_base::machine::earliest;
 #[cfg(test)]
 mod tests;
 
-/// Number of refusals after which a message fails. Requests to retry later and expired visit tokens do not count.
+/// Number of refusals after which a message fails. Requests to retry later and expired visit tokens
+/// do not count.
 const MAX_REFUSALS: u32 = 5;
-/// Time for which a message is sent again although the broker does not take the visit token. Masters are replaced, and issue other
-/// tokens, within that time; a user that was removed gets none.
+/// Time for which a message is sent again although the broker does not take the visit token.
+/// Masters are replaced, and issue other tokens, within that time; a user that was removed gets
+/// none.
 const DENIED_LIMIT: Duration = Duration::from_secs(60);
-/// Most time between two such refusals that counts: with more the broker could not be asked, and the master may have been out
-/// of reach as well.
+/// Most time between two such refusals that counts: with more the broker could not be asked, and
+/// the master may have been out of reach as well.
 const DENIED_GAP: Duration = Duration::from_secs(4);
-/// Pause of a partition after its first refusal, doubled with each further one up to [`LONGEST_PAUSE`].
+/// Pause of a partition after its first refusal, doubled with each further one up to
+/// [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Pause of a broker that has stopped accepting messages.
@@ -146,7 +151,8 @@ struct BrokerQueue {
 /// Backoff of a partition that refused a message.
 #[derive(Clone, Copy, Debug)]
 struct PartitionBackoff {
-    /// End of the current pause; `None` once the partition may be tried. `pause` is kept until a message is accepted.
+    /// End of the current pause; `None` once the partition may be tried. `pause` is kept until a
+    /// message is accepted.
     until: Option<Instant>,
     pause: Duration,
 }
@@ -230,8 +236,9 @@ impl Producer {
         self.partitions.len()
     }
 
-    /// Accepts a message; `bytes` is returned with its outcome. When the window is full the message waits in the
-    /// overflow queue, which holds as many as the window; after that the call fails with `QueueFull`.
+    /// Accepts a message; `bytes` is returned with its outcome. When the window is full the message
+    /// waits in the overflow queue, which holds as many as the window; after that the call fails
+    /// with `QueueFull`.
     pub fn push(&mut self, now: Instant, message: Packed, key: Option<&str>, bytes: usize) -> Result<()> {
         self.push_within(2 * self.options.max_pending, now, message, key, bytes)
     }
@@ -301,8 +308,9 @@ impl Producer {
         }
     }
 
-    /// Handles the loss of the connection to `broker`, or a failed attempt. No other one is requested before `pause`
-    /// has passed. The caller reports an error for each message that was sent, by [`Self::handle_answer`].
+    /// Handles the loss of the connection to `broker`, or a failed attempt. No other one is
+    /// requested before `pause` has passed. The caller reports an error for each message that was
+    /// sent, by [`Self::handle_answer`].
     pub fn detach(&mut self, now: Instant, broker: u32, pause: Duration) {
         let Some(queue) = self.queues.get_mut(&broker) else { return };
         queue.link = LinkState::Down;
@@ -310,8 +318,8 @@ impl Producer {
         self.reroute(now, broker);
     }
 
-    /// Returns the next message for `broker`, with the number to pass to [`Self::handle_answer`]. `visit` authenticates
-    /// the client to the broker.
+    /// Returns the next message for `broker`, with the number to pass to [`Self::handle_answer`].
+    /// `visit` authenticates the client to the broker.
     pub fn poll_request<'a>(
         &'a mut self,
         now: Instant,
@@ -412,8 +420,8 @@ impl Producer {
         let index = (number - self.first) as usize;
         let entry = &mut self.entries[index];
         let partition = entry.partition;
-        // A visit token that has expired, or that a master issued before it restarted, says nothing about the message: the
-        // next heartbeat to the master brings another.
+        // A visit token that has expired, or that a master issued before it restarted, says nothing
+        // about the message: the next heartbeat to the master brings another.
         let denied = code == Some(Code::CertificateFailure);
         if !denied {
             entry.denied = None;
@@ -534,7 +542,8 @@ impl Producer {
         }
     }
 
-    /// Fails messages that exceeded the send timeout, and requests connections whose pause has passed.
+    /// Fails messages that exceeded the send timeout, and requests connections whose pause has
+    /// passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Some(timeout) = self.options.send_timeout {
             while let Some(entry) = self.entries.front_mut()
@@ -593,8 +602,8 @@ impl Producer {
         next
     }
 
-    /// Takes the brokers that a connection is needed to. The caller answers with [`Self::attach`], or with
-    /// [`Self::detach`] if the attempt fails.
+    /// Takes the brokers that a connection is needed to. The caller answers with [`Self::attach`],
+    /// or with [`Self::detach`] if the attempt fails.
     pub fn poll_wants(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.wants)
     }

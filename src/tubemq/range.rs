@@ -1,11 +1,12 @@
 //! The messages of a part of a partition, which begins and ends at offsets.
 //!
-//! An offset is a place in the index of a store, which has an entry for each message. On real brokers all partitions
-//! of a store share one index, so that the entries of a partition have gaps. One get answers with a pack: the
-//! partition's messages between two offsets, without an offset of their own. How many of them lie before a third
-//! offset, at which a range ends, is seen
+//! An offset is a place in the index of a store, which has an entry for each message. On real
+//! brokers all partitions of a store share one index, so that the entries of a partition have gaps.
+//! One get answers with a pack: the partition's messages between two offsets, without an offset of
+//! their own. How many of them lie before a third offset, at which a range ends, is seen
 //!
-//! * in the pack itself, if it has as many messages as entries: then each message has a known offset;
+//! * in the pack itself, if it has as many messages as entries: then each message has a known
+//!   offset;
 //! * otherwise with a second get, from that third offset on: what it begins with lies behind.
 
 use crate::consumer::INDEX_UNIT;
@@ -70,8 +71,8 @@ impl Pack {
         self.messages.len().min(((end - self.start).max(0) / INDEX_UNIT) as usize)
     }
 
-    /// Number of messages that lie before `end`. `behind` are the partition's messages from `end` on: at least the
-    /// first that lies in this pack, if one does.
+    /// Number of messages that lie before `end`. `behind` are the partition's messages from `end`
+    /// on: at least the first that lies in this pack, if one does.
     ///
     /// # Errors
     ///

@@ -1,5 +1,6 @@
-//! The request that every message is, encoded by hand from what the producer has: no name, token or payload is
-//! copied for it but into the output. Property tests compare it with prost's, byte for byte.
+//! The request that every message is, encoded by hand from what the producer has: no name, token or
+//! payload is copied for it but into the output. Property tests compare it with prost's, byte for
+//! byte.
 
 use bytes::BytesMut;
 

@@ -1,4 +1,5 @@
-//! Tests of frames and envelopes: invalid input is rejected with the right reason, before all its bytes have arrived.
+//! Tests of frames and envelopes: invalid input is rejected with the right reason, before all its
+//! bytes have arrived.
 
 use std::time::Duration;
 
@@ -221,7 +222,8 @@ fn an_envelope_that_is_incomplete_is_refused_by_the_name_of_its_part() {
     refused(call(&[FROM_CLIENT]), "RequestHeader");
     refused(call(&[FROM_CLIENT, b"", &[0x08]]), "RequestBody");
     refused(call(&[FROM_CLIENT, b"", &[0x08, 0x13]]), "19");
-    // The request's first field is a string, here a number. A missing field reads as empty, for the method to reject.
+    // The request's first field is a string, here a number. A missing field reads as empty, for the
+    // method to reject.
     refused(call(&[FROM_CLIENT, b"", &[0x08, 0x0d, 0x1a, 2, 0x08, 1]]), "SendMessage");
     call(&[FROM_CLIENT, b"", &[0x08, 0x0d]]).unwrap();
     refused(call(&[FROM_SERVER, b"", &[0x08, 0x03]]), "instead of a request");

@@ -1,7 +1,7 @@
 //! Names, partitions, and the text formats in which clients, master and brokers exchange them.
 //!
 //! ```text
-//! broker            id:host:port                       a blank port means the default one: "1:127.0.0.1: "
+//! broker            id:host:port             a blank port is the default one: "1:127.0.0.1: "
 //! producer's topic  topic#broker:partitions:stores,...#bytes
 //! consumer's topic  topic#broker:stores:partitions:status,...      stores and partitions swapped
 //! location          broker:host:port#topic:partition
@@ -27,7 +27,8 @@ const MAX_GROUP: usize = 1024;
 pub struct Partition {
     /// Number of the broker.
     pub broker: u32,
-    /// Number at the broker: ten thousand times the store's number, plus the number within the store.
+    /// Number at the broker: ten thousand times the store's number, plus the number within the
+    /// store.
     pub id: u32,
 }
 
@@ -156,8 +157,8 @@ pub struct ConsumerTopic {
 }
 
 impl ConsumerTopic {
-    /// Parses `topic#broker:stores:partitions:status[,...]`, with stores and partitions in the opposite order to that
-    /// for producers.
+    /// Parses `topic#broker:stores:partitions:status[,...]`, with stores and partitions in the
+    /// opposite order to that for producers.
     pub fn parse(text: &str) -> Result<Self> {
         let parse = || {
             let (name, brokers) = text.split_once('#')?;
@@ -173,7 +174,8 @@ impl ConsumerTopic {
         parse().ok_or_else(|| bad("topic description for consumers", text))
     }
 
-    /// Formats the input of [`Self::parse`], as official masters write it: the share and status of each broker.
+    /// Formats the input of [`Self::parse`], as official masters write it: the share and status of
+    /// each broker.
     pub fn to_text(name: &str, shares: &[(TopicShare, i32)]) -> String {
         let brokers = join(shares, |(TopicShare { broker, stores, partitions }, status)| {
             format!("{broker}:{stores}:{partitions}:{status}")
@@ -208,8 +210,8 @@ impl SubscribeInfo {
         location_of(text, default_port).ok_or_else(|| bad("partition location", text))
     }
 
-    /// Parses `code:broker:host:port#topic:partition`: a code, and the partition that a broker withdraws for this
-    /// reason.
+    /// Parses `code:broker:host:port#topic:partition`: a code, and the partition that a broker
+    /// withdraws for this reason.
     pub fn parse_failure(text: &str, default_port: u16) -> Result<(i32, Self)> {
         let parse = || {
             let (code, location) = text.split_once(':')?;
@@ -307,8 +309,8 @@ impl Display for Condition {
     }
 }
 
-/// Splits a comma-separated list of items, each of `N` or more numbers separated by colons. `None` for a part that is
-/// not a number.
+/// Splits a comma-separated list of items, each of `N` or more numbers separated by colons. `None`
+/// for a part that is not a number.
 fn listed<T: std::str::FromStr, const N: usize>(text: &str) -> impl Iterator<Item = [Option<T>; N]> {
     text.split(',').filter(|item| !item.trim().is_empty()).map(|item| {
         let mut numbers = item.split(':').map(|number| number.trim().parse().ok());
@@ -417,7 +419,8 @@ mod tests {
         for text in [most(17, 4096), most(10_001, 1), most(u32::MAX, u32::MAX), most(2, u32::MAX)] {
             assert!(ProducerTopic::parse(&text).is_err(), "{text}");
         }
-        // The limit applies to all brokers together, so that a long list of small shares cannot bypass it.
+        // The limit applies to all brokers together, so that a long list of small shares cannot
+        // bypass it.
         let all = |count: usize| vec!["1:1000:1"; count].join(",");
         assert_eq!(ProducerTopic::parse(&format!("t#{}#", all(65))).unwrap().partitions.len(), 65_000);
         assert!(ProducerTopic::parse(&format!("t#{}#", all(66))).is_err());

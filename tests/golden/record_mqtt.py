@@ -359,7 +359,8 @@ def forbidden(kind: type[Peer], version: int) -> Callable[[Target], None]:
     return play
 
 
-# ------------------------------------------------------------------------------ packets that no client sends
+# ------------------------------------------------------------------------------ packets that no
+# client sends
 
 
 def raw(version: int, *packets: bytes, connected: bool = True) -> Callable[[Target], None]:

@@ -136,7 +136,8 @@ def test_a_topic_that_has_grown_loses_no_row(spark, service, topics):
         eventually(lambda: client.partitions(topic) == 5)
         client.consumer(topic, "keep").close()
     write(frame, service.url, topic, **arguments)
-    # Which partition a row is sent to depends on their number, so that rows come again, and none is missing.
+    # Which partition a row is sent to depends on their number, so that rows come again, and none is
+    # missing.
     found = collections.Counter(map(int, payloads(service.url, topic, 4000)))
     assert set(found) == set(range(2000))
 

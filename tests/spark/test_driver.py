@@ -10,8 +10,8 @@ import pytest
 
 from forebay import blocking, errors
 from forebay.spark import partition_writer, register, write
+from forebay.spark._arrow_messages import ROWS_PER_MESSAGE, arrow_batches, short_messages
 from forebay.spark._config import WriteArguments, write_config
-from forebay.spark._messages import ROWS_PER_MESSAGE, arrow_batches, short_messages
 from forebay.spark._spark_options import as_text, of_text, without_text
 
 from support.waiting import PATIENCE, eventually
@@ -46,7 +46,8 @@ def test_a_token_in_the_drivers_environment_travels_as_a_reference(spark, embedd
     config = write_config(embedded.url, topic, value="value", options={})
     assert config.client["token"] == "env:FOREBAY_TOKEN"
     assert b"canary" not in pickle.dumps(config)
-    # The workers of this session began before, so they have no variable of the test: Spark sets this one.
+    # The workers of this session began before, so they have no variable of the test: Spark sets
+    # this one.
     monkeypatch.setenv("PYTHONUNBUFFERED", "YES")
     monkeypatch.setenv("FOREBAY_TOKEN", "env:PYTHONUNBUFFERED")
     frame = spark.range(3).selectExpr("cast(id as string) value")
@@ -166,22 +167,24 @@ def test_the_option_for_reports_overwrites_no_file(spark, embedded, topic, tmp_p
 
 def test_record_batches_are_limited_by_bytes_where_spark_counts_them(spark, embedded, topic, monkeypatch):
     """Spark's default are 64 MiB, which a worker would have several times."""
-    from forebay.spark import _messages
+    from forebay.spark import _arrow_messages
 
     seen = []
-    through = _messages._lowered
+    through = _arrow_messages._lowered
 
     def noted(session, name, limit):
         seen.append((name, limit))
         return through(session, name, limit)
 
-    monkeypatch.setattr(_messages, "_lowered", noted)
-    before = spark.conf.get(_messages.BYTES_CONF)
+    monkeypatch.setattr(_arrow_messages, "_lowered", noted)
+    before = spark.conf.get(_arrow_messages.BYTES_CONF)
     frame = spark.range(3).selectExpr("cast(id as string) value")
     assert write(frame, embedded.url, topic, value="value").rows == 3
-    assert seen == [(_messages.BYTES_CONF, 8 << 20)]
-    assert spark.conf.get(_messages.BYTES_CONF) == before
-    assert [_messages._counts_bytes(version) for version in ("4.0.5", "4.1.0", "4.3.0-SNAPSHOT", "5.0")] == [
+    assert seen == [(_arrow_messages.BYTES_CONF, 8 << 20)]
+    assert spark.conf.get(_arrow_messages.BYTES_CONF) == before
+    assert [
+        _arrow_messages._counts_bytes(version) for version in ("4.0.5", "4.1.0", "4.3.0-SNAPSHOT", "5.0")
+    ] == [
         False,
         True,
         True,
@@ -191,16 +194,16 @@ def test_record_batches_are_limited_by_bytes_where_spark_counts_them(spark, embe
 
 @pytest.mark.parametrize(("before", "during"), [("4m", "4000000"), ("64m", str(8 << 20)), ("9", "9")])
 def test_a_lower_limit_of_the_user_is_kept(spark, before, during):
-    from forebay.spark import _messages
+    from forebay.spark import _arrow_messages
 
-    was = spark.conf.get(_messages.BYTES_CONF)
-    spark.conf.set(_messages.BYTES_CONF, before)
+    was = spark.conf.get(_arrow_messages.BYTES_CONF)
+    spark.conf.set(_arrow_messages.BYTES_CONF, before)
     try:
         with short_messages(spark, of_data_source=True):
-            assert spark.conf.get(_messages.BYTES_CONF) == during
-        assert spark.conf.get(_messages.BYTES_CONF) == before
+            assert spark.conf.get(_arrow_messages.BYTES_CONF) == during
+        assert spark.conf.get(_arrow_messages.BYTES_CONF) == before
     finally:
-        spark.conf.set(_messages.BYTES_CONF, was)
+        spark.conf.set(_arrow_messages.BYTES_CONF, was)
 
 
 def test_options_that_no_text_stands_for_are_known():

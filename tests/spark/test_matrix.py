@@ -237,7 +237,8 @@ def same_as_to_avro(matrix, door, found):
         assert kind == types[name], name
 
 
-# ------------------------------------------------------------------------------------------- the rest
+# ------------------------------------------------------------------------------------------- the
+# rest
 
 
 @pytest.mark.parametrize("door", DOORS)

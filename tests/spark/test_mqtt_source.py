@@ -219,8 +219,8 @@ def values_in(reader, end):
 
 @pytest.mark.real_mqtt
 def test_a_backlog_larger_than_any_window_arrives_once(wide_mosquitto, topic, tmp_path, monkeypatch):
-    # Mosquitto exceeds the receive maximum when it catches up. A client that ends the connection for that is
-    # sent everything in flight again.
+    # Mosquitto exceeds the receive maximum when it catches up. A client that ends the connection
+    # for that is sent everything in flight again.
     url = wide_mosquitto.url
     subscribed(url, topic)
     with blocking.connect(url) as client, client.producer(f"{topic}/x", qos=1) as producer:

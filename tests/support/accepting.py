@@ -36,7 +36,7 @@ class Acceptor:
         """Stops listening. Connections stay open."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        # A thread that is about to accept has the number of the descriptor already. Were that closed now, it
-        # would take the connections of the next socket that gets the number.
+        # A thread that is about to accept has the number of the descriptor already. Were that
+        # closed now, it would take the connections of the next socket that gets the number.
         self._thread.join(timeout=2)
         self._socket.close()

@@ -19,7 +19,8 @@ def chromium() -> Iterator[Browser]:
     environment = {**os.environ, "LD_LIBRARY_PATH": facts["libraries"]}
     expect.set_options(timeout=PATIENCE * 1000)
     with sync_playwright() as playwright:
-        # A sandbox needs rights that containers, and root, do not have. It loads nothing but our page.
+        # A sandbox needs rights that containers, and root, do not have. It loads nothing but our
+        # page.
         browser = playwright.chromium.launch(
             executable_path=facts["program"], env=environment, args=["--no-sandbox"], timeout=PATIENCE * 1000
         )

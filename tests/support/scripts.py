@@ -55,8 +55,8 @@ def run_script(*words: str, timeout: float, environment: dict[str, str] | None =
 
     A failure is a ``RuntimeError`` with everything the script printed.
     """
-    # Files instead of pipes: the servers inherit a pipe and would keep it open. Two files, because Maven ends
-    # its output with a colour code and no newline.
+    # Files instead of pipes: the servers inherit a pipe and would keep it open. Two files, because
+    # Maven ends its output with a colour code and no newline.
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         status = subprocess.run(
             words,
@@ -91,7 +91,8 @@ class ScriptedServer:
     #: Seconds for the scripts; the first start downloads the server.
     start_timeout: ClassVar[float] = 600
     stop_timeout: ClassVar[float] = 300
-    #: Whether its folder is never in memory (`tools/in-memory`): it reserves far more room than it uses.
+    #: Whether its folder is never in memory (`tools/in-memory`): it reserves far more room than it
+    #: uses.
     on_disk: ClassVar[bool] = False
     #: Whether `stop` may kill the server, which is fast: its data is deleted anyway.
     stop_by_kill: ClassVar[bool] = True

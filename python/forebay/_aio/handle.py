@@ -106,8 +106,9 @@ class Handle(Answers):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # A send asks which thread runs the loop, and not which loop this thread runs: before Python 3.12 the
-        # latter is a system call, and takes longer than all else that a send does in Python.
+        # A send asks which thread runs the loop, and not which loop this thread runs: before Python
+        # 3.12 the latter is a system call, and takes longer than all else that a send does in
+        # Python.
         self._runner: Any = loop if hasattr(loop, "_thread_id") else _Runner(loop)
         self._open = True
 

@@ -78,7 +78,8 @@ class Handle(Answers):
                 is_first = False
         ended, closer = closing
         if not is_first:
-            # The close under way may be waiting for the callback that calls this, or be interrupted by it.
+            # The close under way may be waiting for the callback that calls this, or be interrupted
+            # by it.
             caller = threading.current_thread()
             if caller is not closer and not isinstance(caller, CallbackThread):
                 ended.wait()

@@ -44,7 +44,8 @@ def run(given: argparse.Namespace) -> int:
     logs.set_up(form, level)
     topics = [_topic(text) for text in given.topic]
     _check_secrets(given.config, options)
-    # Blocked before the broker's threads start: they inherit the mask, and only sigwait sees the signals.
+    # Blocked before the broker's threads start: they inherit the mask, and only sigwait sees the
+    # signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     started = time.perf_counter()
     with Broker(**options) as broker:

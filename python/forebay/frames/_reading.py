@@ -180,7 +180,8 @@ class Scan:
     def __init__(self, reading: _Reading, parts: Sequence[Any]) -> None:
         self._reading = reading
         self._parts = parts
-        # Without a lock: an iteration that is left ends in a finaliser, which may run in between anywhere.
+        # Without a lock: an iteration that is left ends in a finaliser, which may run in between
+        # anywhere.
         self._clients: set[Any] = set()
         self._closed = False
 

@@ -190,7 +190,8 @@ def _lots(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
     gathered: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in reader:
-        # Views and dictionaries do not become smaller in slices, so the average row of the batch counts.
+        # Views and dictionaries do not become smaller in slices, so the average row of the batch
+        # counts.
         each = max(batch.nbytes // max(batch.num_rows, 1), 1)
         step = max(min(BYTES // each, ROWS), FEW)
         for at in range(0, batch.num_rows, step):

@@ -333,7 +333,8 @@ class Planner:
         if len(whole) >= fewest and not self._has_limits:
             return whole
         ends = [self._ends(part) for part in whole]
-        # What lies in one ledger has a known number of entries. The rest counts as the largest of them.
+        # What lies in one ledger has a known number of entries. The rest counts as the largest of
+        # them.
         known = [end.entries for end in ends if end is not None and end.entries is not None]
         sizes = [0 if end is None else end.entries or max(known, default=1) for end in ends]
         total = sum(sizes) or 1

@@ -168,7 +168,8 @@ def _idempotent(protocol: str, producer: dict[str, Any]) -> dict[str, Any]:
             "get to another partition than before"
         )
     if producer.get("send_timeout"):
-        # What is behind a message that was given up would be stored, and the message would count as stored.
+        # What is behind a message that was given up would be stored, and the message would count as
+        # stored.
         raise Unsupported('delivery="idempotent" has no send_timeout: ack_timeout ends the task')
     return {**producer, "send_timeout": 0.0, "stop_on_refusal": True}
 

@@ -17,9 +17,9 @@ from forebay.errors import Error, InvalidArgument, Unsupported
 
 from . import _batches, _errors, _plans
 from ._arrow import arrow_schema
+from ._arrow_messages import arrow_batches, short_messages
 from ._columns import check_rows, fitted, has_interval, has_map_without_entries, intervals_as_text
 from ._config import WriteConfig, arguments_of, check_order_is_stated, check_tasks_are_given, write_config
-from ._messages import arrow_batches, short_messages
 from ._pool import client_options
 from ._report import PartitionReport, WriteReport
 from ._shipping import travels_by_value
@@ -270,8 +270,8 @@ def _ask_broker(config: WriteConfig) -> None:
     from forebay import blocking
 
     with blocking.connect(config.url, **client_options(config)) as client:
-        # Opening a producer checks all three at once, and creates the topic where first use creates topics.
-        # A topic of MQTT needs no producer of its own.
+        # Opening a producer checks all three at once, and creates the topic where first use creates
+        # topics. A topic of MQTT needs no producer of its own.
         if config.row_topic is None or config.protocol == "mqtt":
             client.producer(config.placeholder()).close()
         if config.dead_letter_topic is not None:
@@ -344,7 +344,8 @@ def _write_by_job(df: Any, config: WriteConfig, schema: bytes) -> list[Partition
         InvalidArgument: the plan has another number of tasks than was given.
     """
     try:
-        # The first of these runs the shuffles below the frame. What they raise is the job's failure.
+        # The first of these runs the shuffles below the frame. What they raise is the job's
+        # failure.
         messages = arrow_batches(df)
         count = messages.getNumPartitions()
         if config.tasks not in (None, count):

@@ -7,10 +7,12 @@
 //! | whose `Host` is a name that could be a stranger's | refused | answered |
 //! | without a valid token | answered | refused, but for health checks |
 //!
-//! A page on the web can have its visitors' browsers send requests to this machine, and its owner can let the page's own name
-//! resolve to this machine's address (DNS rebinding). Browsers tell by the first two headers where a page is from, and by
-//! `Host` which name they resolved: an address and `localhost` cannot be taken. A page has no token. A client whose certificate
-//! names it needs none: only the row about pages of other sites is for it, as no page has a certificate for the broker's name.
+//! A page on the web can have its visitors' browsers send requests to this machine, and its owner
+//! can let the page's own name resolve to this machine's address (DNS rebinding). Browsers tell by
+//! the first two headers where a page is from, and by `Host` which name they resolved: an address
+//! and `localhost` cannot be taken. A page has no token. A client whose certificate names it needs
+//! none: only the row about pages of other sites is for it, as no page has a certificate for the
+//! broker's name.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -235,7 +237,8 @@ mod tests {
         for open in ["/healthz", "/readyz"] {
             assert_eq!(ask(&guard, open, &[host]), None);
         }
-        // Of a listener that admits clients without credentials, and of a client with a certificate.
+        // Of a listener that admits clients without credentials, and of a client with a
+        // certificate.
         let check = |host: &str, entry: Entry| {
             let request = Request::builder().uri("/metrics").header("host", host).body(()).unwrap();
             guard.check(request.uri(), request.headers(), &entry, NOW_MS).err().map(|one| one.status.as_u16())

@@ -1,5 +1,5 @@
-//! Health checks: `/healthz` tells that the broker answers, `/readyz` that it takes messages. They need no token, and tell no
-//! more than that.
+//! Health checks: `/healthz` tells that the broker answers, `/readyz` that it takes messages. They
+//! need no token, and tell no more than that.
 
 use std::time::Duration;
 

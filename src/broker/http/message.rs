@@ -16,7 +16,8 @@ pub struct Request {
     pub method: Method,
     /// Parts of the path, decoded. None is empty, `.` or `..`.
     pub path: Vec<String>,
-    /// Names and values of the query, decoded. MQTT's topics may have control characters, so they may, too.
+    /// Names and values of the query, decoded. MQTT's topics may have control characters, so they
+    /// may, too.
     pub query: Vec<(String, String)>,
     /// Body.
     pub body: Bytes,
@@ -70,7 +71,8 @@ fn pairs(text: &str) -> Option<Vec<(String, String)>> {
     text.split('&').filter(|pair| !pair.is_empty()).map(decode).collect()
 }
 
-/// Decodes `%` and two hexadecimal digits; anything else behind a `%`, and what is not UTF-8, is refused.
+/// Decodes `%` and two hexadecimal digits; anything else behind a `%`, and what is not UTF-8, is
+/// refused.
 fn decoded(text: &str) -> Option<String> {
     let digits =
         |rest: &str| rest.as_bytes().get(..2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));

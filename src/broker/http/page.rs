@@ -1,11 +1,13 @@
-//! The page for operators: three files, which anybody may read, and the clients of all protocols, under `/forebay/v1`.
+//! The page for operators: three files, which anybody may read, and the clients of all protocols,
+//! under `/forebay/v1`.
 //!
 //! | | |
 //! |---|---|
 //! | `GET clients?filter=TEXT` | the clients that are connected, at most [`MOST`] of each protocol, the oldest first, and their number |
 //! | `DELETE clients/PROTOCOL/NUMBER` | ends a connection |
 //!
-//! Everything else on the page comes from the metrics, from Pulsar's administration, and from `mqtt` and `tubemq`.
+//! Everything else on the page comes from the metrics, from Pulsar's administration, and from
+//! `mqtt` and `tubemq`.
 
 use serde_json::{Value, json};
 
@@ -25,7 +27,8 @@ const FILES: [(&str, &str, &str); 3] = [
     ("page.js", "text/javascript; charset=utf-8", include_str!("page/page.js")),
 ];
 
-/// Whether a path is one of the page's files. They say nothing about this broker, so they need no token.
+/// Whether a path is one of the page's files. They say nothing about this broker, so they need no
+/// token.
 pub(super) fn is_open(path: &str) -> bool {
     path.strip_prefix('/').is_some_and(|name| FILES.iter().any(|(of, ..)| *of == name))
 }

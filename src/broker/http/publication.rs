@@ -1,4 +1,5 @@
-//! A message that an operator publishes: JSON with `topic`, `payload` or `payload_base64`, and what the protocol knows besides.
+//! A message that an operator publishes: JSON with `topic`, `payload` or `payload_base64`, and what
+//! the protocol knows besides.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

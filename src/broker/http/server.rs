@@ -4,7 +4,8 @@
 //! accept ──► TLS ──► head ──► guard ──► body ──► path ──► answer ──► written ──► next head
 //!            10 s    10 s                10 s              30 s       10 s without progress
 //! ```
-//! A connection that exceeds one of these is closed, as is one whose time is over; the clients connect again.
+//! A connection that exceeds one of these is closed, as is one whose time is over; the clients
+//! connect again.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -67,8 +68,8 @@ const STALL: Duration = Duration::from_secs(10);
 /// Time after which a connection ends with its current request, and time that this has.
 const LIFE: Duration = Duration::from_secs(300);
 const LAST_REQUEST: Duration = Duration::from_secs(60);
-/// Limits on the bytes of all bodies that are being read or answered, and of all answers that are being written, in units
-/// that a semaphore can count.
+/// Limits on the bytes of all bodies that are being read or answered, and of all answers that are
+/// being written, in units that a semaphore can count.
 const BODIES: usize = 32 << 20;
 const ANSWERS: usize = 64 << 20;
 const UNIT: usize = 1 << 10;
@@ -186,7 +187,8 @@ impl Http {
         Ok((request, room))
     }
 
-    /// Reads a body. Its room grows with the bytes that have come, not with those that were announced.
+    /// Reads a body. Its room grows with the bytes that have come, not with those that were
+    /// announced.
     async fn read_body(&self, body: Incoming) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Box<Answer>> {
         let (mut body, mut bytes) = (Limited::new(body, BODY_BYTES), BytesMut::new());
         let mut room: Option<OwnedSemaphorePermit> = None;
@@ -323,7 +325,8 @@ fn refused(status: StatusCode, why: &str) -> Box<Answer> {
     Box::new(Answer::error(status, why).with_header("Connection", "close"))
 }
 
-/// Writes a request to the log: refusals as warnings, and what changes something for those who want to know who did.
+/// Writes a request to the log: refusals as warnings, and what changes something for those who want
+/// to know who did.
 fn note_answer(method: &Method, path: &str, address: IpAddr, user: Option<&str>, status: StatusCode) {
     let refused = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::MISDIRECTED_REQUEST];
     let level = match method.is_safe() {
@@ -392,7 +395,8 @@ impl Connection {
         Self { http, address: address.ip() }
     }
 
-    /// Serves the connection to its end. Its error is dropped here: the client sees the connection close.
+    /// Serves the connection to its end. Its error is dropped here: the client sees the connection
+    /// close.
     async fn serve<S: AsyncRead + AsyncWrite + Unpin>(self, stream: S, transport: Transport) {
         let Transport { tls, mut entry, .. } = transport;
         match tls {

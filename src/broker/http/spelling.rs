@@ -1,8 +1,10 @@
-//! The spelling of a header. hyper writes the names of headers in small letters, since case means nothing in HTTP; but Pulsar's
-//! Java client looks for `X-Pulsar-PROPERTY` in exactly these letters, and shows no properties without it.
+//! The spelling of a header. hyper writes the names of headers in small letters, since case means
+//! nothing in HTTP; but Pulsar's Java client looks for `X-Pulsar-PROPERTY` in exactly these
+//! letters, and shows no properties without it.
 //!
-//! An answer has the header by a random name of the same length, chosen at the start and never sent, and [`Spelled`] writes the
-//! right one in its place. So nothing in a body can be mistaken for it.
+//! An answer has the header by a random name of the same length, chosen at the start and never
+//! sent, and [`Spelled`] writes the right one in its place. So nothing in a body can be mistaken
+//! for it.
 
 use std::io;
 use std::pin::Pin;
@@ -67,7 +69,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Spelled<S> {
         Pin::new(&mut self.stream).poll_write(cx, &buf[..before])
     }
 
-    /// The head of an answer is in the first slice. Bodies are passed on as they are: hyper would copy them if it could not.
+    /// The head of an answer is in the first slice. Bodies are passed on as they are: hyper would
+    /// copy them if it could not.
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

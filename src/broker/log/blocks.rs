@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 /// Items of a block.
 const BLOCK: usize = 512;
 
-/// A queue in blocks. Unlike a [`VecDeque`], which copies all its items when it grows, it costs the same for each item, however
-/// many there are; and it gives memory back when it becomes shorter.
+/// A queue in blocks. Unlike a [`VecDeque`], which copies all its items when it grows, it costs the
+/// same for each item, however many there are; and it gives memory back when it becomes shorter.
 #[derive(Debug)]
 pub(super) struct Blocks<T> {
-    /// No block is empty. All but the first and the last are full; the first has lost items at its front, and the last has room at
-    /// its end.
+    /// No block is empty. All but the first and the last are full; the first has lost items at its
+    /// front, and the last has room at its end.
     blocks: VecDeque<VecDeque<T>>,
 }
 

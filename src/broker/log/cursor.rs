@@ -1,5 +1,5 @@
-//! The acknowledgements of a subscription: everything below a mark, ranges above it, and single messages of
-//! batches above it.
+//! The acknowledgements of a subscription: everything below a mark, ranges above it, and single
+//! messages of batches above it.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use forebay_base::wire::{Reader, UnexpectedEnd, put_varint};
 /// Names and values that a client has stored with a subscription.
 pub type Properties = Vec<(Box<str>, Box<str>)>;
 
-/// Limit on the ranges that are stored, and on the partly acknowledged batches. Ranges beyond it are lost at a restart, and
-/// their entries are redelivered, as by the real broker.
+/// Limit on the ranges that are stored, and on the partly acknowledged batches. Ranges beyond it
+/// are lost at a restart, and their entries are redelivered, as by the real broker.
 const PERSISTED: usize = 10_000;
-/// Limit on the 64-bit words of the partly acknowledged batches of one cursor, 4 MiB. Beyond it, and beyond
-/// [`PERSISTED`] batches, an acknowledgement of part of a batch is forgotten: the whole batch is redelivered if it comes to
-/// that. 10,000 batches of 3,000 messages fit.
+/// Limit on the 64-bit words of the partly acknowledged batches of one cursor, 4 MiB. Beyond it,
+/// and beyond [`PERSISTED`] batches, an acknowledgement of part of a batch is forgotten: the whole
+/// batch is redelivered if it comes to that. 10,000 batches of 3,000 messages fit.
 const PARTIAL_WORDS: usize = 1 << 19;
 /// Limit on the messages of a batch: a client may claim any number, without sending them.
 pub const MAX_BATCH: u32 = 1 << 20;
@@ -90,8 +90,8 @@ impl Cursor {
         true
     }
 
-    /// Keeps only the bits of `set` unacknowledged, of those that still were. Returns whether the whole entry is
-    /// acknowledged now.
+    /// Keeps only the bits of `set` unacknowledged, of those that still were. Returns whether the
+    /// whole entry is acknowledged now.
     pub fn ack_partial(&mut self, sequence: u64, set: &[i64], count: u32) -> bool {
         if self.is_acked(sequence) {
             return true;
@@ -118,8 +118,8 @@ impl Cursor {
         true
     }
 
-    /// Moves to `sequence` and forgets every acknowledgement above it. A `set` that is not empty leaves only
-    /// these messages of the entry itself.
+    /// Moves to `sequence` and forgets every acknowledgement above it. A `set` that is not empty
+    /// leaves only these messages of the entry itself.
     pub fn reset(&mut self, sequence: u64, set: &[i64]) {
         *self = Self::new(sequence);
         let words: Vec<u64> = set.iter().take(MAX_BATCH as usize / 64).map(|word| *word as u64).collect();
@@ -136,7 +136,8 @@ impl Cursor {
         self.partial.contains_key(&sequence)
     }
 
-    /// Number of messages of the entry that are not acknowledged, and their bits if some are acknowledged.
+    /// Number of messages of the entry that are not acknowledged, and their bits if some are
+    /// acknowledged.
     pub fn remaining(&self, sequence: u64, count: u32) -> (u32, Vec<i64>) {
         match self.partial.get(&sequence) {
             None => (count, Vec::new()),
@@ -151,7 +152,8 @@ impl Cursor {
         }
     }
 
-    /// Encodes everything but [`Self::below`] for the store, and the properties of the subscription.
+    /// Encodes everything but [`Self::below`] for the store, and the properties of the
+    /// subscription.
     pub fn encode_with(&self, properties: &Properties) -> Vec<u8> {
         let mut out = BytesMut::from(&self.encode()[..]);
         // None are no bytes, as in the stores of earlier versions.
@@ -236,8 +238,8 @@ impl Cursor {
         self.ranges.range(..=sequence).next_back().map(|(_, end)| *end).filter(|end| sequence < *end)
     }
 
-    /// The entry's bits, in at most as many words as the acknowledgement has. The messages beyond them are
-    /// acknowledged, and a batch may claim any number of messages.
+    /// The entry's bits, in at most as many words as the acknowledgement has. The messages beyond
+    /// them are acknowledged, and a batch may claim any number of messages.
     fn bits(&self, sequence: u64, count: u32, words: usize) -> Vec<u64> {
         let mut bits = self.partial.get(&sequence).cloned().unwrap_or_else(|| {
             let count = count.min(MAX_BATCH) as usize;

@@ -1,7 +1,9 @@
-//! The log of one topic or partition: entries in a dense sequence, the newest of them cached in memory.
+//! The log of one topic or partition: entries in a dense sequence, the newest of them cached in
+//! memory.
 //!
-//! An entry gets its number when it is appended, and can be read once it is committed. Without a [`Source`] the
-//! log keeps every retained entry in memory. With one it caches the last [`CACHE_BYTES`] and reads the rest.
+//! An entry gets its number when it is appended, and can be read once it is committed. Without a
+//! [`Source`] the log keeps every retained entry in memory. With one it caches the last
+//! [`CACHE_BYTES`] and reads the rest.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -94,8 +96,9 @@ pub fn unreadable(sequence: u64, why: impl std::fmt::Display) -> Error {
 
 /// A reader of entries that are not cached.
 pub trait Source {
-    /// Reads committed entries of `topic` in order, from number `from`: at most `limit`, stopping once they have
-    /// `bytes`, and before an entry that cannot be read. If that is the first one, its error is returned.
+    /// Reads committed entries of `topic` in order, from number `from`: at most `limit`, stopping
+    /// once they have `bytes`, and before an entry that cannot be read. If that is the first one,
+    /// its error is returned.
     fn read(&mut self, topic: u64, from: u64, limit: usize, bytes: usize) -> Result<Vec<Entry>>;
 }
 
@@ -202,8 +205,9 @@ impl Log {
         self.cache.get(usize::try_from(sequence.checked_sub(start)?).ok()?)
     }
 
-    /// The entry, from the cache or from the source; `None` if there is no such entry. `ahead` is the caller's
-    /// read-ahead buffer. An entry that should be in the store and cannot be read is an error that names its number.
+    /// The entry, from the cache or from the source; `None` if there is no such entry. `ahead` is
+    /// the caller's read-ahead buffer. An entry that should be in the store and cannot be read is
+    /// an error that names its number.
     pub fn get(
         &self,
         sequence: u64,
@@ -241,8 +245,8 @@ impl Log {
         Ok(entry)
     }
 
-    /// The first entry that satisfies `reached`, which must then hold for all later entries. Like the real
-    /// broker, this assumes that the clocks of the producers agree.
+    /// The first entry that satisfies `reached`, which must then hold for all later entries. Like
+    /// the real broker, this assumes that the clocks of the producers agree.
     pub fn search(
         &self,
         source: &mut Option<Box<dyn Source>>,
@@ -286,7 +290,8 @@ pub fn weight(entry: &Entry) -> usize {
     entry.body.len() + size_of::<Entry>()
 }
 
-/// Bytes that each log may have, so that together they have at most `total`; what one leaves unused goes to the others.
+/// Bytes that each log may have, so that together they have at most `total`; what one leaves unused
+/// goes to the others.
 pub fn share(total: usize, used: impl Iterator<Item = usize> + Clone) -> usize {
     if used.clone().sum::<usize>() <= total {
         return total;
@@ -464,7 +469,8 @@ pub(crate) mod tests {
         assert_eq!(peek(7, &mut None), None);
     }
 
-    /// Counts how often it is read from. Entry 5 is lost, and it goes on with the next, as the store does.
+    /// Counts how often it is read from. Entry 5 is lost, and it goes on with the next, as the
+    /// store does.
     struct Counted(Arc<AtomicU64>);
 
     impl Source for Counted {

@@ -125,7 +125,8 @@ impl Broker {
         }
     }
 
-    /// Replaces the users. Connections that were let in by a password that is not valid any more end.
+    /// Replaces the users. Connections that were let in by a password that is not valid any more
+    /// end.
     pub(super) fn change_users(&mut self, file: &str) -> forebay_base::error::Result<usize> {
         let Some(passwords) = &mut self.settings.passwords else {
             let text = "the broker was started without mqtt_password_file";
@@ -145,7 +146,8 @@ impl Broker {
         Ok(count)
     }
 
-    /// Opens the session of a client whose credentials are good. `user` is given if the broker asks for credentials.
+    /// Opens the session of a client whose credentials are good. `user` is given if the broker asks
+    /// for credentials.
     fn open(&mut self, id: u64, mut connect: Connect, user: Option<Owner>) -> Result<(), Violation> {
         let version = connect.version;
         let mut answer = ConnAck::new(Reason::Success);
@@ -175,7 +177,8 @@ impl Broker {
         let stored = known.and_then(|session| self.sessions.get(&session)).is_some_and(|s| s.durable);
         if self.commits.is_stalled() && (self.settings.stored && expiry > 0 || stored && !connect.clean_start)
         {
-            // Its CONNACK would wait. Clients that give up and try again would pile up rows that none is charged for.
+            // Its CONNACK would wait. Clients that give up and try again would pile up rows that
+            // none is charged for.
             return self.refuse(id, Reason::ServerBusy, STORE_STALLED);
         }
         if let Some(session) = known {
@@ -227,7 +230,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Lets the output of a connection leave. If its session could not be stored, it is refused instead.
+    /// Lets the output of a connection leave. If its session could not be stored, it is refused
+    /// instead.
     pub(super) fn let_out(&mut self, id: u64) {
         let connection = self.connections.get_mut(&id).filter(|connection| connection.state != State::Ended);
         let Some(connection) = connection else { return };
@@ -305,7 +309,8 @@ impl Broker {
         }
     }
 
-    /// Whether the owner of a session may connect. Of tokens and certificates it is not known who still gets them.
+    /// Whether the owner of a session may connect. Of tokens and certificates it is not known who
+    /// still gets them.
     fn may_have(&self, owner: &Owner) -> bool {
         owner.by_token && (self.settings.tokens.is_some() || self.settings.certificates)
             || self.settings.passwords.as_ref().is_some_and(|passwords| passwords.has(&owner.name))
@@ -338,7 +343,8 @@ impl Broker {
         let Some(session) = self.sessions.get_mut(&number) else { return };
         session.attach(id);
         if session.queue.is_empty() && session.pending == 0 {
-            // No older message waits, so the replays that are left may give what was retained meanwhile.
+            // No older message waits, so the replays that are left may give what was retained
+            // meanwhile.
             session.extend_replays(self.retained.len() as u64, self.retained.stamp());
         }
         session.expiry = expiry;
@@ -431,7 +437,8 @@ impl Broker {
         let throttled = std::mem::take(&mut session.throttled);
         self.release_throttled(throttled);
         let Some(session) = self.sessions.get_mut(&number) else { return };
-        // Reported as present at the next CONNECT, an unknown session would let the client continue one that it has lost.
+        // Reported as present at the next CONNECT, an unknown session would let the client continue
+        // one that it has lost.
         let (unknown, expiry) = (session.unknown, session.expiry);
         if !will || unknown {
             session.will = None;
@@ -595,7 +602,8 @@ impl Broker {
                 None => session.queue.push_back(item),
             }
         }
-        // What was published after the subscription comes from the queue, where a replay's own messages have RETAIN.
+        // What was published after the subscription comes from the queue, where a replay's own
+        // messages have RETAIN.
         let first = session.queue.iter().find(|item| !item.retain).and_then(|item| item.sequence);
         let stamp = first.map_or(self.retained.stamp(), |sequence| sequence.saturating_sub(1));
         for (filter, subscription) in unfinished {

@@ -60,7 +60,8 @@ pub(super) struct Connection {
     farewell: Option<Box<str>>,
     /// When the client's token expires, in milliseconds since 1970.
     expires_ms: Option<u64>,
-    /// Timer of the expiry, which may be due too early: a timer reaches a day, and the calendar may be set.
+    /// Timer of the expiry, which may be due too early: a timer reaches a day, and the calendar may
+    /// be set.
     expires_at: Option<Instant>,
     /// Whether the output may leave: the row of the session is written.
     pub(super) opened: bool,
@@ -183,7 +184,8 @@ impl Connection {
 
     /// When the keep-alive or the token expires.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        // A client without CONNACK waits for the broker, and sends nothing. What another one sent may wait, too.
+        // A client without CONNACK waits for the broker, and sends nothing. What another one sent
+        // may wait, too.
         let patience = self.patience.filter(|_| self.opened && !self.stepping);
         match self.state {
             State::Ended => None,
@@ -191,7 +193,8 @@ impl Connection {
         }
     }
 
-    /// Sends a packet. If it exceeds the client's limit, it is sent without its reason string, or not at all.
+    /// Sends a packet. If it exceeds the client's limit, it is sent without its reason string, or
+    /// not at all.
     pub(super) fn send(&mut self, packet: &mut Packet) -> bool {
         if !self.problem_information
             && let Packet::PubAck(Ack { properties, .. })
@@ -270,7 +273,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the connection. An MQTT 5 client is told the reason; an MQTT 3.x client sees the connection close.
+    /// Ends the connection. An MQTT 5 client is told the reason; an MQTT 3.x client sees the
+    /// connection close.
     pub(super) fn end(&mut self, reason: Reason, text: &str) {
         if self.version == Version::V5 && self.session().is_some() {
             let mut disconnect = Disconnect::new(reason);

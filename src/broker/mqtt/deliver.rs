@@ -134,7 +134,8 @@ impl Broker {
         }
     }
 
-    /// Reads the message at the head of the queue from the store, and following ones as far as they come along.
+    /// Reads the message at the head of the queue from the store, and following ones as far as they
+    /// come along.
     fn fetch(&mut self, number: u64) -> Result<()> {
         let Some(session) = self.sessions.get_mut(&number) else { return Ok(()) };
         let Some(first) = session.queue.front().filter(|item| item.message.is_none()) else { return Ok(()) };
@@ -159,8 +160,8 @@ impl Broker {
         if read { Ok(()) } else { Err(unreadable(sequence, "it is missing, or not a message")) }
     }
 
-    /// Ends the connection of a session whose next message cannot be read. The message stays in the queue: it was not
-    /// delivered.
+    /// Ends the connection of a session whose next message cannot be read. The message stays in the
+    /// queue: it was not delivered.
     fn stop_at_damage(&mut self, number: u64, id: u64, error: &Error) {
         let client = self.sessions.get(&number).map(|session| session.client_id.clone()).unwrap_or_default();
         self.damage.get_or_insert_with(|| format!("the queue of client {client:?}: {}", error.message()));
@@ -266,9 +267,9 @@ impl Broker {
         sent
     }
 
-    /// The step that a message in flight waits for, if the identifier belongs to one that was sent. An acknowledgement
-    /// of an unknown identifier may be late: it is answered, if it has an answer, and changes nothing. One of another
-    /// step is a protocol error, as in Mosquitto.
+    /// The step that a message in flight waits for, if the identifier belongs to one that was sent.
+    /// An acknowledgement of an unknown identifier may be late: it is answered, if it has an
+    /// answer, and changes nothing. One of another step is a protocol error, as in Mosquitto.
     fn check_step(
         &mut self,
         number: u64,

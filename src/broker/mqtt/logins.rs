@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! waiting --its turn--> being verified --right--> admitted
-//!                             +--wrong--> refused after [`PAUSE`]; the user name and the address pay for it
+//!                             +--wrong--> refused after [`PAUSE`]; the name and the address pay
 //! ```
-//! A password hash costs a tenth of a second and more, so it is verified on another thread, a few at a time. Addresses
-//! take turns, and so do the user names of an address. A user name that came with many wrong passwords from an address
-//! waits between two attempts, and so does the address after many more: a flood of guesses delays neither the clients
-//! that are connected nor the logins from other addresses, and not much those of other users behind the same address:
-//! names without a wrong password lately go ahead of those with one, so that devices which still have an old password
-//! do not use up all that their address may try.
+//! A password hash costs a tenth of a second and more, so it is verified on another thread, a few
+//! at a time. Addresses take turns, and so do the user names of an address. A user name that came
+//! with many wrong passwords from an address waits between two attempts, and so does the address
+//! after many more: a flood of guesses delays neither the clients that are connected nor the logins
+//! from other addresses, and not much those of other users behind the same address: names without a
+//! wrong password lately go ahead of those with one, so that devices which still have an old
+//! password do not use up all that their address may try.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher as _;
@@ -23,7 +24,8 @@ use forebay_mqtt::packet::Connect;
 
 /// Time from the result to the refusal of a wrong password.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
-/// Passwords that are verified at the same time. Bounds the memory, as each may need what the limit on a hash allows.
+/// Passwords that are verified at the same time. Bounds the memory, as each may need what the limit
+/// on a hash allows.
 const AT_ONCE: usize = 2;
 /// Price of a wrong password: a user name gets one attempt from an address in this time on average.
 const PRICE: Duration = Duration::from_secs(1);
@@ -95,7 +97,8 @@ impl Queue {
         self.of_user.entry(login.user_name()).or_default().push_front(login);
     }
 
-    /// Takes a login of the user with this place among the turns. The user's next turn comes after all others.
+    /// Takes a login of the user with this place among the turns. The user's next turn comes after
+    /// all others.
     fn take(&mut self, place: usize) -> Option<Login> {
         let user = self.turns.remove(place)?;
         let logins = self.of_user.get_mut(&user)?;
@@ -151,10 +154,12 @@ pub(super) struct Logins {
     last: Option<IpAddr>,
     /// Logins whose password is being verified, by a number of their own.
     verifying: BTreeMap<u64, Login>,
-    /// Numbers of verifications that [`Self::restart`] made void. They use a thread and memory until they end.
+    /// Numbers of verifications that [`Self::restart`] made void. They use a thread and memory
+    /// until they end.
     void: BTreeSet<u64>,
     next_number: u64,
-    /// The last wrong password of a user name from an address. Names are hashed, as they may be long.
+    /// The last wrong password of a user name from an address. Names are hashed, as they may be
+    /// long.
     wrong: BTreeMap<(IpAddr, u64), Instant>,
     hash: Hash,
     debts: Debts<(IpAddr, ByteString)>,
@@ -197,7 +202,8 @@ impl Logins {
         Ok(())
     }
 
-    /// The login whose turn it is. It must be passed to [`Self::verify`], unless it needs no verification.
+    /// The login whose turn it is. It must be passed to [`Self::verify`], unless it needs no
+    /// verification.
     pub(super) fn next(&mut self, now: Instant) -> Option<Login> {
         if self.is_busy() {
             return None;
@@ -235,7 +241,8 @@ impl Logins {
         self.next_number
     }
 
-    /// Lets all logins wait again, because the passwords are other ones now. Results that are under way do not count.
+    /// Lets all logins wait again, because the passwords are other ones now. Results that are under
+    /// way do not count.
     pub(super) fn restart(&mut self) {
         for (number, login) in std::mem::take(&mut self.verifying).into_iter().rev() {
             self.void.insert(number);
@@ -301,7 +308,8 @@ impl Logins {
     }
 }
 
-/// The address that pays for the wrong passwords of a client: for IPv6 its network, whose addresses cost nothing.
+/// The address that pays for the wrong passwords of a client: for IPv6 its network, whose addresses
+/// cost nothing.
 pub(super) fn payer(address: &str) -> IpAddr {
     let address = address.parse::<SocketAddr>().map(|address| address.ip().to_canonical());
     match address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)) {

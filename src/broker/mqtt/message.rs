@@ -77,8 +77,8 @@ impl Message {
             publish.packet_id = Some(PacketId::MIN);
         }
         let mut body = Transmit::default();
-        // A received message fits into a packet. Should encoding fail, the entry is skipped when it is read,
-        // like a damaged one.
+        // A received message fits into a packet. Should encoding fail, the entry is skipped when it
+        // is read, like a damaged one.
         let _ = Packet::Publish(publish).encode(Version::V5, &mut body);
         Entry {
             sequence,
@@ -131,7 +131,8 @@ pub(super) struct Queued {
     pub(super) message: Option<Rc<Message>>,
     /// Memory use.
     pub(super) weight: usize,
-    /// The shared subscription that it came by. Not stored: after a restart it stays with its session.
+    /// The shared subscription that it came by. Not stored: after a restart it stays with its
+    /// session.
     pub(super) group: Option<u64>,
 }
 

@@ -2,19 +2,25 @@
 //!
 //! * `connect`: CONNECT and DISCONNECT, the lives of sessions, wills
 //! * `publish`: PUBLISH from clients, and its way to the subscribers
-//! * `subscribe`: SUBSCRIBE and UNSUBSCRIBE; `replay`, `replaying`: retained messages for new subscriptions
+//! * `subscribe`: SUBSCRIBE and UNSUBSCRIBE; `replay`, `replaying`: retained messages for new
+//!   subscriptions
 //! * `deliver`: from a session's queue through its window, and the client's acknowledgements
 //! * `connection`: state of one connection; `session`: state that outlives it
-//! * `routes`: the subscriptions that match a topic; `retained`: the retained messages that match a filter
+//! * `routes`: the subscriptions that match a topic; `retained`: the retained messages that match a
+//!   filter
 //! * `message`: a message and its form in the store
-//! * `passwords`, `password_hash`: users; `permitted`: what they may do; `logins`: clients that wait for the verification of their password; `status`, `counters`: `$SYS`; `web`: sessions and retained messages over HTTP; [`options`]; `service`: for the server
+//! * `passwords`, `password_hash`: users; `permitted`: what they may do; `logins`: clients that
+//!   wait for the verification of their password; `status`, `counters`: `$SYS`; `web`: sessions and
+//!   retained messages over HTTP; [`options`]; `service`: for the server
 //!
-//! A [`Broker`] has no sockets, disk or clock; [`crate::protocol`] describes the poll order, and `protocol` is this one's side of it.
+//! A [`Broker`] has no sockets, disk or clock; [`crate::protocol`] describes the poll order, and
+//! `protocol` is this one's side of it.
 //!
-//! Everything that a client could miss after a kill is on disk before it is acknowledged: messages for sessions that
-//! outlive their connection, retained messages, and the QoS 2 packet identifiers of such sessions. Messages that only
-//! connected sessions without expiry receive are not written. No QoS 1 or 2 message overtakes one that waits for
-//! the disk; QoS 0 does not wait. Where the standard leaves a choice, the broker does as Mosquitto does.
+//! Everything that a client could miss after a kill is on disk before it is acknowledged: messages
+//! for sessions that outlive their connection, retained messages, and the QoS 2 packet identifiers
+//! of such sessions. Messages that only connected sessions without expiry receive are not written.
+//! No QoS 1 or 2 message overtakes one that waits for the disk; QoS 0 does not wait. Where the
+//! standard leaves a choice, the broker does as Mosquitto does.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -22,8 +28,8 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use bytestring::ByteString;
 
-use crate::commits::Commits;
 use crate::log::{Source, unreadable};
+use crate::pending_writes::PendingWrites;
 use crate::protocol::{Clock, OUTPUT_LIMIT, Protocol, Work};
 use crate::stats::ProtocolStats;
 use crate::store::Op as StoreOp;
@@ -70,29 +76,33 @@ pub use options::{FullQueue, Limits, Settings, SlowSubscriber};
 pub use password_hash::hash_password;
 pub use passwords::Passwords;
 
-/// Output bytes queued for a connection beyond which clients that publish QoS 0 to it are slowed down.
+/// Output bytes queued for a connection beyond which clients that publish QoS 0 to it are slowed
+/// down.
 const PACE: usize = 1 << 20;
 /// Output bytes of QoS 0 queued for all connections beyond which QoS 0 is dropped.
 const TOTAL_OUTPUT: usize = 256 << 20;
-/// Weight of queued messages that stay in memory. Beyond it, stored messages are read again when they are sent.
+/// Weight of queued messages that stay in memory. Beyond it, stored messages are read again when
+/// they are sent.
 const RESIDENT: usize = 64 << 20;
 /// Size of a batch of changes in bytes, give or take one packet.
 const BATCH: usize = 64 << 10;
-/// Time for which publishers wait for a subscriber that is behind, if they do not [wait](SlowSubscriber::Wait) for as long
-/// as it takes messages: a burst is no loss to a subscriber that keeps up, nor is a short pause of its process.
+/// Time for which publishers wait for a subscriber that is behind, if they do not
+/// [wait](SlowSubscriber::Wait) for as long as it takes messages: a burst is no loss to a
+/// subscriber that keeps up, nor is a short pause of its process.
 const GRACE: Duration = Duration::from_millis(250);
-/// Messages of QoS 1 and 2 that a subscriber must take in [`GRACE`] for its publishers to wait on. A sender of a bulk is
-/// faster than any subscriber, so being behind alone does not make one slow.
+/// Messages of QoS 1 and 2 that a subscriber must take in [`GRACE`] for its publishers to wait on.
+/// A sender of a bulk is faster than any subscriber, so being behind alone does not make one slow.
 const KEEPS_UP: u64 = 250;
 /// Output bytes below which a slow connection has caught up.
 const CAUGHT_UP: usize = PACE / 4;
 /// Retained messages that are looked at for new subscriptions before other work gets a turn.
 const REPLAY_STEPS: usize = 2000;
-/// Steps of routing ([`Routes::take_spent`]) that a connection may take in a turn beside others: more than a read of
-/// messages takes that few subscribers receive and few filters have to be compared with.
+/// Steps of routing ([`Routes::take_spent`]) that a connection may take in a turn beside others:
+/// more than a read of messages takes that few subscribers receive and few filters have to be
+/// compared with.
 const OWN_STEPS: usize = 5000;
-/// Steps beyond these that all connections together may take before the others get a turn: a few milliseconds. A
-/// connection whose messages need more waits with the rest of its input.
+/// Steps beyond these that all connections together may take before the others get a turn: a few
+/// milliseconds. A connection whose messages need more waits with the rest of its input.
 const SHARED_STEPS: usize = 100_000;
 /// Refusal of messages below `$SYS`.
 const RESERVED: &str = "topics below $SYS are reserved for the broker";
@@ -104,7 +114,8 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 enum Action {
     /// Queues messages for sessions.
     Deliver(Vec<(u64, Queued)>),
-    /// Sends an acknowledgement. `behind` is a session whose backlog was large when the message came.
+    /// Sends an acknowledgement. `behind` is a session whose backlog was large when the message
+    /// came.
     Answer { connection: u64, packet: Packet, behind: Option<u64> },
     /// Sends a PUBLISH whose packet identifier had to be written first.
     Send { session: u64, connection: u64, packet_id: PacketId },
@@ -150,11 +161,11 @@ pub struct Broker {
     next_sequence: u64,
     /// Number of queues and slots that need each stored message.
     needed: HashMap<u64, u32>,
-    /// Changes that are written together. The changes of one packet must not be separated by a kill, or a QoS 2
-    /// message could be stored without its packet identifier.
+    /// Changes that are written together. The changes of one packet must not be separated by a
+    /// kill, or a QoS 2 message could be stored without its packet identifier.
     batch: Vec<Op>,
     batch_bytes: usize,
-    commits: Commits<Action>,
+    commits: PendingWrites<Action>,
     wakes: VecDeque<u64>,
     /// Sessions that may have something to send now.
     due: BTreeSet<u64>,
@@ -203,7 +214,7 @@ impl Broker {
             needed: HashMap::default(),
             batch: Vec::new(),
             batch_bytes: 0,
-            commits: Commits::new(settings.usage.clone(), settings.stored, found.bytes),
+            commits: PendingWrites::new(settings.usage.clone(), settings.stored, found.bytes),
             wakes: VecDeque::new(),
             due: BTreeSet::new(),
             next_due: 0,
@@ -292,8 +303,8 @@ impl Broker {
         }
     }
 
-    /// Sends an acknowledgement, unless a subscriber is far behind: then the publisher's window fills up and the
-    /// publisher waits, but nothing else on its connection does.
+    /// Sends an acknowledgement, unless a subscriber is far behind: then the publisher's window
+    /// fills up and the publisher waits, but nothing else on its connection does.
     fn answer_in_turn(&mut self, id: u64, packet: Packet, behind: Option<u64>) {
         let max_bytes = self.settings.limits.max_queue_bytes;
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -465,7 +476,8 @@ impl Broker {
         *self.needed.entry(sequence).or_default() += 1;
     }
 
-    /// Notes that a queue or slot no longer needs the stored message, and removes it after the last one.
+    /// Notes that a queue or slot no longer needs the stored message, and removes it after the last
+    /// one.
     fn release(&mut self, sequence: u64) {
         let Some(count) = self.needed.get_mut(&sequence) else { return };
         *count -= 1;
@@ -476,8 +488,8 @@ impl Broker {
         }
     }
 
-    /// Charges a connection for what its last packet took of routing, in addition to the `own` steps of this turn. Returns
-    /// whether it may go on; if not, it waits for its next turn.
+    /// Charges a connection for what its last packet took of routing, in addition to the `own`
+    /// steps of this turn. Returns whether it may go on; if not, it waits for its next turn.
     fn charge(&mut self, id: u64, own: &mut usize) -> bool {
         let spent = self.routes.take_spent();
         let free = OWN_STEPS.saturating_sub(*own);
@@ -508,8 +520,8 @@ impl Broker {
         }
     }
 
-    /// Handles the complete packets in `input`, unless they take so many steps of routing that others have to have a turn
-    /// first.
+    /// Handles the complete packets in `input`, unless they take so many steps of routing that
+    /// others have to have a turn first.
     fn read(&mut self, id: u64, input: &mut BytesMut) -> std::result::Result<(), Violation> {
         let mut own = 0;
         // What others took: wills, messages that were handed over.
@@ -534,8 +546,8 @@ impl Broker {
             let Some(mut frame) = frame::Decoder::new(limit).next(input)? else { return Ok(()) };
             connection.heard_at = self.now;
             self.counters.bytes_in += (before - input.len()) as u64;
-            // A QoS 0 message that is not retained is gone when this returns. Every other packet may stay, and
-            // must not keep the whole read buffer alive.
+            // A QoS 0 message that is not retained is gone when this returns. Every other packet
+            // may stay, and must not keep the whole read buffer alive.
             if frame.first & 0b1111_0111 != 0b0011_0000 {
                 message::compact(&mut frame.body);
             }

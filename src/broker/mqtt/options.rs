@@ -16,8 +16,8 @@ const MAX_SUBSCRIPTIONS: usize = 10_000;
 /// Options of MQTT.
 #[derive(Clone, Debug, Default)]
 pub struct MqttOptions {
-    /// Contents of a password file as `mosquitto_passwd` writes it. When set, clients need a user name and a
-    /// password.
+    /// Contents of a password file as `mosquitto_passwd` writes it. When set, clients need a user
+    /// name and a password.
     pub passwords: Option<String>,
     /// Limits on clients.
     pub limits: Limits,
@@ -31,12 +31,14 @@ pub enum SlowSubscriber {
     Drop,
     /// It is disconnected when it reaches its limits.
     Disconnect,
-    /// Its publishers wait for it as long as it takes messages, and so do all other subscribers of theirs.
+    /// Its publishers wait for it as long as it takes messages, and so do all other subscribers of
+    /// theirs.
     Wait,
 }
 
-/// Answer to an MQTT 3.x client whose QoS 1 or 2 message no subscriber has room for, though a session that outlives its
-/// connection should have kept it. In MQTT 5.0 the acknowledgement says so.
+/// Answer to an MQTT 3.x client whose QoS 1 or 2 message no subscriber has room for, though a
+/// session that outlives its connection should have kept it. In MQTT 5.0 the acknowledgement says
+/// so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FullQueue {
     /// The client is disconnected and keeps the message.
@@ -58,21 +60,23 @@ options! {
             .at_limit("A new session is refused with 0x97 (return code 3).");
         /// Limit on the subscriptions of one session.
         field max_subscriptions: usize = MAX_SUBSCRIPTIONS;
-        /// Memory limit of all MQTT subscriptions in bytes: 256 for each, plus its filter. One session may use a sixteenth
-        /// of it.
+        /// Memory limit of all MQTT subscriptions in bytes: 256 for each, plus its filter. One
+        /// session may use a sixteenth of it.
         option max_subscription_bytes: usize = 256 << 20 => SIZE
             .at_limit("The filter is refused with 0x97 (MQTT 3.x: 0x80).");
-        /// Handling of an MQTT subscriber that falls behind and takes fewer than 1,000 messages per second. "drop" drops
-        /// and counts messages over its limits (`mqtt_max_output`, `mqtt_max_queue`); "disconnect" disconnects it at the
-        /// limits; "wait" makes its publishers wait, and with them their other subscribers.
+        /// Handling of an MQTT subscriber that falls behind and takes fewer than 1,000 messages per
+        /// second. "drop" drops and counts messages over its limits (`mqtt_max_output`,
+        /// `mqtt_max_queue`); "disconnect" disconnects it at the limits; "wait" makes its
+        /// publishers wait, and with them their other subscribers.
         words slow_subscriber: SlowSubscriber = SlowSubscriber::Drop => of [
             "drop" = SlowSubscriber::Drop,
             "disconnect" = SlowSubscriber::Disconnect,
             "wait" = SlowSubscriber::Wait,
         ] WORD;
-        /// Handling of a QoS 1 or 2 message of an MQTT 3.x client if no subscriber has room for it although a session that
-        /// outlives its connection should store it. "refuse" disconnects the client, which keeps the message; "drop"
-        /// acknowledges the message, drops it and counts it.
+        /// Handling of a QoS 1 or 2 message of an MQTT 3.x client if no subscriber has room for it
+        /// although a session that outlives its connection should store it. "refuse" disconnects
+        /// the client, which keeps the message; "drop" acknowledges the message, drops it and
+        /// counts it.
         words full_queue: FullQueue = FullQueue::Refuse => of [
             "refuse" = FullQueue::Refuse,
             "drop" = FullQueue::Drop,
@@ -84,7 +88,8 @@ options! {
         /// Maximum size in bytes of the messages queued for one MQTT session.
         option max_queue_bytes: usize = 64 << 20 => SIZE
             .at_limit("As with `mqtt_max_queue`.");
-        /// Limit in bytes of output that waits for a slow MQTT connection. QoS 0 messages are dropped above it.
+        /// Limit in bytes of output that waits for a slow MQTT connection. QoS 0 messages are
+        /// dropped above it.
         option max_output: usize = 8 << 20 => SIZE
             .at_limit("`mqtt_slow_subscriber` decides: QoS 0 messages are dropped and counted, the subscriber is \
             disconnected, or its publishers wait.");
@@ -102,7 +107,8 @@ options! {
         option max_retained: usize = 100_000 => at_least(0)
             .at_limit("A message on a topic without a retained one is not retained, and counted as dropped. Its publisher \
             gets 0x97 if no subscriber took it either; with MQTT 3.x `mqtt_full_queue` decides.");
-        /// Longest time that an MQTT session outlives its connection, in seconds. Default: unlimited.
+        /// Longest time that an MQTT session outlives its connection, in seconds. Default:
+        /// unlimited.
         custom max_session_expiry: u32 = u32::MAX => DURATION
             .at_limit("A longer expiry is shortened to it, which CONNACK tells the client.");
     }

@@ -1,7 +1,9 @@
-//! Hashes of passwords as `mosquitto_passwd` writes them: `$7$iterations$salt$hash` is PBKDF2 with HMAC-SHA-512, and
-//! `$argon2id$v=19$m=KiB,t=passes,p=lanes$salt$hash` is Argon2id (RFC 9106), which Mosquitto knows from version 2.1 on.
+//! Hashes of passwords as `mosquitto_passwd` writes them: `$7$iterations$salt$hash` is PBKDF2 with
+//! HMAC-SHA-512, and `$argon2id$v=19$m=KiB,t=passes,p=lanes$salt$hash` is Argon2id (RFC 9106),
+//! which Mosquitto knows from version 2.1 on.
 //!
-//! What a hash costs is in the file, so both kinds have limits: about a second of one core and 256 MiB.
+//! What a hash costs is in the file, so both kinds have limits: about a second of one core and 256
+//! MiB.
 
 use std::num::NonZeroU32;
 
@@ -13,17 +15,21 @@ use ring::{hmac, pbkdf2};
 
 use forebay_base::error::{Error, ErrorKind, Result};
 
-/// Limit on the iterations of PBKDF2, which take about a second. `mosquitto_passwd` uses 1000, `forebay passwd` 210,000.
+/// Limit on the iterations of PBKDF2, which take about a second. `mosquitto_passwd` uses 1000,
+/// `forebay passwd` 210,000.
 const MAX_ITERATIONS: u32 = 2_000_000;
-/// Limit on the memory of Argon2id, in KiB. `mosquitto_passwd` uses 47,104 in one pass, `forebay passwd` 19,456 in two.
+/// Limit on the memory of Argon2id, in KiB. `mosquitto_passwd` uses 47,104 in one pass, `forebay
+/// passwd` 19,456 in two.
 const MAX_MEMORY: u32 = 256 << 10;
-/// Limit on the memory that all passes of Argon2id together go through, in KiB, which takes about a second.
+/// Limit on the memory that all passes of Argon2id together go through, in KiB, which takes about a
+/// second.
 const MAX_MEMORY_PASSES: u64 = 1 << 20;
-/// Lengths of a hash by Argon2id, in bytes. Shorter ones are allowed by its standard, and can be found by trying.
+/// Lengths of a hash by Argon2id, in bytes. Shorter ones are allowed by its standard, and can be
+/// found by trying.
 const ARGON2_HASH: std::ops::RangeInclusive<usize> = 16..=128;
 
-/// KiB, passes and lanes of new hashes. OWASP recommends several, equally strong; these need 19 MiB, so that small machines
-/// can run the broker.
+/// KiB, passes and lanes of new hashes. OWASP recommends several, equally strong; these need 19
+/// MiB, so that small machines can run the broker.
 const NEW: (u32, u32, u32) = (19_456, 2, 1);
 
 /// A hash, with all that is needed to verify a password.
@@ -130,7 +136,8 @@ impl Hash {
         self.cost
     }
 
-    /// Whether the hash is of this password, compared in constant time. Takes about as long as [`Cost`] says.
+    /// Whether the hash is of this password, compared in constant time. Takes about as long as
+    /// [`Cost`] says.
     pub(super) fn verify(&self, password: &[u8]) -> bool {
         match self.cost {
             Cost::Pbkdf2 { iterations } => {
@@ -140,7 +147,8 @@ impl Hash {
             Cost::Argon2id { kib, passes, lanes } => {
                 let mut hash = vec![0; self.expected.len()];
                 argon2id(kib, passes, lanes, password, &self.salt, &mut hash).is_some_and(|()| {
-                    // Tags by a key that is constant do as well: what counts is that `hmac::verify` looks at all bytes.
+                    // Tags by a key that is constant do as well: what counts is that `hmac::verify`
+                    // looks at all bytes.
                     let key = hmac::Key::new(hmac::HMAC_SHA256, &self.salt);
                     hmac::verify(&key, &hash, hmac::sign(&key, &self.expected).as_ref()).is_ok()
                 })
@@ -152,7 +160,8 @@ impl Hash {
 /// Fills `hash`. Gives `None` if a parameter is out of range, or if the memory is not there.
 fn argon2id(kib: u32, passes: u32, lanes: u32, password: &[u8], salt: &[u8], hash: &mut [u8]) -> Option<()> {
     let params = Params::new(kib, passes, lanes, Some(hash.len())).ok()?;
-    // A machine without that much memory refuses one login, where an ordinary allocation would end the process.
+    // A machine without that much memory refuses one login, where an ordinary allocation would end
+    // the process.
     let mut memory = Vec::new();
     memory.try_reserve_exact(params.block_count()).ok()?;
     memory.resize(params.block_count(), Block::new());
@@ -160,7 +169,8 @@ fn argon2id(kib: u32, passes: u32, lanes: u32, password: &[u8], salt: &[u8], has
     argon2.hash_password_into_with_memory(password, salt, hash, &mut memory[..]).ok()
 }
 
-/// A hash by Argon2id with a new salt, as it is in a file of users: `$argon2id$v=19$m=19456,t=2,p=1$salt$hash`.
+/// A hash by Argon2id with a new salt, as it is in a file of users:
+/// `$argon2id$v=19$m=19456,t=2,p=1$salt$hash`.
 ///
 /// Uses 19 MiB of memory for some ten milliseconds.
 ///
@@ -187,8 +197,8 @@ mod tests {
         Hash::parse(hash).unwrap().verify(password.as_bytes())
     }
 
-    /// The vector of RFC 9106, section 5.3. It has a secret and associated data, which files of users do not have, so it
-    /// is computed by the crate alone.
+    /// The vector of RFC 9106, section 5.3. It has a secret and associated data, which files of
+    /// users do not have, so it is computed by the crate alone.
     #[test]
     fn the_crate_computes_the_vector_of_the_standard() {
         let data = argon2::AssociatedData::new(&[4; 12]).unwrap();
@@ -224,8 +234,8 @@ mod tests {
 
     #[test]
     fn hashes_of_other_programs_are_verified() {
-        // By the reference implementation (argon2-cffi 25.1.0), with the parameters of mosquitto_passwd 2.1: one pass
-        // over 46 MiB, and 64 bytes of salt and hash.
+        // By the reference implementation (argon2-cffi 25.1.0), with the parameters of
+        // mosquitto_passwd 2.1: one pass over 46 MiB, and 64 bytes of salt and hash.
         let mosquitto = "$argon2id$v=19$m=47104,t=1,p=1$x1HQRgRQKx1lVSSW4t2Teqs+7Sj9nCxiJFC07bkyC8huqgv3+RNDTd+/HUu2rVZmk0Q\
                          ybhld+tvRvjlZNSPHcw$+x6DYN5jdW4ROLiPciH3aHjCu33aQkjevoDvcnErpuMCyuEAVvjOSXiRwVEZNRXEJIjbmfnArRRI\
                          ScDVwvBu4w";

@@ -1,9 +1,10 @@
-//! User names and passwords, in the file format of `mosquitto_passwd`: one `name:hash` line for each user. The hashes that
-//! can be read are those of [`password_hash`](super::password_hash). Others are refused: `$6$` is a single round of
-//! SHA-512, which is too fast to resist guessing.
+//! User names and passwords, in the file format of `mosquitto_passwd`: one `name:hash` line for
+//! each user. The hashes that can be read are those of [`password_hash`](super::password_hash).
+//! Others are refused: `$6$` is a single round of SHA-512, which is too fast to resist guessing.
 //!
-//! A good hash takes a tenth of a second, so it is verified on another thread ([`Passwords::verification`]). A user that
-//! was let in once is recognised by a keyed hash of its password, which is in memory only.
+//! A good hash takes a tenth of a second, so it is verified on another thread
+//! ([`Passwords::verification`]). A user that was let in once is recognised by a keyed hash of its
+//! password, which is in memory only.
 
 use bytes::Bytes;
 use ring::hmac;
@@ -16,8 +17,8 @@ use forebay_base::random::HashMap;
 #[derive(Clone)]
 pub struct Passwords {
     users: HashMap<String, Hash>,
-    /// Costs of the hashes of the users. An unknown name costs one of these, always the same one, so that the response
-    /// time does not reveal which names exist.
+    /// Costs of the hashes of the users. An unknown name costs one of these, always the same one,
+    /// so that the response time does not reveal which names exist.
     costs: Vec<Cost>,
     /// Keyed hashes of the passwords that were verified.
     verified: HashMap<String, hmac::Tag>,
@@ -78,8 +79,8 @@ impl Passwords {
         self.verified.get(user).is_some_and(|tag| hmac::verify(&self.key, password, tag.as_ref()).is_ok())
     }
 
-    /// Verifies that the user exists and has this password. Takes equally long for every password, and for names that do
-    /// not exist as for those that do.
+    /// Verifies that the user exists and has this password. Takes equally long for every password,
+    /// and for names that do not exist as for those that do.
     pub(super) fn verification(&self, user: &str, password: Bytes) -> impl FnOnce() -> bool + Send + use<> {
         let known = self.has(user);
         let hash = self.users.get(user).cloned().unwrap_or_else(|| self.unknown(user));

@@ -1,6 +1,7 @@
-//! Permissions of clients. The route of a topic has the subscribers that may read it, and remembers of its last publishers
-//! whether they may write; connections remember that, too, for topics of many publishers. Retained messages are decided one
-//! by one. What was queued before the rules changed is looked at when its turn comes.
+//! Permissions of clients. The route of a topic has the subscribers that may read it, and remembers
+//! of its last publishers whether they may write; connections remember that, too, for topics of
+//! many publishers. Retained messages are decided one by one. What was queued before the rules
+//! changed is looked at when its turn comes.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ impl Settings {
         self.permissions.as_ref().is_none_or(|rules| rules.permits(Domain::Mqtt, client, access, topic))
     }
 
-    /// The client of a session, as the rules see it: an owner from times when the broker had users counts only if it has.
+    /// The client of a session, as the rules see it: an owner from times when the broker had users
+    /// counts only if it has.
     pub(super) fn client<'s>(&self, session: &'s Session) -> Client<'s> {
         let verified = self.passwords.is_some() || self.tokens.is_some() || self.certificates;
         let user = session.owner.as_ref().filter(|_| verified).and_then(Owner::user);
@@ -50,8 +52,8 @@ impl Broker {
         permitted
     }
 
-    /// Whether the client of a session may publish to the topic. A route that is known remembers the answer; none is searched for
-    /// a client that may not.
+    /// Whether the client of a session may publish to the topic. A route that is known remembers
+    /// the answer; none is searched for a client that may not.
     pub(super) fn permits(&mut self, id: u64, number: u64, topic: &str) -> bool {
         match self.routes.known(topic) {
             Some(route) => route.may_publish(number, || self.may_publish(id, number, topic)),
@@ -59,7 +61,8 @@ impl Broker {
         }
     }
 
-    /// Whether the client of a session may publish to the topic. Its connection remembers the answer.
+    /// Whether the client of a session may publish to the topic. Its connection remembers the
+    /// answer.
     fn may_publish(&mut self, id: u64, number: u64, topic: &str) -> bool {
         let (settings, session) = (&self.settings, self.sessions.get(&number));
         if settings.permissions.is_none() {
@@ -81,8 +84,8 @@ impl Broker {
         self.settings.permit_session(self.sessions.get(&number), Access::Read, message.topic())
     }
 
-    /// Whether a filter may be subscribed to: unless it is certain that nothing below it may be read. Each rule that is
-    /// looked at costs one of `steps`.
+    /// Whether a filter may be subscribed to: unless it is certain that nothing below it may be
+    /// read. Each rule that is looked at costs one of `steps`.
     pub(super) fn may_subscribe(&self, number: u64, filter: &str, steps: &mut usize) -> bool {
         let (Some(rules), Some(session)) = (&self.settings.permissions, self.sessions.get(&number)) else {
             return true;

@@ -100,14 +100,16 @@ impl Protocol for Broker {
             if connection.state != State::Ended {
                 return;
             }
-            // The session may not be stored, so CONNACK is not sent, and nothing goes before it [MQTT-3.14.0-1].
+            // The session may not be stored, so CONNACK is not sent, and nothing goes before it
+            // [MQTT-3.14.0-1].
             connection.transmit = Transmit::default();
         }
         self.counters.bytes_out += connection.transmit.len() as u64;
         std::mem::swap(&mut connection.transmit, output);
         self.unsent -= std::mem::take(&mut connection.unsent);
         connection.progress.0 += u64::from(!output.is_empty());
-        // What is taken now has waited until everything before was written: not for long if the subscriber keeps up.
+        // What is taken now has waited until everything before was written: not for long if the
+        // subscriber keeps up.
         let quick = connection.taken_at.is_some_and(|at| now.saturating_duration_since(at) < GRACE);
         if !output.is_empty() {
             connection.taken_at = Some(now);
@@ -207,7 +209,8 @@ impl Protocol for Broker {
                 self.wakes.push_back(id);
             }
         }
-        // A message that the store still reports is not sent any more, and must not count as sent: it stays.
+        // A message that the store still reports is not sent any more, and must not count as sent:
+        // it stays.
         for session in self.sessions.values_mut() {
             session.connection = None;
         }

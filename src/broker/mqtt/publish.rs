@@ -86,7 +86,8 @@ impl Broker {
         let mut ack = Ack::new(packet_id);
         let mut behind = None;
         if repeated {
-            // Sent again because our PUBREC was lost: acknowledge it again without a second delivery.
+            // Sent again because our PUBREC was lost: acknowledge it again without a second
+            // delivery.
         } else if denied {
             // MQTT 3.x cannot refuse a PUBLISH, and a client would send it again and again.
             self.counters.dropped += u64::from(version != Version::V5);
@@ -97,7 +98,8 @@ impl Broker {
             }
         } else if let Some((reason, text)) = self.refusal().or_else(|| (!routed).then(too_many_filters)) {
             if version != Version::V5 {
-                // MQTT 3.x cannot refuse a PUBLISH: the client keeps its message and sends it again.
+                // MQTT 3.x cannot refuse a PUBLISH: the client keeps its message and sends it
+                // again.
                 return Err(Violation { reason, message: text });
             }
             ack.reason = reason;
@@ -132,7 +134,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Publishes a message for an operator. Gives whether it has subscribers, or the reason of a refusal.
+    /// Publishes a message for an operator. Gives whether it has subscribers, or the reason of a
+    /// refusal.
     pub(super) fn publish_for_operator(&mut self, publish: Publish) -> Result<bool, (Reason, String)> {
         if publish.topic.starts_with("$SYS") {
             return Err((Reason::NotAuthorized, RESERVED.to_owned()));
@@ -200,7 +203,8 @@ impl Broker {
         }
     }
 
-    /// Sends a QoS 0 message without RETAIN to the connected subscribers. Returns the connection of a slow one.
+    /// Sends a QoS 0 message without RETAIN to the connected subscribers. Returns the connection of
+    /// a slow one.
     pub(super) fn scatter(&mut self, publish: &Publish, route: &Route, from: Option<u64>) -> Option<u64> {
         let mut slow = None;
         for target in &route.targets {
@@ -223,8 +227,8 @@ impl Broker {
         slow
     }
 
-    /// Sends a QoS 0 message to one session, if it is connected and not too far behind. Returns its connection
-    /// if that is slow.
+    /// Sends a QoS 0 message to one session, if it is connected and not too far behind. Returns its
+    /// connection if that is slow.
     fn forward(&mut self, publish: &Publish, number: u64, delivery: &DeliveryOptions) -> Option<u64> {
         let session = self.sessions.get(&number)?;
         let id = session.connection?;
@@ -277,7 +281,8 @@ impl Broker {
     /// Routes a message to its subscribers and to the retained slot of its topic.
     pub(super) fn distribute(&mut self, publish: Publish, route: &Route, from: Option<u64>) -> Outcome {
         let message = Rc::new(Message::new(publish, self.wall_ms()));
-        // Of the messages of clients, the others were refused before. A will has no publisher to be told.
+        // Of the messages of clients, the others were refused before. A will has no publisher to be
+        // told.
         self.counters.dropped += u64::from(!route.complete);
         let mut to = Distribution { from, sequence: None, items: Vec::new(), outcome: Outcome::default() };
         if message.publish.retain {
@@ -326,7 +331,8 @@ impl Broker {
         self.routes.pick(group, rank)
     }
 
-    /// Gives a message of a shared subscription to another member: the session that had it has ended (4.8.2).
+    /// Gives a message of a shared subscription to another member: the session that had it has
+    /// ended (4.8.2).
     pub(super) fn hand_over(&mut self, item: &Queued, group: u64) {
         let read = |source: &mut Box<dyn Source>, sequence| {
             let entry = source.read(self.log, sequence, 1, 1).ok()?.pop();
@@ -397,8 +403,8 @@ impl Broker {
         to.items.extend(item.map(|item| (number, Queued { group, ..item })));
     }
 
-    /// Reserves a place in a session's queue; the message is queued there once it is written. `sequence` is its
-    /// number in the store, and is set when it gets one.
+    /// Reserves a place in a session's queue; the message is queued there once it is written.
+    /// `sequence` is its number in the store, and is set when it gets one.
     pub(super) fn admit(
         &mut self,
         number: u64,
@@ -414,7 +420,8 @@ impl Broker {
         self.admit_at(number, position, message, qos, retain, ids, sequence)
     }
 
-    /// Like [`Self::admit`], at a position that was reserved before. The message is not counted as pending.
+    /// Like [`Self::admit`], at a position that was reserved before. The message is not counted as
+    /// pending.
     #[allow(clippy::too_many_arguments, reason = "the parts of a row of the queue")]
     pub(super) fn admit_at(
         &mut self,
@@ -488,7 +495,8 @@ impl Broker {
     }
 }
 
-/// The refusal of a message whose subscribers cannot all be found in the time that one message may take.
+/// The refusal of a message whose subscribers cannot all be found in the time that one message may
+/// take.
 fn too_many_filters() -> (Reason, String) {
     let text = "too many filters have to be compared with this topic: use fewer levels, or fewer wildcards in filters";
     (Reason::QuotaExceeded, text.to_owned())

@@ -1,15 +1,16 @@
 //! Retained messages for new subscriptions, in order with what is published meanwhile.
 //!
-//! A replay is not a list of messages but a place in the search for them: it goes on as the subscriber takes what was
-//! sent, so that a thousand subscriptions cost no more memory than their filters. One replay of a session runs at a
-//! time.
+//! A replay is not a list of messages but a place in the search for them: it goes on as the
+//! subscriber takes what was sent, so that a thousand subscriptions cost no more memory than their
+//! filters. One replay of a session runs at a time.
 //!
-//! Messages keep their order: those that were queued before the subscription come first, then its retained messages,
-//! then what is published after it, QoS 0 included (`parked`) [MQTT-4.6.0-6]. A message that is retained after the
-//! subscription is not replayed, because it is delivered as it is published.
+//! Messages keep their order: those that were queued before the subscription come first, then its
+//! retained messages, then what is published after it, QoS 0 included (`parked`) [MQTT-4.6.0-6]. A
+//! message that is retained after the subscription is not replayed, because it is delivered as it
+//! is published.
 //!
-//! A replay of a stored session begins again after a restart: its subscription is marked with [`REPLAYING`] until it is
-//! finished.
+//! A replay of a stored session begins again after a restart: its subscription is marked with
+//! [`REPLAYING`] until it is finished.
 
 use std::collections::VecDeque;
 use std::ops::Bound;

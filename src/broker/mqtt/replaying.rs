@@ -1,4 +1,5 @@
-//! The steps of replays: they begin with a SUBSCRIBE, go on as the subscriber takes what was sent, and end.
+//! The steps of replays: they begin with a SUBSCRIBE, go on as the subscriber takes what was sent,
+//! and end.
 
 use std::ops::Bound;
 use std::rc::Rc;
@@ -26,8 +27,8 @@ enum Step {
 }
 
 impl Broker {
-    /// Starts a replay for a subscription, unless there is nothing to replay. Returns whether it was started; an older
-    /// one of the same filter ends in any case.
+    /// Starts a replay for a subscription, unless there is nothing to replay. Returns whether it
+    /// was started; an older one of the same filter ends in any case.
     pub(super) fn start_replay(
         &mut self,
         number: u64,
@@ -63,8 +64,8 @@ impl Broker {
         }
     }
 
-    /// Sends the next message of a replay, or ends it. `full` is whether the window has no room. Returns `false` if the
-    /// session has to wait.
+    /// Sends the next message of a replay, or ends it. `full` is whether the window has no room.
+    /// Returns `false` if the session has to wait.
     pub(super) fn replay(&mut self, number: u64, id: u64, serial: u64, full: bool) -> bool {
         let step = self.replay_step(number, serial, full);
         let Some(session) = self.sessions.get_mut(&number) else { return false };

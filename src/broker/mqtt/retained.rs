@@ -1,9 +1,9 @@
-//! Retained messages: the last message of each topic that was published with RETAIN. All of them are kept in
-//! memory, in order of their topics.
+//! Retained messages: the last message of each topic that was published with RETAIN. All of them
+//! are kept in memory, in order of their topics.
 //!
-//! A subscription finds its messages one by one ([`Retained::next`]), from the topic where it stopped, so nothing is
-//! collected for it. The search jumps over topics that cannot match: it looks at about as many topics as a walk
-//! through a tree of levels would.
+//! A subscription finds its messages one by one ([`Retained::next`]), from the topic where it
+//! stopped, so nothing is collected for it. The search jumps over topics that cannot match: it
+//! looks at about as many topics as a walk through a tree of levels would.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -93,8 +93,8 @@ impl Retained {
         self.slots.remove(topic).inspect(|slot| self.forget(slot))
     }
 
-    /// The next message whose topic matches `filter`. `place` is moved to it; each topic that is looked at costs one
-    /// of `steps`.
+    /// The next message whose topic matches `filter`. `place` is moved to it; each topic that is
+    /// looked at costs one of `steps`.
     pub(super) fn next(&self, filter: &str, place: &mut Bound<String>, steps: &mut usize) -> Next {
         while *steps > 0 {
             *steps -= 1;
@@ -157,7 +157,8 @@ fn compare(filter: &str, topic: &str) -> Comparison {
         let Some(start) = place else { return Comparison::Next };
         let end = topic[start..].find('/').map(|length| start + length);
         if wanted != "+" && &topic[start..end.unwrap_or(topic.len())] != wanted {
-            // In order come: topics that end with this level, topics with levels below it, everything else.
+            // In order come: topics that end with this level, topics with levels below it,
+            // everything else.
             let exact = format!("{}{wanted}", &topic[..start]);
             if topic < exact.as_str() {
                 return Comparison::Seek(exact);

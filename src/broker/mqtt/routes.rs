@@ -1,8 +1,9 @@
-//! Routing: the subscriptions of all sessions by filter, and a cache of the subscribers of recent topics, which
-//! is cleared when a subscription changes.
+//! Routing: the subscriptions of all sessions by filter, and a cache of the subscribers of recent
+//! topics, which is cleared when a subscription changes.
 //!
-//! A session with overlapping subscriptions gets one copy with the highest QoS and all subscription identifiers.
-//! A shared subscription gives each message to one of its members in turn, to a connected one if possible.
+//! A session with overlapping subscriptions gets one copy with the highest QoS and all subscription
+//! identifiers. A shared subscription gives each message to one of its members in turn, to a
+//! connected one if possible.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,8 +20,9 @@ use forebay_mqtt::topic::Filter;
 /// Limits on the topics in the cache and on the bytes of their names.
 const CACHED: usize = 20_000;
 const CACHED_BYTES: usize = 4 << 20;
-/// Levels of filters that are compared with one topic. Each level of a topic doubles the number of those that may have to
-/// be, so that it takes a topic of 15 levels, and filters in every combination, to get there.
+/// Levels of filters that are compared with one topic. Each level of a topic doubles the number of
+/// those that may have to be, so that it takes a topic of 15 levels, and filters in every
+/// combination, to get there.
 const MATCH_STEPS: usize = 50_000;
 /// Publishers of a topic whose decisions its route remembers.
 const PUBLISHERS: usize = 8;
@@ -71,7 +73,8 @@ pub(super) struct Route {
     pub(super) barred: BTreeSet<u64>,
     /// Whether these are all: [`MATCH_STEPS`] were enough.
     pub(super) complete: bool,
-    /// Sessions that are looked at for each message: subscribers, and members of shared subscriptions.
+    /// Sessions that are looked at for each message: subscribers, and members of shared
+    /// subscriptions.
     reach: usize,
     /// Sessions that published to the topic, and whether they may.
     publishers: RefCell<Vec<(u64, bool)>>,
@@ -115,7 +118,8 @@ pub(super) struct Routes {
     next_group: u64,
     cache: HashMap<ByteString, Rc<Route>>,
     cache_bytes: usize,
-    /// Steps since [`Self::take_spent`]: levels that were compared and sessions that were looked at.
+    /// Steps since [`Self::take_spent`]: levels that were compared and sessions that were looked
+    /// at.
     spent: usize,
     /// Number of subscriptions of all sessions.
     pub(super) count: usize,
@@ -186,8 +190,8 @@ impl Routes {
         removed
     }
 
-    /// The subscribers of `topic`, of those that `may_read` it. What that says has to stay the same until
-    /// [`Self::forget`].
+    /// The subscribers of `topic`, of those that `may_read` it. What that says has to stay the same
+    /// until [`Self::forget`].
     pub(super) fn find(&mut self, topic: &str, may_read: Option<&dyn Fn(u64) -> bool>) -> Rc<Route> {
         if let Some(route) = self.cache.get(topic) {
             self.spent += route.reach;
@@ -246,8 +250,8 @@ impl Routes {
         (Route { targets, groups, barred, complete, reach, publishers }, steps)
     }
 
-    /// The next member of a shared subscription, of those that `rank` gives a number: the highest comes first,
-    /// and among equals the one that has waited longest.
+    /// The next member of a shared subscription, of those that `rank` gives a number: the highest
+    /// comes first, and among equals the one that has waited longest.
     pub(super) fn pick(
         &mut self,
         group: u64,

@@ -37,7 +37,8 @@ impl Service for Mqtt {
             return Some(Speech { name: "mqtt", schemes, path: "", framing: Framing::Bare, unix: true });
         }
         let framing = Framing::WebSocket {
-            // A page of any site could connect: it needs no password, and browsers show certificates by themselves.
+            // A page of any site could connect: it needs no password, and browsers show
+            // certificates by themselves.
             local_pages_only: self.open || listener.anonymous || listener.asks_for_certificates(),
             max_packet_size: self.options.limits.max_packet_size as usize,
         };

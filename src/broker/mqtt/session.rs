@@ -1,4 +1,5 @@
-//! A session: the state that a client has between its connections, and the messages that wait for it.
+//! A session: the state that a client has between its connections, and the messages that wait for
+//! it.
 //!
 //! ```text
 //! queue --window has room--> in flight --PUBACK, PUBCOMP--> done
@@ -6,11 +7,13 @@
 //!                            PUBREC: the PUBLISH is never sent again, PUBREL is due
 //! ```
 //!
-//! Unlike in the client's halves of a session ([`forebay_mqtt::producer`], [`forebay_mqtt::consumer`]), a message is
-//! a reference into the store here, and each step that must survive a kill waits for the disk.
+//! Unlike in the client's halves of a session ([`forebay_mqtt::producer`],
+//! [`forebay_mqtt::consumer`]), a message is a reference into the store here, and each step that
+//! must survive a kill waits for the disk.
 //!
-//! A packet identifier is assigned when a message enters the window. For QoS 2 it is on disk before the PUBLISH
-//! is sent: after a kill the client must see the same identifier again, or it would take the message for a new one.
+//! A packet identifier is assigned when a message enters the window. For QoS 2 it is on disk before
+//! the PUBLISH is sent: after a kill the client must see the same identifier again, or it would
+//! take the message for a new one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -61,7 +64,8 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// All clients without credentials, of a broker that asks others for them. No user has the empty name.
+    /// All clients without credentials, of a broker that asks others for them. No user has the
+    /// empty name.
     pub(super) fn anonymous() -> Self {
         Self { name: ByteString::new(), by_token: false }
     }
@@ -90,7 +94,8 @@ impl Owner {
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) client_id: ByteString,
-    /// The user that it belongs to, if the broker asks for credentials. No other may continue or replace it.
+    /// The user that it belongs to, if the broker asks for credentials. No other may continue or
+    /// replace it.
     pub(super) owner: Option<Owner>,
     /// The connection, if the client is connected.
     pub(super) connection: Option<u64>,
@@ -120,14 +125,16 @@ pub(super) struct Session {
     pub(super) resent: usize,
     next_packet_id: u16,
     next_position: u64,
-    /// The queue up to this position was filled by other rules than those of now: what may not be read is taken out when its
-    /// turn comes.
+    /// The queue up to this position was filled by other rules than those of now: what may not be
+    /// read is taken out when its turn comes.
     pub(super) unchecked: u64,
     /// Packet identifiers of received QoS 2 messages between PUBLISH and PUBREL.
     pub(super) received: BTreeSet<PacketId>,
-    /// Throttled publishers: connections whose acknowledgements wait until this session has caught up.
+    /// Throttled publishers: connections whose acknowledgements wait until this session has caught
+    /// up.
     pub(super) throttled: BTreeSet<u64>,
-    /// Number of completed messages: now, and at the last check of whether publishers should go on waiting.
+    /// Number of completed messages: now, and at the last check of whether publishers should go on
+    /// waiting.
     pub(super) progress: (u64, u64),
     /// When publishers stop waiting for this session, if some do.
     pub(super) throttling_until: Option<Instant>,
@@ -213,8 +220,8 @@ impl Session {
         self.replays.remove(&serial).is_some()
     }
 
-    /// Lets the replays give the messages up to `stamp`, at most `count` each. Those may be more than they had reserved
-    /// positions for, so each reserves its positions again.
+    /// Lets the replays give the messages up to `stamp`, at most `count` each. Those may be more
+    /// than they had reserved positions for, so each reserves its positions again.
     pub(super) fn extend_replays(&mut self, count: u64, stamp: u64) {
         for replay in self.replays.values_mut() {
             replay.stamp = stamp;
@@ -241,7 +248,8 @@ impl Session {
         waiting > 0 && (waiting >= max_messages || self.bytes + weight > max_bytes)
     }
 
-    /// Notes that a message found room. Drops count as over when half of the room is free, not at each message that fits.
+    /// Notes that a message found room. Drops count as over when half of the room is free, not at
+    /// each message that fits.
     pub(super) fn note_room(&mut self, max_messages: usize, max_bytes: usize) {
         let waiting = self.queue.len() + self.pending;
         self.dropping &= waiting > max_messages / 2 || self.bytes > max_bytes / 2;

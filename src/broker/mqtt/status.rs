@@ -1,5 +1,5 @@
-//! `$SYS`: figures of the broker, under Mosquitto's names. A new subscriber gets all values; every ten seconds
-//! the changed ones are published.
+//! `$SYS`: figures of the broker, under Mosquitto's names. A new subscriber gets all values; every
+//! ten seconds the changed ones are published.
 
 use std::rc::Rc;
 

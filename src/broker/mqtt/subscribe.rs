@@ -15,8 +15,8 @@ use forebay_mqtt::{Packet, Properties, Reason, Version, Violation};
 
 /// Part of `max_subscription_bytes` that one session may use, as a divisor.
 const SESSION_SHARE: usize = 16;
-/// Rules that are compared with the filters of one SUBSCRIBE. Beyond it, filters are granted below which nothing may be read;
-/// they get nothing.
+/// Rules that are compared with the filters of one SUBSCRIBE. Beyond it, filters are granted below
+/// which nothing may be read; they get nothing.
 const DECISION_STEPS: usize = 20_000;
 
 impl Broker {
@@ -28,8 +28,9 @@ impl Broker {
     ) -> Result<(), Violation> {
         let identifier = subscribe.properties.subscription_identifier().copied();
         let version = self.connections.get(&id).map_or(Version::V3_1_1, |connection| connection.version);
-        // A filter that a packet has more than once is subscribed once, with the options that come last: the answer is
-        // that of the filters one after the other, and so is the state behind it.
+        // A filter that a packet has more than once is subscribed once, with the options that come
+        // last: the answer is that of the filters one after the other, and so is the state behind
+        // it.
         let mut places: HashMap<ByteString, usize> = HashMap::default();
         let (mut wanted, mut distinct) = (Vec::new(), Vec::new());
         if subscribe.filters.iter().any(|(text, _)| text.is_empty()) {
@@ -73,7 +74,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Subscribes a session to a filter. `options` are those of each time that the packet has the filter.
+    /// Subscribes a session to a filter. `options` are those of each time that the packet has the
+    /// filter.
     fn subscribe(
         &mut self,
         number: u64,

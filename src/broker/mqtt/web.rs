@@ -1,4 +1,5 @@
-//! MQTT's part of the page for operators, under `/forebay/v1/mqtt`: sessions, retained messages, and a publication.
+//! MQTT's part of the page for operators, under `/forebay/v1/mqtt`: sessions, retained messages,
+//! and a publication.
 //!
 //! | | |
 //! |---|---|

@@ -14,8 +14,8 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// The decision on a topic, made by `decide` if it is not known. It goes by the rules that were valid at the last
-    /// [`Self::forget`].
+    /// The decision on a topic, made by `decide` if it is not known. It goes by the rules that were
+    /// valid at the last [`Self::forget`].
     pub fn recall(&mut self, topic: &str, decide: impl FnOnce() -> bool) -> bool {
         if let Some(decision) = self.known.get(topic) {
             return *decision;

@@ -24,7 +24,8 @@
 //! user root
 //! superuser
 //! ```
-//! The names of Pulsar's and TubeMQ's topics and the words `subscription`, `role`, `member` and `superuser` are not Mosquitto's.
+//! The names of Pulsar's and TubeMQ's topics and the words `subscription`, `role`, `member` and
+//! `superuser` are not Mosquitto's.
 
 use super::matching::{CLIENT_ID, USER};
 use super::{Domain, Grant, Permissions, UserRules};
@@ -182,7 +183,8 @@ fn of_section<'p>(to: &'p mut Permissions, section: Section<'_>) -> &'p mut User
     }
 }
 
-/// Reads `[read|write|readwrite|deny] topic`. A topic may contain spaces if the word before it is there.
+/// Reads `[read|write|readwrite|deny] topic`. A topic may contain spaces if the word before it is
+/// there.
 fn parse_rule(text: &str) -> std::result::Result<Rule<'_>, String> {
     let (access, topic) = match text.split_once([' ', '\t']) {
         Some((access, topic)) => (access, topic.trim_start()),

@@ -8,7 +8,8 @@ use super::Client;
 pub(super) const USER: &str = "%u";
 pub(super) const CLIENT_ID: &str = "%c";
 
-/// A name as it may stand in a filter. One that has a slash or a wildcard could reach what belongs to another.
+/// A name as it may stand in a filter. One that has a slash or a wildcard could reach what belongs
+/// to another.
 fn insertable(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '+', '#'])
 }
@@ -55,7 +56,8 @@ fn level<'p>(pattern: &'p str, client: Client<'_>) -> Cow<'p, str> {
     text.into()
 }
 
-/// Whether a pattern with the names of the client in it matches a topic; `None` if one of them may not stand there.
+/// Whether a pattern with the names of the client in it matches a topic; `None` if one of them may
+/// not stand there.
 pub(super) fn matches_named(pattern: &str, client: Client<'_>, topic: &str) -> Option<bool> {
     match names(pattern, client) {
         Names::Missing => return Some(false),

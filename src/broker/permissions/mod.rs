@@ -3,15 +3,18 @@
 //! * `file`: rules from the text of a file; `matching`: comparisons of filters
 //! * [`Decisions`]: decisions about the topics that a connection used lately
 //!
-//! A topic is decided as Mosquitto does it: the rules of the user come first, those of everybody second, and in each of
-//! the two a `deny` that matches outweighs all others. What no rule allows is refused. A superuser may do everything.
+//! A topic is decided as Mosquitto does it: the rules of the user come first, those of everybody
+//! second, and in each of the two a `deny` that matches outweighs all others. What no rule allows
+//! is refused. A superuser may do everything.
 //!
-//! The rules of a user are found through a tree of levels, so their number hardly matters; those that have the name of
-//! the client in them are compared one by one. A connection remembers decisions, routes of MQTT hold only the
-//! subscribers that may read their topic, and Pulsar decides once for each producer and consumer. New rules replace the
-//! old ones as a whole: each protocol forgets its decisions then.
+//! The rules of a user are found through a tree of levels, so their number hardly matters; those
+//! that have the name of the client in them are compared one by one. A connection remembers
+//! decisions, routes of MQTT hold only the subscribers that may read their topic, and Pulsar
+//! decides once for each producer and consumer. New rules replace the old ones as a whole: each
+//! protocol forgets its decisions then.
 //!
-//! Subscriptions of Pulsar and groups of TubeMQ belong to a user. Rules name those that another user may use as well.
+//! Subscriptions of Pulsar and groups of TubeMQ belong to a user. Rules name those that another
+//! user may use as well.
 
 use crate::record::{self, Logger};
 use crate::tree::Tree;
@@ -25,8 +28,8 @@ mod matching;
 
 pub use decisions::Decisions;
 
-/// Levels of rules that are compared with one topic. The rules are those of the operator, so they are not meant to use
-/// this up; a topic for which they do is refused.
+/// Levels of rules that are compared with one topic. The rules are those of the operator, so they
+/// are not meant to use this up; a topic for which they do is refused.
 const MATCH_STEPS: usize = 1 << 20;
 
 /// The protocol that a topic belongs to.
@@ -79,8 +82,8 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Writes to the log that the rules do not allow a client an operation, such as `"publish to"`, on the topic, subscription or
-/// group of a name.
+/// Writes to the log that the rules do not allow a client an operation, such as `"publish to"`, on
+/// the topic, subscription or group of a name.
 pub fn note_denial(domain: Domain, client: Client<'_>, operation: &'static str, name: &str) {
     record::write_limited(Level::WARN, Logger::Permissions, || {
         let protocol = domain.name();
@@ -161,7 +164,8 @@ struct UserRules {
     superuser: bool,
     /// Places in [`Permissions::roles`] of those that the user has.
     roles: Vec<usize>,
-    /// Subscriptions and groups of other users that the user may use. With `*` at the end, it is the beginning of the name.
+    /// Subscriptions and groups of other users that the user may use. With `*` at the end, it is
+    /// the beginning of the name.
     subscriptions: Vec<(Domain, Box<str>)>,
     rules: [Rules; DOMAINS],
 }
@@ -255,8 +259,9 @@ impl Permissions {
         found.decision(access).unwrap_or(false)
     }
 
-    /// Whether the client may use some topic below `filter` in this way, as far as it can be seen: `false` is certain,
-    /// `true` is not. Each rule that is looked at costs one of `steps`; without any left, the answer is `true`.
+    /// Whether the client may use some topic below `filter` in this way, as far as it can be seen:
+    /// `false` is certain, `true` is not. Each rule that is looked at costs one of `steps`; without
+    /// any left, the answer is `true`.
     pub fn permits_some(
         &self,
         domain: Domain,

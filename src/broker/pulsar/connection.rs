@@ -34,7 +34,8 @@ pub(super) struct Connection {
     pub(super) address: Arc<str>,
     pub(super) producers: BTreeMap<u64, Writer>,
     pub(super) consumers: BTreeMap<u64, Reader>,
-    /// Producers that the broker closed, and until when messages that they had already sent are ignored.
+    /// Producers that the broker closed, and until when messages that they had already sent are
+    /// ignored.
     pub(super) dismissed: HashMap<u64, Instant>,
     /// Topics that stopped dispatching to it because its output was full.
     pub(super) starved: BTreeSet<u64>,

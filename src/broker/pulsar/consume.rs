@@ -18,8 +18,8 @@ use forebay_pulsar::{MessageId, NO_REQUEST, hot, pb};
 
 /// Limit on the subscriptions of a topic.
 pub(super) const PER_TOPIC: usize = 1_000;
-/// Limit on the bytes of a subscription's properties, which are written with each change of its position; each property
-/// counts some more.
+/// Limit on the bytes of a subscription's properties, which are written with each change of its
+/// position; each property counts some more.
 const PROPERTIES: usize = 16 << 10;
 const PROPERTY_ROOM: usize = 32;
 /// Limit on the permits of a consumer: more could not be used, and sums must not overflow.
@@ -152,7 +152,8 @@ impl Broker {
             return topic.log.search(&mut self.source, |entry| entry.publish_ms >= since);
         }
         Ok(match &command.start_message_id {
-            // The entry itself is delivered; clients skip the messages of it that they did not ask for.
+            // The entry itself is delivered; clients skip the messages of it that they did not ask
+            // for.
             Some(start) => position(topic.id, &topic.log, start),
             None if command.initial_position() == pb::command_subscribe::InitialPosition::Earliest => {
                 topic.log.first()
@@ -199,7 +200,8 @@ impl Broker {
     pub(super) fn elect(&mut self, topic: u64, subscription: &Arc<str>) {
         let Some(topic) = self.topics.get_mut(&topic) else { return };
         let id = topic.id;
-        // As by the real broker, the name decides also in a non-persistent topic without partitions.
+        // As by the real broker, the name decides also in a non-persistent topic without
+        // partitions.
         let partition = topic.partition.or((!is_stored(id)).then_some(0));
         let Some(subscription) = topic.subscriptions.get_mut(subscription) else { return };
         for (consumer, is_active) in subscription.elect(partition) {
@@ -241,7 +243,8 @@ impl Broker {
                 }
             }
             if topic.terminated || blocked && !matches!(subscription.kind, Kind::Exclusive | Kind::Failover) {
-                // The acknowledgement may have been the last, or have freed its limit or a hash slot.
+                // The acknowledgement may have been the last, or have freed its limit or a hash
+                // slot.
                 self.due.insert(reader.topic);
             }
             if let Some(damage) = &mut subscription.damage {
@@ -312,7 +315,8 @@ impl Broker {
             return Err(Error::new(ErrorKind::Metadata, "Consumer not found"));
         };
         if !is_stored(reader.topic) {
-            // There is nothing to go back to. The real broker says yes as well, and the consumers stay.
+            // There is nothing to go back to. The real broker says yes as well, and the consumers
+            // stay.
             let success = pb::CommandSuccess { request_id: command.request_id, schema: None };
             self.reply_written(id, Command::Success(Box::new(success)));
             return Ok(());
@@ -332,7 +336,8 @@ impl Broker {
         };
         let Some(subscription) = topic.subscriptions.get_mut(&reader.subscription) else { return Ok(()) };
         subscription.seek(sequence, &set);
-        // The consumers are closed before the answer, because the messages in their queues are no longer valid.
+        // The consumers are closed before the answer, because the messages in their queues are no
+        // longer valid.
         self.close_consumers(&reader, true);
         self.flush_cursor(reader.topic, &reader.subscription);
         let success = pb::CommandSuccess { request_id: command.request_id, schema: None };
@@ -427,8 +432,8 @@ impl Broker {
         }
     }
 
-    /// Handles the end of consumers. A non-durable subscription ends with its last consumer, unless a seek
-    /// closed that: then the consumer is expected back.
+    /// Handles the end of consumers. A non-durable subscription ends with its last consumer, unless
+    /// a seek closed that: then the consumer is expected back.
     fn left(&mut self, reader: &Reader, expected_back: bool) {
         let now = self.now;
         let Some(topic) = self.topics.get_mut(&reader.topic) else { return };

@@ -1,7 +1,7 @@
 //! Assignment of hashes to consumers in a Key_Shared subscription: 65,536 slots, cut into ranges.
 //!
-//! Ranges are split and joined so that few keys move when the consumers change: a new consumer takes half of the
-//! widest range, and a leaving one gives its range to a neighbour.
+//! Ranges are split and joined so that few keys move when the consumers change: a new consumer
+//! takes half of the widest range, and a leaving one gives its range to a neighbour.
 
 /// Number of hash slots.
 pub const SLOTS: u32 = 1 << 16;
@@ -53,7 +53,8 @@ impl<K: Copy + PartialEq> HashRanges<K> {
         if wanted.iter().any(|&(start, end)| start > end || end >= SLOTS) {
             return Err("A hash range is not within 0..65535");
         }
-        // Sorted, each range is compared with its neighbours only: there may be 65,536 of them, here and there.
+        // Sorted, each range is compared with its neighbours only: there may be 65,536 of them,
+        // here and there.
         let mut wanted = wanted.to_vec();
         wanted.sort_unstable();
         let overlaps = |pair: &[(u32, u32)]| pair[1].0 <= pair[0].1;

@@ -120,8 +120,9 @@ impl Broker {
         Ok(())
     }
 
-    /// Adds partitions to a partitioned topic until it has `partitions`. The new ones get the durable subscriptions of the others,
-    /// so that a consumer that hears of them later misses nothing.
+    /// Adds partitions to a partitioned topic until it has `partitions`. The new ones get the
+    /// durable subscriptions of the others, so that a consumer that hears of them later misses
+    /// nothing.
     pub fn grow_topic(&mut self, topic: &str, partitions: u32) -> Result<()> {
         let name = Name::parse(topic)?;
         let refused = |kind, text: String| Err(Error::new(kind, text).with_topic(name.full.clone()));
@@ -177,7 +178,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Deletes a topic with its partitions, entries and subscriptions, and closes its producers and consumers.
+    /// Deletes a topic with its partitions, entries and subscriptions, and closes its producers and
+    /// consumers.
     pub fn delete_topic(&mut self, topic: &str) -> Result<()> {
         let name = Name::parse(topic)?;
         let mut logs: Vec<Arc<str>> = Vec::new();
@@ -275,8 +277,8 @@ impl Broker {
                 }
                 response.response = Some(LookupType::Connect as i32);
                 response.authoritative = Some(true);
-                // A client that connected through another address (a forwarded port, a container) keeps using
-                // it.
+                // A client that connected through another address (a forwarded port, a container)
+                // keeps using it.
                 response.proxy_through_service_url = Some(true);
             }
             Err(error) => {
@@ -305,7 +307,8 @@ impl Broker {
         let joined = topics.join(",");
         let decided = self.work_of_decisions(seen);
         if let Some(connection) = self.connections.get_mut(&id) {
-            // The search went through every name there is, even if the client knows the list and gets none.
+            // The search went through every name there is, even if the client knows the list and
+            // gets none.
             connection.work += joined.len() + 64 * self.names.len() + decided;
         }
         let hash = crc32c(0, joined.as_bytes());

@@ -1,12 +1,15 @@
 //! Pulsar's side of the broker, sans-IO.
 //!
-//! * [`session`]: handshake, authentication and keep-alive of a connection; `connection`: its producers and consumers
+//! * [`session`]: handshake, authentication and keep-alive of a connection; `connection`: its
+//!   producers and consumers
 //! * `produce`, `consume`, `lookup`: the commands
-//! * [`topic`]: a topic and its producers; [`subscription`]: consumers and dispatch; [`key_ranges`]: hash ranges of
-//!   Key_Shared; `names`: topic names and the metadata of an entry
-//! * `non_persistent`: topics that store nothing; `watch`, `watchers`: clients that are told of topics
+//! * [`topic`]: a topic and its producers; [`subscription`]: consumers and dispatch;
+//!   [`key_ranges`]: hash ranges of Key_Shared; `names`: topic names and the metadata of an entry
+//! * `non_persistent`: topics that store nothing; `watch`, `watchers`: clients that are told of
+//!   topics
 //! * `permitted`: permissions of clients; `web`: lookups and administration over HTTP
-//! * `dispatcher`: deliveries to connections; `status`: figures; [`options`]; `service`: for the server
+//! * `dispatcher`: deliveries to connections; `status`: figures; [`options`]; `service`: for the
+//!   server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::protocol`] describes the poll order.
 
@@ -16,9 +19,9 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::commits::Commits;
 use crate::http::message::{Answer, Request};
 use crate::log::{self, Log, Source, TopicIds};
+use crate::pending_writes::PendingWrites;
 use crate::permissions::Permissions;
 use crate::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
 use crate::pulsar::subscription::{ConsumerKey, Kind, PEEKS, Reading, Subscription};
@@ -103,7 +106,7 @@ pub struct Broker {
     schema_bytes: usize,
     next_producer: u64,
     non_persistent: NonPersistent,
-    commits: Commits<Action>,
+    commits: PendingWrites<Action>,
     wakes: VecDeque<u64>,
     /// Topics to be dispatched.
     due: BTreeSet<u64>,
@@ -133,7 +136,7 @@ impl Broker {
             schema_bytes: 0,
             next_producer: 0,
             non_persistent: NonPersistent::default(),
-            commits: Commits::new(settings.usage.clone(), settings.stored, found.bytes),
+            commits: PendingWrites::new(settings.usage.clone(), settings.stored, found.bytes),
             wakes: VecDeque::new(),
             due: BTreeSet::new(),
             watchers: Watchers::default(),
@@ -213,8 +216,9 @@ impl Broker {
         }
     }
 
-    /// Handles the commands in `input`. Queries are short and their answers may be long: what is not handled yet stays
-    /// in `input` until this output is written, or until other connections have had their turn.
+    /// Handles the commands in `input`. Queries are short and their answers may be long: what is
+    /// not handled yet stays in `input` until this output is written, or until other connections
+    /// have had their turn.
     fn handle_commands(&mut self, id: u64, input: &mut BytesMut) -> Result<()> {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.work = 0;
@@ -641,7 +645,8 @@ impl Protocol for Broker {
         self.now = now;
         if self.flush_at.is_some_and(|at| at <= now) {
             if self.commits.is_stalled() {
-                // Cursors would pile up that no connection is charged for: the last state of each is enough.
+                // Cursors would pile up that no connection is charged for: the last state of each
+                // is enough.
                 self.flush_at = Some(now + CURSOR_DELAY);
             } else {
                 self.flush_cursors();

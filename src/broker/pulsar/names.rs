@@ -58,8 +58,8 @@ impl Name {
     }
 }
 
-/// The metadata of an entry that the broker uses. Invalid metadata is stored as received, as by the real broker,
-/// so nothing here may cause harm when it is wrong.
+/// The metadata of an entry that the broker uses. Invalid metadata is stored as received, as by the
+/// real broker, so nothing here may cause harm when it is wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) publish_ms: u64,

@@ -1,9 +1,10 @@
-//! Non-persistent topics: nothing of them is stored, neither messages nor names, subscriptions and schemas.
+//! Non-persistent topics: nothing of them is stored, neither messages nor names, subscriptions and
+//! schemas.
 //!
-//! A message goes to the consumers that have permits and room when it comes, and is dropped and counted for the other
-//! subscriptions. Its receipt leaves at once: it waits for no change of the store. A subscription ends with its last
-//! consumer, and a topic without users some time later, unless it was created with partitions by the
-//! administration.
+//! A message goes to the consumers that have permits and room when it comes, and is dropped and
+//! counted for the other subscriptions. Its receipt leaves at once: it waits for no change of the
+//! store. A subscription ends with its last consumer, and a topic without users some time later,
+//! unless it was created with partitions by the administration.
 
 use std::time::Duration;
 

@@ -97,10 +97,11 @@ options! {
         /// Limit in bytes of acknowledged messages that each topic keeps in memory.
         option retention_bytes: usize = 32 << 20 => SIZE
             .at_limit("The oldest acknowledged messages are deleted. A store on disk has no such limit.");
-        /// Namespaces in which clients may create topics. `*`, the default, allows every namespace. A namespace that has
-        /// topics is known, too.
+        /// Namespaces in which clients may create topics. `*`, the default, allows every namespace.
+        /// A namespace that has topics is known, too.
         field namespaces: Vec<String> = vec!["*".into()];
-        /// Number of partitions of topics created on first use. 0 creates topics without partitions.
+        /// Number of partitions of topics created on first use. 0 creates topics without
+        /// partitions.
         option default_partitions: u32 = 0 => whole(0, 1000);
         /// Drop duplicates of named producers.
         option deduplicate: bool = true => FLAG;

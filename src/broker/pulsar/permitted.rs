@@ -1,8 +1,10 @@
-//! Permissions of clients. A producer or consumer is decided once, when it is created, and again when the
-//! rules change: then those end that may not be there any more. Their clients try again and are told why.
+//! Permissions of clients. A producer or consumer is decided once, when it is created, and again
+//! when the rules change: then those end that may not be there any more. Their clients try again
+//! and are told why.
 //!
-//! A durable subscription belongs to the user that made it, in all partitions of a topic. Other users are refused, unless the
-//! rules let them. One that was made by an operator, by a client without a user or by a broker without users is free.
+//! A durable subscription belongs to the user that made it, in all partitions of a topic. Other
+//! users are refused, unless the rules let them. One that was made by an operator, by a client
+//! without a user or by a broker without users is free.
 
 use std::sync::Arc;
 
@@ -41,7 +43,8 @@ impl Broker {
         self.connections.get(&id)?.session.user()
     }
 
-    /// Whether the rules, if there are some, allow a user the operation. The rules of a partition are those of its topic.
+    /// Whether the rules, if there are some, allow a user the operation. The rules of a partition
+    /// are those of its topic.
     pub(super) fn may(&self, user: Option<&str>, operation: Operation, topic: &str) -> bool {
         let Some(rules) = &self.settings.permissions else { return true };
         let client = Client { user, id: None };
@@ -98,8 +101,8 @@ impl Broker {
         })
     }
 
-    /// The owner that a new durable subscription gets. Partitions are subscribed to one by one: they have the same owner even
-    /// if two users come at the same time.
+    /// The owner that a new durable subscription gets. Partitions are subscribed to one by one:
+    /// they have the same owner even if two users come at the same time.
     pub(super) fn owner_of_new(&self, id: u64, name: &Name, subscription: &str) -> Option<Arc<str>> {
         if !self.settings.owners {
             return None;
@@ -107,7 +110,8 @@ impl Broker {
         self.owner_elsewhere(name, subscription).unwrap_or_else(|| self.user_of(id).map(Arc::from))
     }
 
-    /// Refuses a durable subscription of another user, and counts it. Gives its owner, or the one that it gets if it is new.
+    /// Refuses a durable subscription of another user, and counts it. Gives its owner, or the one
+    /// that it gets if it is new.
     pub(super) fn check_owner(
         &mut self,
         id: u64,

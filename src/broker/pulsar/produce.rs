@@ -8,9 +8,9 @@ use super::connection::Writer;
 use super::names::{Facts, Name};
 use super::permitted::Operation;
 use super::{Action, Broker, error_command, server_error};
-use crate::commits::Commits;
 use crate::log::cursor::MAX_BATCH;
 use crate::log::{BATCH, CHUNK, Entry, weight};
+use crate::pending_writes::PendingWrites;
 use crate::pulsar::topic::{Access, Admission, Candidate, ProducerKey, Topic, is_stored};
 use crate::stats::Traffic;
 use crate::store::Op;
@@ -47,7 +47,8 @@ impl Broker {
     fn try_producer(&mut self, id: u64, command: pb::CommandProducer, access: Access) -> Result<()> {
         let Some(connection) = self.connections.get(&id) else { return Ok(()) };
         if let Some(writer) = connection.producers.get(&command.producer_id) {
-            // This lets a client recover that timed out before the broker answered; the topic is not compared.
+            // This lets a client recover that timed out before the broker answered; the topic is
+            // not compared.
             if !writer.ready {
                 return Err(Error::new(
                     ErrorKind::ServiceNotReady,
@@ -78,7 +79,8 @@ impl Broker {
             Some(name) if !name.is_empty() => name.into(),
             _ => {
                 self.next_producer += 1;
-                // Must differ from the names of earlier runs, or deduplication would drop its messages.
+                // Must differ from the names of earlier runs, or deduplication would drop its
+                // messages.
                 format!("forebay-{:x}-{}", self.settings.clock.wall_ms(self.now), self.next_producer).into()
             }
         };
@@ -308,8 +310,9 @@ impl Broker {
         Stamps { stored_ms: self.wall_ms(), run_ms: self.run_ms() }
     }
 
-    /// Publishes a message for an operator, as a producer that comes and goes: not beside an exclusive one, nor to a topic
-    /// that was terminated. Gives the ids of its topic and of the message.
+    /// Publishes a message for an operator, as a producer that comes and goes: not beside an
+    /// exclusive one, nor to a topic that was terminated. Gives the ids of its topic and of the
+    /// message.
     pub(super) fn publish_for_operator(
         &mut self,
         name: &Name,
@@ -390,10 +393,11 @@ pub(super) fn entry(facts: &Facts, payload: Payload, Stamps { stored_ms, run_ms 
     }
 }
 
-/// Puts an entry at the end of a stored topic. Gives its number, and the bytes of the change that writes it.
+/// Puts an entry at the end of a stored topic. Gives its number, and the bytes of the change that
+/// writes it.
 fn append(
     topic: &mut Topic,
-    commits: &mut Commits<Action>,
+    commits: &mut PendingWrites<Action>,
     counters: &mut Traffic,
     entry: Entry,
     producer: Option<(Arc<str>, i64)>,

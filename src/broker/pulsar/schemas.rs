@@ -157,13 +157,15 @@ fn check_properties(schema: &pb::Schema) -> Result<()> {
     Ok(())
 }
 
-/// The versions behind the last one that is empty: it stands for a deletion, or for one that the store has lost.
+/// The versions behind the last one that is empty: it stands for a deletion, or for one that the
+/// store has lost.
 pub(super) fn living(versions: &[Bytes]) -> &[Bytes] {
     let from = versions.iter().rposition(Bytes::is_empty).map_or(0, |at| at + 1);
     &versions[from..]
 }
 
-/// Finds a schema among the versions of a topic. As definitions may differ in layout only, the latest is compared by what it means.
+/// Finds a schema among the versions of a topic. As definitions may differ in layout only, the
+/// latest is compared by what it means.
 fn version_of(versions: &[Bytes], schema: &pb::Schema) -> Option<usize> {
     let same = |known: &pb::Schema| known.r#type == schema.r#type && known.schema_data == schema.schema_data;
     let found = versions.iter().rposition(|data| decoded(data).is_some_and(|known| same(&known)));
@@ -251,8 +253,9 @@ impl Broker {
             .try_for_each(|data| check(&decoded(data).unwrap_or_default(), schema, &definition, strategy))
     }
 
-    /// Deletes the schema of a topic: the next one has to be compatible with none. Messages that were written with a version can
-    /// still be read, so the deletion is a version of its own, which is returned.
+    /// Deletes the schema of a topic: the next one has to be compatible with none. Messages that
+    /// were written with a version can still be read, so the deletion is a version of its own,
+    /// which is returned.
     pub(super) fn delete_schema(&mut self, name: &Name) -> Result<u64> {
         let parent = name.parent();
         if self.schemas.get(&parent).is_none_or(|versions| living(versions).is_empty()) {

@@ -1,11 +1,13 @@
-//! Handshake, authentication and keep-alive of a connection. Every other command becomes an event for the broker.
+//! Handshake, authentication and keep-alive of a connection. Every other command becomes an event
+//! for the broker.
 //!
 //! ```text
 //! Start --CONNECT, good token--> Ready --token expired--> Challenged --AUTH_RESPONSE--> Ready
 //!   |                              |                          |
 //!   +--anything else, 10 s---------+--timeout, 2 intervals----+--10 s--> the connection ends
 //! ```
-//! A challenged connection goes on until then: commands that the client sent before it saw the challenge are still valid.
+//! A challenged connection goes on until then: commands that the client sent before it saw the
+//! challenge are still valid.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -126,7 +128,8 @@ impl Session {
         self.version >= 6
     }
 
-    /// Whether MESSAGE carries the broker's entry metadata: from version 16 on, if the client supports it.
+    /// Whether MESSAGE carries the broker's entry metadata: from version 16 on, if the client
+    /// supports it.
     pub fn wants_entry_metadata(&self) -> bool {
         self.version >= 16 && self.flags.supports_broker_entry_metadata()
     }

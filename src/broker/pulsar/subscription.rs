@@ -1,5 +1,5 @@
-//! A subscription of a topic: its consumers and the entries that they hold; in `dispatch`, which entry goes to whom, and in `pass`,
-//! where one of a non-persistent topic does.
+//! A subscription of a topic: its consumers and the entries that they hold; in `dispatch`, which
+//! entry goes to whom, and in `pass`, where one of a non-persistent topic does.
 //!
 //! | type | delivered to | redelivered |
 //! |---|---|---|
@@ -7,8 +7,8 @@
 //! | Shared | a consumer with permits, in turn, lowest priority number first; the chunks of a message all to one | entries that a leaving consumer held, or that a consumer named |
 //! | Key_Shared | the owner of the key's slot | likewise; an entry never overtakes another of its slot |
 //!
-//! Permits: an entry costs its messages less those acknowledged already, and is sent while permits are
-//! above zero. So they may fall below zero, by one message less than a batch.
+//! Permits: an entry costs its messages less those acknowledged already, and is sent while permits
+//! are above zero. So they may fall below zero, by one message less than a batch.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -26,10 +26,11 @@ mod pass;
 
 /// Limit on the unacknowledged messages of a consumer of a shared type, as in the real broker.
 pub const MAX_UNACKED: i64 = 50_000;
-/// Time without an acknowledgement after which consumers are told that the next entry cannot be read, although they have
-/// not acknowledged those before it.
+/// Time without an acknowledgement after which consumers are told that the next entry cannot be
+/// read, although they have not acknowledged those before it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// Bytes that the acknowledgements that are read at once may read from the store, to learn the size of batches.
+/// Bytes that the acknowledgements that are read at once may read from the store, to learn the size
+/// of batches.
 pub const PEEKS: usize = 4 << 20;
 /// Least cost of reading an entry, in bytes.
 const PEEK_BYTES: usize = 4 << 10;
@@ -99,7 +100,8 @@ pub struct Consumer {
     pub priority: i32,
     /// Messages that may still be sent; below zero after a batch larger than the remaining permits.
     pub permits: i64,
-    /// Epoch that is returned with each delivery, by which clients tell new deliveries from old ones.
+    /// Epoch that is returned with each delivery, by which clients tell new deliveries from old
+    /// ones.
     pub epoch: Option<u64>,
     /// Hash ranges that the consumer asked for.
     pub ranges: Option<Vec<(u32, u32)>>,
@@ -157,8 +159,8 @@ pub struct Delivery<'a> {
 
 /// Takes deliveries.
 pub trait Sink {
-    /// Whether the consumer's connection has room for more. After `false`, the connection triggers the next
-    /// dispatch.
+    /// Whether the consumer's connection has room for more. After `false`, the connection triggers
+    /// the next dispatch.
     fn room(&mut self, consumer: ConsumerKey) -> bool;
     /// Sends a delivery.
     fn deliver(&mut self, delivery: Delivery<'_>);
@@ -171,7 +173,8 @@ pub struct Reading<'a> {
     pub log: &'a Log,
     /// Reads entries that are not cached.
     pub source: &'a mut Option<Box<dyn Source>>,
-    /// Bytes that acknowledgements of parts of batches may still read: clients may name as many as they like.
+    /// Bytes that acknowledgements of parts of batches may still read: clients may name as many as
+    /// they like.
     pub peeks: &'a mut usize,
     /// Current time in milliseconds since 1970.
     pub wall_ms: u64,
@@ -213,7 +216,8 @@ pub struct Subscription {
     pub owner: Option<Arc<str>>,
     /// Whether `cursor` has changes that are not written.
     pub dirty: bool,
-    /// When a non-durable subscription lost its last consumer to a seek, after which it may come back.
+    /// When a non-durable subscription lost its last consumer to a seek, after which it may come
+    /// back.
     pub abandoned: Option<Instant>,
     /// Non-persistent: messages for which no consumer had permits and room.
     pub dropped: u64,
@@ -232,10 +236,11 @@ pub struct Subscription {
     holders: HashMap<u16, (ConsumerKey, u32)>,
     active: Option<ConsumerKey>,
     rotation: usize,
-    /// Shared: who gets the remaining chunks of a message, by the hash of its id, and the message's first entry.
+    /// Shared: who gets the remaining chunks of a message, by the hash of its id, and the message's
+    /// first entry.
     chunked: HashMap<u64, (ConsumerKey, u64)>,
-    /// Shared: chunks that wait for permits of the consumer that has the others of their message, with their hash
-    /// slots.
+    /// Shared: chunks that wait for permits of the consumer that has the others of their message,
+    /// with their hash slots.
     parked: BTreeMap<ConsumerKey, BTreeMap<u64, u16>>,
 }
 
@@ -290,7 +295,8 @@ impl Subscription {
             .saturating_sub(self.cursor.acked_past())
     }
 
-    /// The consumers that are to be told that a terminated topic has ended, each once: everything is acknowledged.
+    /// The consumers that are to be told that a terminated topic has ended, each once: everything
+    /// is acknowledged.
     pub fn reached_end(&mut self, log: &Log) -> Vec<ConsumerKey> {
         if log.committed() < log.next() || self.backlog(log) > 0 {
             return Vec::new();
@@ -336,7 +342,8 @@ impl Subscription {
             Kind::Exclusive if !self.consumers.is_empty() => {
                 return Err(Error::new(ErrorKind::ConsumerBusy, "Exclusive consumer is already connected"));
             }
-            // Half of a chosen range would not be enough for the one, and the keys of gaps would belong to none.
+            // Half of a chosen range would not be enough for the one, and the keys of gaps would
+            // belong to none.
             Kind::KeyShared
                 if !self.consumers.is_empty() && self.ring.is_chosen() != consumer.ranges.is_some() =>
             {
@@ -385,8 +392,8 @@ impl Subscription {
         Some(consumer)
     }
 
-    /// Failover and Exclusive: elects the active consumer, and returns the consumers to be told whether they are
-    /// active. `partition` spreads the partitions of a topic over the consumers.
+    /// Failover and Exclusive: elects the active consumer, and returns the consumers to be told
+    /// whether they are active. `partition` spreads the partitions of a topic over the consumers.
     pub fn elect(&mut self, partition: Option<u32>) -> Vec<(ConsumerKey, bool)> {
         if !self.kind.single() {
             return Vec::new();
@@ -428,7 +435,8 @@ impl Subscription {
         self.restart();
     }
 
-    /// Skips everything before `sequence`; acknowledgements behind it stay. The caller disconnects the consumers.
+    /// Skips everything before `sequence`; acknowledgements behind it stay. The caller disconnects
+    /// the consumers.
     pub fn skip_to(&mut self, sequence: u64) {
         self.cursor.ack_below(sequence);
         self.restart();
@@ -473,10 +481,12 @@ impl Subscription {
         }
     }
 
-    /// Acknowledges everything up to an entry and, of the entry itself, all messages except those in `set`.
+    /// Acknowledges everything up to an entry and, of the entry itself, all messages except those
+    /// in `set`.
     pub fn ack_cumulative(&mut self, sequence: u64, set: &[i64], reading: &mut Reading<'_>) {
         if sequence >= reading.log.next() || !self.kind.single() {
-            // Shared types have no order in which "up to" has a meaning; like the real broker, ignore it.
+            // Shared types have no order in which "up to" has a meaning; like the real broker,
+            // ignore it.
             return;
         }
         self.dirty |= self.cursor.ack_below(if set.is_empty() { sequence + 1 } else { sequence });
@@ -487,7 +497,8 @@ impl Subscription {
         }
     }
 
-    /// Number of messages of a batch. If it is not known and cannot be read, as many as the acknowledgement names.
+    /// Number of messages of a batch. If it is not known and cannot be read, as many as the
+    /// acknowledgement names.
     fn count_of(&self, sequence: u64, set: &[i64], reading: &mut Reading<'_>) -> u32 {
         let named = (set.len() as u32).saturating_mul(64);
         if self.cursor.is_partial(sequence) || *reading.peeks == 0 {
@@ -501,11 +512,12 @@ impl Subscription {
         entry.map_or(named, |entry| entry.count)
     }
 
-    /// Redelivers entries that a consumer holds: those named, or all if no entry is named. Like the real broker,
-    /// single-consumer types ignore the names.
+    /// Redelivers entries that a consumer holds: those named, or all if no entry is named. Like the
+    /// real broker, single-consumer types ignore the names.
     pub fn redeliver(&mut self, key: ConsumerKey, sequences: &[u64], epoch: Option<u64>) {
         if self.kind.single() {
-            // One that stands by counts its epoch up as well, and drops what has an older one once it is active.
+            // One that stands by counts its epoch up as well, and drops what has an older one once
+            // it is active.
             if let Some(consumer) = self.consumer(key) {
                 consumer.epoch = epoch.max(consumer.epoch);
             }
@@ -530,9 +542,9 @@ impl Subscription {
         }
     }
 
-    /// Whether the consumers have come to an entry that cannot be read and are to be told: once everything before it is
-    /// acknowledged, or when nothing was acknowledged for [`PATIENCE`], as by readers. Until then they keep what they
-    /// have.
+    /// Whether the consumers have come to an entry that cannot be read and are to be told: once
+    /// everything before it is acknowledged, or when nothing was acknowledged for [`PATIENCE`], as
+    /// by readers. Until then they keep what they have.
     pub fn is_stopped(&mut self, log: &Log, now: Instant) -> bool {
         let needed =
             |damage: &Damage| damage.sequence >= log.first() && !self.cursor.is_acked(damage.sequence);
@@ -546,7 +558,8 @@ impl Subscription {
         damage.stopped
     }
 
-    /// Why no consumer may connect: the entry that could not be read, unless it can be read now or is no longer needed.
+    /// Why no consumer may connect: the entry that could not be read, unless it can be read now or
+    /// is no longer needed.
     pub fn refusal(&mut self, reading: &mut Reading<'_>) -> Option<&Error> {
         let damage = self.damage.as_ref().filter(|damage| damage.stopped)?;
         let needed = damage.sequence >= reading.log.first() && !self.cursor.is_acked(damage.sequence);

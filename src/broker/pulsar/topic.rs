@@ -1,5 +1,5 @@
-//! A topic or partition: its log, its subscriptions and its producers, with the rules of exclusive access and
-//! the highest sequence id of each producer for deduplication.
+//! A topic or partition: its log, its subscriptions and its producers, with the rules of exclusive
+//! access and the highest sequence id of each producer for deduplication.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -94,8 +94,8 @@ pub struct Topic {
     pub log: Log,
     /// Subscriptions by name; the order makes runs repeatable.
     pub subscriptions: BTreeMap<Arc<str>, Subscription>,
-    /// Highest sequence id received from each producer, written or not, and how long brokers had run on the store
-    /// then, in milliseconds.
+    /// Highest sequence id received from each producer, written or not, and how long brokers had
+    /// run on the store then, in milliseconds.
     pub sequences: HashMap<Arc<str>, (i64, u64)>,
     /// Epoch of the exclusive producer.
     pub epoch: u64,
@@ -105,7 +105,8 @@ pub struct Topic {
     pub terminated: bool,
     /// Non-persistent: since when housekeeping has found it without producers and subscriptions.
     pub idle: Option<Instant>,
-    /// The oldest entry and its [`Entry::run_ms`](log::Entry::run_ms), cached so that housekeeping does not read the disk each time.
+    /// The oldest entry and its [`Entry::run_ms`](log::Entry::run_ms), cached so that housekeeping
+    /// does not read the disk each time.
     oldest: Option<(u64, u64)>,
     producers: BTreeMap<ProducerKey, Candidate>,
     waiting: VecDeque<Candidate>,
@@ -143,7 +144,8 @@ impl Topic {
         !(self.producers.is_empty() && self.waiting.is_empty() && self.subscriptions.is_empty())
     }
 
-    /// Ends the topic for good. Returns the producers that wrote and those that waited for their turn.
+    /// Ends the topic for good. Returns the producers that wrote and those that waited for their
+    /// turn.
     pub fn terminate(&mut self) -> Vec<ProducerKey> {
         self.terminated = true;
         self.exclusive = false;
@@ -158,8 +160,8 @@ impl Topic {
         }
         let same = self.producers.values().find(|producer| producer.name == candidate.name);
         if let Some(same) = same {
-            // The same producer on a newer connection of its client, before the broker has noticed that the old
-            // one is dead.
+            // The same producer on a newer connection of its client, before the broker has noticed
+            // that the old one is dead.
             if same.key.id != candidate.key.id || same.epoch >= candidate.epoch {
                 return Err(Error::new(
                     ErrorKind::ProducerBusy,
@@ -238,8 +240,8 @@ impl Topic {
         marks.min().unwrap_or(u64::MAX).min(self.log.committed())
     }
 
-    /// The first entry to keep, if older ones can be removed: entries that no subscription needs and that are
-    /// received before `run_before`, or exceed `limit` bytes of memory.
+    /// The first entry to keep, if older ones can be removed: entries that no subscription needs
+    /// and that are received before `run_before`, or exceed `limit` bytes of memory.
     pub fn cut(
         &mut self,
         source: &mut Option<Box<dyn Source>>,

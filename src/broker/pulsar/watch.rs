@@ -12,8 +12,8 @@ use forebay_pulsar::command::Command;
 use forebay_pulsar::pattern::hash_of;
 use forebay_pulsar::pb;
 
-/// Limit on the names that are gone through for the hashes of one look. Beyond it they are empty, and clients that ask by them get
-/// the whole list.
+/// Limit on the names that are gone through for the hashes of one look. Beyond it they are empty,
+/// and clients that ask by them get the whole list.
 const HASHED: usize = 20_000;
 
 impl Broker {

@@ -1,7 +1,8 @@
-//! Watchers of lists of topics: clients that are told which topics of a pattern appear and disappear.
+//! Watchers of lists of topics: clients that are told which topics of a pattern appear and
+//! disappear.
 //!
-//! Changes are gathered for a moment, so that many cost one look. A connection that does not read its updates gets the whole list
-//! once it does.
+//! Changes are gathered for a moment, so that many cost one look. A connection that does not read
+//! its updates gets the whole list once it does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -78,7 +79,8 @@ impl Watchers {
         ids.into_iter().for_each(|id| self.remove(session, id));
     }
 
-    /// The output of a connection has been taken: those of its watchers that have missed updates are due.
+    /// The output of a connection has been taken: those of its watchers that have missed updates
+    /// are due.
     pub(super) fn drained(&mut self, now: Instant, session: u64) {
         let mut own = self.by_id.range((session, 0)..=(session, u64::MAX));
         let missed = |(id, key): (&(u64, u64), &Key)| {
@@ -124,7 +126,8 @@ impl Watchers {
     }
 }
 
-/// Compiles a pattern as brokers do: for whole names without their domain, with classes of characters that are ASCII.
+/// Compiles a pattern as brokers do: for whole names without their domain, with classes of
+/// characters that are ASCII.
 fn compile(pattern: &str) -> Result<Regex> {
     let refused = |why: String| Error::new(ErrorKind::NotAllowed, format!("the pattern of topics {why}"));
     if pattern.len() > MAX_PATTERN {
@@ -147,8 +150,8 @@ fn compile(pattern: &str) -> Result<Regex> {
         })
 }
 
-/// The pattern with its Perl classes spelled out: of ASCII characters, as in Java and RE2, which is also far cheaper. `None` if it has
-/// classes of Unicode, a few bytes of which cost megabytes.
+/// The pattern with its Perl classes spelled out: of ASCII characters, as in Java and RE2, which is
+/// also far cheaper. `None` if it has classes of Unicode, a few bytes of which cost megabytes.
 fn with_ascii_classes(pattern: &str) -> Option<String> {
     let mut spelled = String::with_capacity(pattern.len());
     let mut chars = pattern.chars();
@@ -189,7 +192,8 @@ pub(super) fn strings<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> Vec<Stri
     names.map(|name| name.to_string()).collect()
 }
 
-/// Updates of a limited size. Only the last one has the hash, which is that of the list after all of them.
+/// Updates of a limited size. Only the last one has the hash, which is that of the list after all
+/// of them.
 pub(super) fn cut(
     watcher_id: u64,
     mut new: Vec<String>,

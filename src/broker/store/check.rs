@@ -15,7 +15,8 @@ use forebay_sqlite::Sync;
 
 /// Entries, and their bytes, that are read at a time.
 const READ: (usize, usize) = (256, 1 << 20);
-/// Places in a row where not even the keys of a table can be read, before the check looks further and further ahead.
+/// Places in a row where not even the keys of a table can be read, before the check looks further
+/// and further ahead.
 const NEAR: u64 = 1024;
 /// Limit on the lines of SQLite's own check.
 const SQLITE_LINES: i64 = 100;
@@ -29,7 +30,8 @@ pub struct Checked {
     pub damage: Vec<String>,
 }
 
-/// Reads the whole store in `path` and reports what is damaged in it. No broker may use the store meanwhile.
+/// Reads the whole store in `path` and reports what is damaged in it. No broker may use the store
+/// meanwhile.
 pub fn check(path: &Path) -> Result<Checked> {
     require_store(path)?;
     let directory = Directory::open(path)?;
@@ -102,7 +104,8 @@ fn check_log(
     let end = end.max(last);
     let (mut next, mut entries, mut lost) = (start, 0, 0);
     while next < end {
-        // A damaged key may be far away from the others: what is walked is the rows, not their numbers.
+        // A damaged key may be far away from the others: what is walked is the rows, not their
+        // numbers.
         let (found, stop) = match stored.read(topic, next, READ.0, READ.1) {
             // SQLite believes the keys by which it descends.
             Ok(found) if found.first().is_some_and(|entry| entry.sequence < next) => {
@@ -387,7 +390,8 @@ mod tests {
             }
             let short = |at: usize| usize::from(u16::from_be_bytes([page[at], page[at + 1]]));
             for cell in 0..short(head + 3) {
-                // Behind the number of the child page, as many bytes as have their highest bit, and one.
+                // Behind the number of the child page, as many bytes as have their highest bit, and
+                // one.
                 let from = short(head + 12 + 2 * cell) + 4;
                 let length = page[from..].iter().take(8).take_while(|byte| **byte >= 0x80).count() + 1;
                 keys.push(number * 4096 + from..number * 4096 + from + length);

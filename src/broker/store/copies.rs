@@ -22,11 +22,13 @@ fn log_of(database: &Path) -> PathBuf {
     name.into()
 }
 
-/// Copies the store in the directory `path`, of a broker that runs or not, into a new file `to`, without free pages.
+/// Copies the store in the directory `path`, of a broker that runs or not, into a new file `to`,
+/// without free pages.
 pub fn backup(path: &Path, to: &Path) -> Result<()> {
     let database = require_store(path)?;
     let text = to.to_str().ok_or_else(|| invalid(format!("{} is not UTF-8", to.display())))?;
-    // Only the owner may read the copy, too. A file that another backup has just created is not this one's to remove.
+    // Only the owner may read the copy, too. A file that another backup has just created is not
+    // this one's to remove.
     forebay_sqlite::create_new(to).map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => invalid(format!("{} exists: name a new file", to.display())),
         _ => error.into(),
@@ -44,13 +46,14 @@ fn copy(database: &Path, to: &str) -> Result<()> {
     Ok(File::open(to)?.sync_all()?)
 }
 
-/// Makes a store of a backup in the directory `path`, which has none. The backup is checked first, and not changed. The
-/// result is the number of entries.
+/// Makes a store of a backup in the directory `path`, which has none. The backup is checked first,
+/// and not changed. The result is the number of entries.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::InvalidArgument`]: the directory has a store, or `from` is no backup. [`ErrorKind::Io`]: a broker uses it.
-/// [`ErrorKind::Persistence`]: the backup is damaged. Nothing is left in the directory then.
+/// [`ErrorKind::InvalidArgument`]: the directory has a store, or `from` is no backup.
+/// [`ErrorKind::Io`]: a broker uses it. [`ErrorKind::Persistence`]: the backup is damaged. Nothing
+/// is left in the directory then.
 pub fn restore(from: &Path, path: &Path) -> Result<u64> {
     if !from.is_file() {
         return Err(invalid(format!("{} is not a file", from.display())));
@@ -95,7 +98,8 @@ fn checked_copy(from: &Path, folder: &Path) -> Result<u64> {
         let text = format!("{} is damaged in {} places: {place}", from.display(), checked.damage.len());
         return Err(Error::new(ErrorKind::Persistence, text));
     }
-    // Closing the last connection has moved all of the log into the database, or else the two belong together.
+    // Closing the last connection has moved all of the log into the database, or else the two
+    // belong together.
     if fs::metadata(log_of(&database)).is_ok_and(|log| log.len() > 0) {
         return Err(Error::new(ErrorKind::Persistence, "the database could not be closed"));
     }
@@ -113,16 +117,17 @@ fn sync_folder(_: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes the free pages of the store in the directory `path`, which no broker uses. The result is the size of its file
-/// before and after.
+/// Removes the free pages of the store in the directory `path`, which no broker uses. The result is
+/// the size of its file before and after.
 ///
-/// SQLite copies what is used into a temporary file and from there back: whenever it is interrupted, the store has all of
-/// its content.
+/// SQLite copies what is used into a temporary file and from there back: whenever it is
+/// interrupted, the store has all of its content.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::InvalidArgument`]: the directory has no store. [`ErrorKind::Io`]: a broker uses it. [`ErrorKind::Persistence`]: there is
-/// not room for a copy, or the store is damaged; it stays as it is.
+/// [`ErrorKind::InvalidArgument`]: the directory has no store. [`ErrorKind::Io`]: a broker uses it.
+/// [`ErrorKind::Persistence`]: there is not room for a copy, or the store is damaged; it stays as
+/// it is.
 pub fn compact(path: &Path) -> Result<(u64, u64)> {
     let database = require_store(path)?;
     let directory = Directory::open(path)?;
@@ -200,7 +205,8 @@ mod tests {
         }
     }
 
-    /// A store with entries 90 to 99 of 10,000 bytes, and free pages where ninety others were; in use until it is dropped.
+    /// A store with entries 90 to 99 of 10,000 bytes, and free pages where ninety others were; in
+    /// use until it is dropped.
     fn store(path: &Path) -> (Directory, Connection) {
         let opened = Directory::open(path).unwrap();
         let db = opened.connect(Sync::Os).unwrap();

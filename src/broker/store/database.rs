@@ -11,7 +11,8 @@ use super::rows;
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_sqlite::Sync;
 
-/// Version of the tables. A store of another version is refused. A change of the tables needs the next number.
+/// Version of the tables. A store of another version is refused. A change of the tables needs the
+/// next number.
 const FORMAT: i64 = 1;
 
 /// The database in the directory of a store.
@@ -67,8 +68,8 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens the directory and creates its tables if it is new. A store of another format is an error. So are a damaged row
-    /// outside the table of entries, and an entry of no topic.
+    /// Opens the directory and creates its tables if it is new. A store of another format is an
+    /// error. So are a damaged row outside the table of entries, and an entry of no topic.
     pub fn open(path: &Path, sync: Sync) -> Result<Self> {
         let directory = Directory::open(path)?;
         let connection = directory.connect(sync)?;
@@ -98,7 +99,8 @@ impl Database {
         Ok(Stored::new(self.directory.connect(self.sync)?))
     }
 
-    /// The connection for the writer, and the directory, which is to be released after the last write.
+    /// The connection for the writer, and the directory, which is to be released after the last
+    /// write.
     pub fn into_parts(self) -> (Connection, Directory) {
         (self.connection, self.directory)
     }

@@ -1,8 +1,9 @@
 //! The tables of topics, their entries, cursors, producers and schemas.
 //!
-//! The key of an entry is one integer, `topic << 40 | sequence`: a plain rowid table, because SQLite keeps only a
-//! quarter of a page of a WITHOUT ROWID row in place, and a kilobyte of payload would take a page of its own.
-//! A partition is a topic of its own here; its name leads to the parent, whose row has the partition count.
+//! The key of an entry is one integer, `topic << 40 | sequence`: a plain rowid table, because
+//! SQLite keeps only a quarter of a page of a WITHOUT ROWID row in place, and a kilobyte of payload
+//! would take a page of its own. A partition is a topic of its own here; its name leads to the
+//! parent, whose row has the partition count.
 
 use std::sync::Arc;
 
@@ -43,7 +44,8 @@ pub(crate) const fn entry_key(topic: u64, sequence: u64) -> i64 {
     (topic << SEQUENCE_BITS | sequence) as i64
 }
 
-/// The key of a topic's first entry, and that behind its last. No topic has a number that wraps around, but a damaged row.
+/// The key of a topic's first entry, and that behind its last. No topic has a number that wraps
+/// around, but a damaged row.
 pub(crate) const fn keys_of(topic: u64) -> [i64; 2] {
     [entry_key(topic, 0), entry_key(topic.wrapping_add(1), 0)]
 }
@@ -53,13 +55,15 @@ pub(crate) const fn sequence_of(key: i64) -> u64 {
     key as u64 & ((1 << SEQUENCE_BITS) - 1)
 }
 
-/// Bytes that are deleted in one transaction, give or take one entry. All other commits wait for it.
+/// Bytes that are deleted in one transaction, give or take one entry. All other commits wait for
+/// it.
 const REMOVED_AT_ONCE: usize = 4 << 20;
 /// Ranges of garbage that are deleted in one transaction.
 const RANGES_AT_ONCE: usize = 100;
 
-/// Deletes the entries with keys from `start` up to `end`. What is too much for this transaction, which has `removed` so
-/// many bytes, becomes garbage: nothing refers to it, and [`remove_garbage`] deletes it.
+/// Deletes the entries with keys from `start` up to `end`. What is too much for this transaction,
+/// which has `removed` so many bytes, becomes garbage: nothing refers to it, and [`remove_garbage`]
+/// deletes it.
 pub(super) fn remove_entries(
     db: &Connection,
     start: i64,
@@ -82,8 +86,8 @@ pub(super) fn remove_garbage(db: &Connection) -> rusqlite::Result<bool> {
         db.prepare_cached("SELECT start, \"end\", sum FROM garbage LIMIT 1")?
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Option<i64>>(2)?)))
             .optional()
-            // A damaged range may have entries that are needed. It stays, and so does everything behind it: the next
-            // start tells of it.
+            // A damaged range may have entries that are needed. It stays, and so does everything
+            // behind it: the next start tells of it.
             .map(|found| {
                 let sum_of = |start, end| i64::from(row_sum("garbage", &[number(start), number(end)]));
                 found.filter(|(start, end, sum)| *sum == Some(sum_of(*start, *end)))
@@ -106,7 +110,8 @@ pub(super) fn remove_garbage(db: &Connection) -> rusqlite::Result<bool> {
     Ok(true)
 }
 
-/// Deletes entries until the transaction has `removed` enough. Returns the first key that is left, if there is more.
+/// Deletes entries until the transaction has `removed` enough. Returns the first key that is left,
+/// if there is more.
 fn remove_some(db: &Connection, start: i64, end: i64, removed: &mut usize) -> rusqlite::Result<Option<i64>> {
     let mut stop = None;
     // The length of a body is known without reading the body.
@@ -179,7 +184,8 @@ pub(super) fn set_meta(db: &Connection, key: &str, value: i64) -> rusqlite::Resu
     put(db, "INSERT OR REPLACE INTO meta VALUES (?1, ?2, ?3)", "meta", &[key.into(), number(value)])
 }
 
-/// How long brokers have run on the store: as was noted, or as newer rows say that were written before a kill.
+/// How long brokers have run on the store: as was noted, or as newer rows say that were written
+/// before a kill.
 pub(super) fn run_ms(db: &Connection) -> Result<u64> {
     let mut most = meta(db, "run_ms")?;
     for table in ["cursor", "producer"] {
@@ -196,16 +202,18 @@ pub(super) fn run_ms(db: &Connection) -> Result<u64> {
             Ok(entry) => most = most.max(entry.run_ms as i64),
             // The time would go back without it.
             Err(unread) if unread.is_of_disk => return Err(unread.error),
-            // By a damaged entry everything might be too old at once. It is told of when it is read.
+            // By a damaged entry everything might be too old at once. It is told of when it is
+            // read.
             Err(_) => {}
         }
     }
     Ok(most.max(0) as u64)
 }
 
-/// Entries where none can be, and that do not wait to be deleted either: of a topic that does not exist or has partitions, or
-/// below a topic's oldest one. The first one of each topic, at most `limit`. A damaged key can make an entry of another topic
-/// out of one, which would be missed nowhere if it was the newest.
+/// Entries where none can be, and that do not wait to be deleted either: of a topic that does not
+/// exist or has partitions, or below a topic's oldest one. The first one of each topic, at most
+/// `limit`. A damaged key can make an entry of another topic out of one, which would be missed
+/// nowhere if it was the newest.
 pub(super) fn strays(db: &Connection, limit: usize) -> Result<Vec<String>> {
     let mut next = db.prepare("SELECT id FROM entry WHERE id >= ?1 ORDER BY id LIMIT 1")?;
     let mut known = db.prepare("SELECT partitions, first FROM topic WHERE id = ?1")?;
@@ -368,7 +376,8 @@ pub struct Found {
     pub bytes: u64,
 }
 
-/// Loads the topics of a domain, and the schemas. `run_ms` is how long brokers have run on the store.
+/// Loads the topics of a domain, and the schemas. `run_ms` is how long brokers have run on the
+/// store.
 pub fn load(db: &Connection, domain: &str, run_ms: u64) -> Result<Found> {
     // The one without a name is the mark of a terminated topic, which does not age.
     db.execute(
@@ -482,8 +491,8 @@ pub(super) fn next_number(db: &Connection, topic: u64, from: u64) -> Result<Opti
     Ok(id.map(sequence_of))
 }
 
-/// Refuses entries from the number `behind` on, where the log ends: a damaged key is not at its place, and SQLite finds other rows
-/// from the front than from the back.
+/// Refuses entries from the number `behind` on, where the log ends: a damaged key is not at its
+/// place, and SQLite finds other rows from the front than from the back.
 fn require_end(db: &Connection, topic: &StoredTopic, behind: u64) -> Result<()> {
     let Some(number) = next_number(db, topic.id, behind)? else { return Ok(()) };
     let text = format!(
@@ -493,8 +502,8 @@ fn require_end(db: &Connection, topic: &StoredTopic, behind: u64) -> Result<()> 
     Err(Error::new(ErrorKind::Persistence, text).with_topic(topic.name.clone()))
 }
 
-/// Refuses a newest entry that is damaged and not the next one after its predecessor: its number is not to be believed, and
-/// all later entries would be counted from there.
+/// Refuses a newest entry that is damaged and not the next one after its predecessor: its number is
+/// not to be believed, and all later entries would be counted from there.
 fn require_key(db: &Connection, topic: &StoredTopic, newest: u64) -> Result<()> {
     let before: Option<i64> = db
         .prepare_cached("SELECT max(id) FROM entry WHERE id >= ?1 AND id < ?2")?

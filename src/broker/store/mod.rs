@@ -1,5 +1,5 @@
-//! The broker's tables in SQLite, and all SQL of the broker: [`Op`] is what is written, [`load`] reads what is
-//! found at start, [`Stored`] reads while the broker runs.
+//! The broker's tables in SQLite, and all SQL of the broker: [`Op`] is what is written, [`load`]
+//! reads what is found at start, [`Stored`] reads while the broker runs.
 //!
 //! * `database`: the data directory and the version of its tables
 //! * `op`: changes; `queue`: their way to the writer thread

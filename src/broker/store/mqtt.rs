@@ -1,8 +1,8 @@
 //! MQTT's tables: [`Op`] is what is written, [`load`] reads what is found at start.
 //!
-//! Messages are entries of one log, numbered in order of arrival whatever their topic. A message is needed by
-//! some sessions and perhaps a retained slot, not by cursors over a dense log, and it is removed once the last
-//! of them has released it. Queues and slots hold numbers, not copies.
+//! Messages are entries of one log, numbered in order of arrival whatever their topic. A message is
+//! needed by some sessions and perhaps a retained slot, not by cursors over a dense log, and it is
+//! removed once the last of them has released it. Queues and slots hold numbers, not copies.
 
 use std::sync::Arc;
 
@@ -46,7 +46,8 @@ pub struct SessionRow {
     pub will: Option<Bytes>,
     /// Will delay interval in seconds.
     pub will_delay: u32,
-    /// The user that made the session, if the broker asks for credentials: `password:` or `token:`, and the name.
+    /// The user that made the session, if the broker asks for credentials: `password:` or `token:`,
+    /// and the name.
     pub owner: Option<Arc<str>>,
 }
 
@@ -84,8 +85,8 @@ pub enum Op {
     Unsubscribe(u64, Arc<str>),
     /// Adds a message to a session's queue.
     Enqueue(u64, QueueRow),
-    /// Sets the packet identifier of the row at a position of a session's queue, and whether PUBREC was
-    /// received.
+    /// Sets the packet identifier of the row at a position of a session's queue, and whether PUBREC
+    /// was received.
     InFlight(u64, u64, u16, bool),
     /// Removes the row at a position: the client has acknowledged the message.
     Dequeue(u64, u64),
@@ -230,7 +231,8 @@ pub struct Found {
     pub sessions: Vec<StoredSession>,
     /// Retained messages.
     pub retained: Vec<Entry>,
-    /// The first damaged message: a retained one that cannot be read, or one that nothing refers to.
+    /// The first damaged message: a retained one that cannot be read, or one that nothing refers
+    /// to.
     pub damage: Option<String>,
     /// Number of the next message.
     pub next_sequence: u64,
@@ -240,8 +242,8 @@ pub struct Found {
     pub bytes: u64,
 }
 
-/// Removes messages that the last run no longer needed, but had not removed yet. One that cannot be read stays and is told: a damaged
-/// key may have brought an entry of another topic here.
+/// Removes messages that the last run no longer needed, but had not removed yet. One that cannot be
+/// read stays and is told: a damaged key may have brought an entry of another topic here.
 fn remove_leftovers(db: &Connection, log: u64) -> Result<Option<String>> {
     let mut statement = db.prepare(
         "SELECT id FROM entry WHERE id >= ?1 AND id < ?2 AND id - ?1 NOT IN
@@ -312,7 +314,8 @@ pub fn load(db: &Connection, topic_ids: &TopicIds) -> Result<Found> {
         match Stored::read_one(db, log, sequence as u64) {
             Ok(entry) => found.retained.push(entry),
             Err(unread) if unread.is_of_disk => return Err(unread.error),
-            // The other topics are not to blame. The row stays, and so does the damage at the next start.
+            // The other topics are not to blame. The row stays, and so does the damage at the next
+            // start.
             Err(unread) => {
                 found.damage.get_or_insert_with(|| format!("a retained message: {}", unread.error));
             }

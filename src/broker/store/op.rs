@@ -51,7 +51,8 @@ pub enum Op {
         /// The epoch.
         epoch: u64,
     },
-    /// Notes that a topic is terminated: no entry follows. It is kept as a producer without a name, which no other has.
+    /// Notes that a topic is terminated: no entry follows. It is kept as a producer without a name,
+    /// which no other has.
     Terminate {
         /// Id of the topic.
         topic: u64,
@@ -143,8 +144,8 @@ impl Job for Op {
     }
 
     fn stands_alone(&self) -> bool {
-        // The broker goes on with what it has in memory. A missing entry would be a gap in its log, and MQTT's changes
-        // name each other's rows.
+        // The broker goes on with what it has in memory. A missing entry would be a gap in its log,
+        // and MQTT's changes name each other's rows.
         matches!(
             self,
             Self::Epoch { .. } | Self::Cursor { .. } | Self::DropCursor { .. } | Self::Schema { .. }
@@ -174,7 +175,8 @@ impl Job for Op {
                 )?;
             }
             Self::Terminate { topic } => {
-                // Without a time, since the latest time of all producers tells how long brokers have run.
+                // Without a time, since the latest time of all producers tells how long brokers
+                // have run.
                 let values = [long(*topic), "".into(), number(0), number(0)];
                 put(db, "INSERT OR REPLACE INTO producer VALUES (?1, ?2, ?3, ?4, ?5)", "producer", &values)?;
             }

@@ -1,5 +1,5 @@
-//! The queue to the store's writer thread. Each protocol submits changes through a [`StoreQueue`] of its own and
-//! gets the reports about its own changes, in the order in which it submitted them.
+//! The queue to the store's writer thread. Each protocol submits changes through a [`StoreQueue`]
+//! of its own and gets the reports about its own changes, in the order in which it submitted them.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -55,7 +55,8 @@ pub(crate) struct StoreQueue {
 pub(crate) type Reports = mpsc::UnboundedReceiver<Report>;
 
 impl StoreQueue {
-    /// Starts the writer thread; gives `count` queues to it. The thread drops `lock` after its last write.
+    /// Starts the writer thread; gives `count` queues to it. The thread drops `lock` after its last
+    /// write.
     pub(crate) fn open(
         connection: Connection,
         lock: impl Send + 'static,
@@ -112,8 +113,9 @@ impl StoreQueue {
         false
     }
 
-    /// Notes that a report has arrived, and gives it the newest figure of bytes in use: each protocol has a channel
-    /// of its own, so reports to different protocols may be handled in another order than that of their commits.
+    /// Notes that a report has arrived, and gives it the newest figure of bytes in use: each
+    /// protocol has a channel of its own, so reports to different protocols may be handled in
+    /// another order than that of their commits.
     pub(crate) fn reported(&self, report: &mut Report) {
         self.outstanding.set(self.outstanding.get() - report.jobs);
         if let Outcome::Written(bytes) = &mut report.outcome {

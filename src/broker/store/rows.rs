@@ -1,11 +1,14 @@
-//! Checksums of rows that hold positions, sessions and promises: those of all tables but `entry`, which has its own.
+//! Checksums of rows that hold positions, sessions and promises: those of all tables but `entry`,
+//! which has its own.
 //!
-//! Columns that are written together share a checksum, because a change that reads the rest of its row to sum it up again
-//! would confirm what was damaged in it. Each checksum covers the key of its row. A row is verified when a broker starts
-//! and by the check of the store; until the next start the broker goes by what it has in memory.
+//! Columns that are written together share a checksum, because a change that reads the rest of its
+//! row to sum it up again would confirm what was damaged in it. Each checksum covers the key of its
+//! row. A row is verified when a broker starts and by the check of the store; until the next start
+//! the broker goes by what it has in memory.
 //!
-//! SQLite's own extension with checksums for whole pages (`cksumvfs`) was not taken: it needs eight bytes at the end of
-//! each page, so the upgrade rewrites the whole file, and no other program may write the file without it.
+//! SQLite's own extension with checksums for whole pages (`cksumvfs`) was not taken: it needs eight
+//! bytes at the end of each page, so the upgrade rewrites the whole file, and no other program may
+//! write the file without it.
 
 use rusqlite::Connection;
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -19,7 +22,8 @@ struct Table {
     name: &'static str,
     /// Columns of the key.
     key: &'static [&'static str],
-    /// Columns of checksums, each with its name in [`sum_of`] and the columns that it covers besides the key.
+    /// Columns of checksums, each with its name in [`sum_of`] and the columns that it covers
+    /// besides the key.
     sums: &'static [(&'static str, &'static str, &'static [&'static str])],
 }
 
@@ -83,7 +87,8 @@ pub(super) fn blob(value: Option<&[u8]>) -> ValueRef<'_> {
     value.map_or(ValueRef::Null, ValueRef::Blob)
 }
 
-/// Writes a row that has one checksum, in its last column, with the values of the other columns in their order.
+/// Writes a row that has one checksum, in its last column, with the values of the other columns in
+/// their order.
 pub(super) fn put(db: &Connection, sql: &str, table: &str, values: &[ValueRef<'_>]) -> rusqlite::Result<()> {
     let sum = number(sum_of(table, values));
     let row = values.iter().chain([&sum]).map(|value| ToSqlOutput::Borrowed(*value));
@@ -133,7 +138,8 @@ impl Table {
     }
 }
 
-/// Writes the checksums of all rows as they are, for fuzzing: damage behind them is found when the rows are loaded.
+/// Writes the checksums of all rows as they are, for fuzzing: damage behind them is found when the
+/// rows are loaded.
 #[cfg(fuzzing)]
 pub fn renew_sums(db: &Connection) -> Result<()> {
     use rusqlite::types::Value;
@@ -154,8 +160,8 @@ pub fn renew_sums(db: &Connection) -> Result<()> {
     super::entries::renew_sums(db)
 }
 
-/// Verifies all rows: a line for each that is damaged, at most `limit`. Of a table that cannot be read, the rest is not
-/// verified.
+/// Verifies all rows: a line for each that is damaged, at most `limit`. Of a table that cannot be
+/// read, the rest is not verified.
 pub(super) fn damage(db: &Connection, limit: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for table in &TABLES {
@@ -173,7 +179,8 @@ fn verify(db: &Connection, table: &Table, limit: usize, lines: &mut Vec<String>)
     while lines.len() < limit
         && let Some(row) = rows.next()?
     {
-        // A row without a checksum is as bad as one with a wrong one: a flipped bit can make a NULL of a number.
+        // A row without a checksum is as bad as one with a wrong one: a flipped bit can make a NULL
+        // of a number.
         let sound = |(stored, sum): (ValueRef<'_>, u32)| stored == ValueRef::Integer(i64::from(sum));
         if !table.sums(row)?.into_iter().all(sound) {
             lines.push(format!("{}: its checksum does not match", table.describe(row)));
@@ -196,7 +203,8 @@ fn first_damage(db: &Connection) -> Result<Option<String>> {
     Ok(lines.pop())
 }
 
-/// Refuses a store with a damaged row: a broker would go on with other positions, sessions or promises than it had.
+/// Refuses a store with a damaged row: a broker would go on with other positions, sessions or
+/// promises than it had.
 pub(super) fn require_sound(db: &Connection) -> Result<()> {
     match first_damage(db)? {
         None => Ok(()),
@@ -325,7 +333,8 @@ mod tests {
                         table.name
                     );
                     let transaction = db.unchecked_transaction().unwrap();
-                    // What the tables do not allow is not in the file, or found by SQLite's own check.
+                    // What the tables do not allow is not in the file, or found by SQLite's own
+                    // check.
                     if let Ok(changed) = transaction.execute(&change_all, []) {
                         let found = damage(db, 100);
                         assert_eq!(found.len(), changed, "{change_all}: {found:#?}");

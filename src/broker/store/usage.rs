@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes in use by all protocols together. `max_store` limits this total, whichever protocol fills it, and so does the room
-/// that the disk has.
+/// Bytes in use by all protocols together. `max_store` limits this total, whichever protocol fills
+/// it, and so does the room that the disk has.
 ///
-/// With a database there is one figure, which every report of the writer renews. Without one each protocol adds
-/// what its own messages occupy.
+/// With a database there is one figure, which every report of the writer renews. Without one each
+/// protocol adds what its own messages occupy.
 #[derive(Clone, Debug, Default)]
 pub struct StoreUsage(Arc<Figures>);
 
@@ -30,7 +30,8 @@ impl StoreUsage {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// The number of bytes at which nothing more is accepted: `max_store`, or fewer if the disk has no room for them.
+    /// The number of bytes at which nothing more is accepted: `max_store`, or fewer if the disk has
+    /// no room for them.
     pub fn limit(&self, max_store: u64) -> u64 {
         max_store.min(self.disk_limit())
     }

@@ -4,10 +4,14 @@
 //!   join, leave, silence, a new topic
 //!        │ rebalance
 //!        ▼
-//!   events: DISCONNECT to members with too many ──done by all──► rebalance ──► CONNECT to members with too few
+//!   events: DISCONNECT to members with too many
+//!        │ done by all
+//!        ▼
+//!   rebalance ──► CONNECT to members with too few
 //! ```
-//! A member gets one event at a time, with the response to a heartbeat, and confirms it with a later heartbeat.
-//! Partitions are not assigned while an event is open. A response may be lost with its event: it is sent again.
+//! A member gets one event at a time, with the response to a heartbeat, and confirms it with a
+//! later heartbeat. Partitions are not assigned while an event is open. A response may be lost with
+//! its event: it is sent again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -20,8 +24,8 @@ pub type Place = (String, u32);
 
 /// Time after which an unconfirmed event is sent again.
 const REPEAT: Duration = Duration::from_secs(15);
-/// Limit on the partitions of one event, whose text repeats client and group for each. The others follow with
-/// the next event.
+/// Limit on the partitions of one event, whose text repeats client and group for each. The others
+/// follow with the next event.
 const MAX_PLACES: usize = 1000;
 
 /// Side that assigns partitions.
@@ -120,7 +124,8 @@ impl Group {
         self.members.len()
     }
 
-    /// Adds a member, or replaces its registration. Its configuration must match that of the other members.
+    /// Adds a member, or replaces its registration. Its configuration must match that of the other
+    /// members.
     pub fn join(
         &mut self,
         client: &str,
@@ -146,8 +151,8 @@ impl Group {
         self.members.remove(client).is_some()
     }
 
-    /// Renews the registration of a member. Returns whether it is one. A report states the partitions that it
-    /// holds.
+    /// Renews the registration of a member. Returns whether it is one. A report states the
+    /// partitions that it holds.
     pub fn beat(&mut self, client: &str, report: Option<BTreeSet<Place>>, expires: Instant) -> bool {
         let Some(member) = self.members.get_mut(client) else { return false };
         member.expires = expires;

@@ -1,12 +1,13 @@
 //! Partitions held by clients of groups, and messages to consumers.
 //!
-//! A client holds a partition while it sends heartbeats or gets. The messages of one get are a pack: the next
-//! get, or a commit, states whether the pack was consumed; if not, it is delivered again. With
-//! `manualCommitOffset`, gets advance without that, and a commit covers everything delivered.
+//! A client holds a partition while it sends heartbeats or gets. The messages of one get are a
+//! pack: the next get, or a commit, states whether the pack was consumed; if not, it is delivered
+//! again. With `manualCommitOffset`, gets advance without that, and a commit covers everything
+//! delivered.
 //!
-//! A confirmation does not name its pack: it means the last one. Calls of a connection that its client has given up may
-//! arrive late, when another pack is the last one. Therefore calls are refused on a connection that is older than the
-//! last one on which the client used the partition.
+//! A confirmation does not name its pack: it means the last one. Calls of a connection that its
+//! client has given up may arrive late, when another pack is the last one. Therefore calls are
+//! refused on a connection that is older than the last one on which the client used the partition.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,13 +31,14 @@ const FROM_MAX_ALWAYS: i32 = 2;
 const CONSUMED: i32 = 0;
 /// Size of a pack in bytes, give or take one message.
 const PACK_BYTES: usize = 512 << 10;
-/// Limits on the messages that one get examines and on their bytes, give or take one message: a filter may leave all of
-/// them out.
+/// Limits on the messages that one get examines and on their bytes, give or take one message: a
+/// filter may leave all of them out.
 const PACK_MESSAGES: u64 = 4000;
 const EXAMINED_BYTES: usize = 4 << 20;
 /// Cost of looking at a message, in bytes of its body that would cost the same.
 const EXAMINED: usize = 256;
-/// Limits on the filters of a client for a topic and on the bytes of one filter, as in the real broker.
+/// Limits on the filters of a client for a topic and on the bytes of one filter, as in the real
+/// broker.
 const MAX_FILTERS: usize = 500;
 const MAX_FILTER: usize = 256;
 /// Limit on the partitions of a heartbeat.
@@ -176,8 +178,8 @@ impl Broker {
             Err((code, text)) => return refuse(code, &text),
         };
         if request.partition_info.len() > MAX_HELD {
-            // A partition that is not held is returned with a code in front, so the response would be larger
-            // than the call.
+            // A partition that is not held is returned with a code in front, so the response would
+            // be larger than the call.
             return refuse(Code::BadRequest, "a heartbeat can name at most 65536 partitions");
         }
         let expires = self.now + self.settings.client_timeout;
@@ -357,7 +359,8 @@ impl Broker {
     }
 }
 
-/// Refuses a call on a connection that its client has given up since: the client uses the partition on a later one.
+/// Refuses a call on a connection that its client has given up since: the client uses the partition
+/// on a later one.
 fn check_late(lease: &Lease, call_id: CallId, code: Code) -> Result<(), Refusal> {
     if call_id.connection >= lease.connection {
         return Ok(());
@@ -365,8 +368,9 @@ fn check_late(lease: &Lease, call_id: CallId, code: Code) -> Result<(), Refusal>
     Err((code, "the client has used the partition on a later connection since".to_owned()))
 }
 
-/// Refuses a call that names a lease of another connection, where leases are bound to theirs. After a reconnect the
-/// client registers the partition again, or its next heartbeat binds the lease to the new connection.
+/// Refuses a call that names a lease of another connection, where leases are bound to theirs. After
+/// a reconnect the client registers the partition again, or its next heartbeat binds the lease to
+/// the new connection.
 fn check_connection(lease: &Lease, bound: Option<u64>) -> Result<(), Refusal> {
     if bound.is_none_or(|connection| connection == lease.connection) {
         return Ok(());
@@ -379,8 +383,8 @@ fn gone() -> Refusal {
     (Code::Forbidden, "the partition was deleted".to_owned())
 }
 
-/// The type in a message's attributes. The real broker compares hashes of it, this broker compares the type
-/// itself.
+/// The type in a message's attributes. The real broker compares hashes of it, this broker compares
+/// the type itself.
 fn message_type(entry: &Entry) -> Option<&str> {
     let (length, rest) =
         entry.body.split_first_chunk::<4>().filter(|_| entry.flags as i32 & HAS_ATTRIBUTES != 0)?;

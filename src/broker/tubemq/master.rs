@@ -1,4 +1,5 @@
-//! Producers and consumers at the master: registration, heartbeats, and the brokers of their topics.
+//! Producers and consumers at the master: registration, heartbeats, and the brokers of their
+//! topics.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -78,7 +79,8 @@ impl Broker {
         Ok(user)
     }
 
-    /// Notes that a registered client belongs to a user, and gives the token that stands for that user at the broker.
+    /// Notes that a registered client belongs to a user, and gives the token that stands for that
+    /// user at the broker.
     fn visit(&mut self, client: &str, user: &Arc<str>) -> pb::MasterAuthorizedInfo {
         if self.settings.users.is_some() {
             self.clients.insert(client.to_owned(), (user.clone(), self.deadline()));

@@ -6,15 +6,19 @@
 //! * `consume`: registered partitions, and messages to consumers
 //! * `topics`, `partition`: topics and their partitions
 //! * `web`: HTTP, with the requests of the page for operators
-//! * `users`: passwords; `permitted`: what users may do; `owners`: which user each group belongs to; `visits`: what stands for them at the broker; `status`: figures; [`options`]; `service`: for the server
+//! * `users`: passwords; `permitted`: what users may do; `owners`: which user each group belongs
+//!   to; `visits`: what stands for them at the broker; `status`: figures; [`options`]; `service`:
+//!   for the server
 //!
 //! A [`Broker`] has no sockets, disk or clock; [`crate::protocol`] describes the poll order.
 //!
-//! A message's offset is 28 times its number in the partition, because clients take offsets for positions in an
-//! index of 28 bytes for each message. The real broker counts over all partitions of a store; here each partition
-//! has its own count, so that the backlog is exact. There is one broker, with id 1 and one store.
+//! A message's offset is 28 times its number in the partition, because clients take offsets for
+//! positions in an index of 28 bytes for each message. The real broker counts over all partitions
+//! of a store; here each partition has its own count, so that the backlog is exact. There is one
+//! broker, with id 1 and one store.
 //!
-//! A call succeeds once its message or offset is on disk. An offset that a get carries is written soon after.
+//! A call succeeds once its message or offset is on disk. An offset that a get carries is written
+//! soon after.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,9 +26,9 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
-use crate::commits::Commits;
 use crate::http::message::{self as http, Answer};
 use crate::log::{CACHE_BYTES, Source};
+use crate::pending_writes::PendingWrites;
 use crate::permissions::{Decisions, Permissions};
 use crate::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
 use crate::stats::{ClientStats, ProtocolStats, TopicStats, Traffic};
@@ -88,7 +92,8 @@ const EARLY_TOTAL: usize = 16 << 20;
 const FIRST_OUTPUT: usize = 16 << 10;
 /// Time for which a host is known after a call of it was admitted.
 const KNOWN: Duration = Duration::from_secs(600);
-/// Least time without a call after which a connection is closed. It is ten times `client_timeout` if that is longer.
+/// Least time without a call after which a connection is closed. It is ten times `client_timeout`
+/// if that is longer.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// The owner of each group that has one, and `None` for groups that are free.
@@ -100,11 +105,12 @@ type Owners = HashMap<Arc<str>, Option<Arc<str>>>;
 /// stranger --first admitted call--> introduced --no call for the idle limit--> closed
 ///    +--10 s; from a known host the idle limit, but 10 s from a refused call-^
 /// ```
-/// Without users every call is admitted, with users one that has a valid signature or visit token. Producers open a
-/// connection before they send, and their first message may be large: so connections from hosts of which a call was
-/// admitted lately may be silent and send large calls, whose waiting bytes are bounded over all connections. So may a
-/// connection send large messages that names a registered client: clients reach the master and the broker from different
-/// addresses behind some networks.
+/// Without users every call is admitted, with users one that has a valid signature or visit token.
+/// Producers open a connection before they send, and their first message may be large: so
+/// connections from hosts of which a call was admitted lately may be silent and send large calls,
+/// whose waiting bytes are bounded over all connections. So may a connection send large messages
+/// that names a registered client: clients reach the master and the broker from different addresses
+/// behind some networks.
 #[derive(Debug)]
 struct Connection {
     entry: Entry,
@@ -121,12 +127,14 @@ struct Connection {
     early: usize,
     decoder: Decoder,
     output: Transmit,
-    /// Whether received calls wait because too much output is queued, or until others have had their turn.
+    /// Whether received calls wait because too much output is queued, or until others have had
+    /// their turn.
     behind: bool,
-    /// Bytes of messages that the gets of this turn have looked at: their filters may leave most of them out.
+    /// Bytes of messages that the gets of this turn have looked at: their filters may leave most of
+    /// them out.
     work: usize,
-    /// The last valid visit token of a call on this connection. If there are users, messages and offsets are for
-    /// connections whose token is still valid.
+    /// The last valid visit token of a call on this connection. If there are users, messages and
+    /// offsets are for connections whose token is still valid.
     visit: Option<i64>,
     /// Topics that its user may send to, and that user.
     decisions: (Arc<str>, Decisions),
@@ -184,7 +192,7 @@ pub struct Broker {
     clients: HashMap<String, (Arc<str>, Instant)>,
     visits: Visits,
     tokens_at: Instant,
-    commits: Commits<Action>,
+    commits: PendingWrites<Action>,
     wakes: VecDeque<u64>,
     /// Moved offsets that are not issued yet: partition and group.
     dirty: BTreeSet<(u64, Arc<str>)>,
@@ -216,7 +224,7 @@ impl Broker {
             clients: HashMap::default(),
             visits: Visits::new(settings.seed),
             tokens_at: now + TOKEN_PERIOD,
-            commits: Commits::new(settings.usage.clone(), settings.stored, found.bytes),
+            commits: PendingWrites::new(settings.usage.clone(), settings.stored, found.bytes),
             wakes: VecDeque::new(),
             dirty: BTreeSet::new(),
             flush_at: None,
@@ -285,8 +293,8 @@ impl Broker {
         self.when_written(Action::Answer { call_id, response: Box::new(response) });
     }
 
-    /// Reports that the RPC itself failed. The class name depends on the caller's version, as in the real
-    /// servers.
+    /// Reports that the RPC itself failed. The class name depends on the caller's version, as in
+    /// the real servers.
     fn refuse(&mut self, call_id: CallId, version: Option<i32>, fatal: bool, class: &str, text: String) {
         let package = match version {
             Some(1) => "com.tencent.tubemq",
@@ -333,8 +341,9 @@ impl Broker {
         }
     }
 
-    /// Checks the visit token of a call and gives its user. If it is valid, it admits the connection: calls that carry
-    /// no token (`get`, `commit`) are answered on admitted connections only. Without users every connection is admitted.
+    /// Checks the visit token of a call and gives its user. If it is valid, it admits the
+    /// connection: calls that carry no token (`get`, `commit`) are answered on admitted connections
+    /// only. Without users every connection is admitted.
     fn check_visit(
         &mut self,
         call_id: CallId,
@@ -360,7 +369,8 @@ impl Broker {
         Some(&self.connections.get(&self.caller)?.entry)
     }
 
-    /// The user of the present connection if its listener admits it without a signature, which it `has` or not.
+    /// The user of the present connection if its listener admits it without a signature, which it
+    /// `has` or not.
     fn admitted(&self, has_signature: bool) -> Option<Arc<str>> {
         let Entry { user, anonymous, .. } = self.entry()?;
         let unknown = !has_signature || self.settings.users.as_ref().is_none_or(|users| users.len() == 0);
@@ -383,8 +393,8 @@ impl Broker {
         self.hosts.get(host).is_some_and(|until| *until > self.now)
     }
 
-    /// Whether `input` begins with a message of a registered client. Its connection may come from another address than
-    /// that to the master did.
+    /// Whether `input` begins with a message of a registered client. Its connection may come from
+    /// another address than that to the master did.
     fn is_of_client(&self, input: &[u8]) -> bool {
         sender(input).and_then(|client| self.clients.get(client)).is_some_and(|(_, until)| *until > self.now)
     }
@@ -411,7 +421,8 @@ impl Broker {
         Ok(())
     }
 
-    /// The user of a call without a token: the one whose token the connection has shown, while it is valid.
+    /// The user of a call without a token: the one whose token the connection has shown, while it
+    /// is valid.
     fn check_admitted(&self, call_id: CallId) -> Result<Arc<str>, Refusal> {
         let Some(users) = &self.settings.users else { return Ok(self.visits.anyone()) };
         let token = self.connections.get(&call_id.connection).and_then(|connection| connection.visit);
@@ -555,8 +566,8 @@ impl Protocol for Broker {
             connection.work = 0;
         }
         while let Some(connection) = self.connections.get_mut(&id) {
-            // A get is short and its response is long, or long to look for. Read the remaining calls once this output is
-            // written, or once other connections have had their turn.
+            // A get is short and its response is long, or long to look for. Read the remaining
+            // calls once this output is written, or once other connections have had their turn.
             let full = connection.is_full();
             let pause = full || connection.work > OUTPUT_LIMIT;
             // Without input, no call comes that could reset it.
@@ -638,7 +649,8 @@ impl Protocol for Broker {
         };
         let users = Users::parse(file)?;
         let count = users.len();
-        // Calls of the master are signed each time. Client ids still belong to their users, whatever the password.
+        // Calls of the master are signed each time. Client ids still belong to their users,
+        // whatever the password.
         self.visits.keep(|user| users.agree(old, user));
         *old = users;
         Ok(count)
@@ -683,7 +695,8 @@ impl Protocol for Broker {
         self.now = now;
         if self.flush_at.is_some_and(|at| at <= now) {
             if self.commits.is_stalled() {
-                // Offsets would pile up that no connection is charged for: the last one of each group is enough.
+                // Offsets would pile up that no connection is charged for: the last one of each
+                // group is enough.
                 self.flush_at = Some(now + OFFSET_DELAY);
             } else {
                 self.flush_offsets();

@@ -20,12 +20,13 @@ options! {
     pub struct TubeMqOptions prefix "tubemq_" {
         /// Host name that the master returns to TubeMQ clients.
         option advertised_host: Option<String> = None => TEXT;
-        /// Users and passwords, one `name:password` line each. When set, clients must sign their requests.
+        /// Users and passwords, one `name:password` line each. When set, clients must sign their
+        /// requests.
         field users: Option<String> = None;
         /// Number of partitions of TubeMQ topics created on first use.
         option partitions: u32 = 3 => whole(1, 10_000);
-        /// Retention of TubeMQ messages, consumed or not, in seconds. Only the time during which a broker runs on the store
-        /// counts.
+        /// Retention of TubeMQ messages, consumed or not, in seconds. Only the time during which a
+        /// broker runs on the store counts.
         option retention: Duration = Duration::from_secs(7 * 24 * 3600) => DURATION
             .at_limit("Older messages are deleted, consumed or not.");
         /// Retention of the offsets of a TubeMQ group without members, in seconds.

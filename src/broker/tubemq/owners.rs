@@ -1,8 +1,10 @@
-//! Users that groups belong to: a group is its first member's while it has members or offsets. Other users are refused, unless
-//! the rules let them, so that they neither take messages from its members nor move its offsets.
+//! Users that groups belong to: a group is its first member's while it has members or offsets.
+//! Other users are refused, unless the rules let them, so that they neither take messages from its
+//! members nor move its offsets.
 //!
-//! A group is free for all users if its first member had no user, or if its offsets are from a broker without users. The group
-//! of a user that left the file belongs to the next one that comes. The owner is stored with each offset of the group.
+//! A group is free for all users if its first member had no user, or if its offsets are from a
+//! broker without users. The group of a user that left the file belongs to the next one that comes.
+//! The owner is stored with each offset of the group.
 
 use std::sync::Arc;
 
@@ -12,10 +14,12 @@ use crate::permissions::{Client, Domain, Permissions, note_denial};
 use forebay_base::random::HashSet;
 use forebay_tubemq::Code;
 
-/// Owners after which those of groups that have ended are looked for, as housekeeping does at its times.
+/// Owners after which those of groups that have ended are looked for, as housekeeping does at its
+/// times.
 const LOOK: usize = 10_000;
 
-/// Whether the rules let a user use a group of another user. Clients without a user have an empty name.
+/// Whether the rules let a user use a group of another user. Clients without a user have an empty
+/// name.
 fn shares(rules: Option<&Arc<Permissions>>, user: &str, group: &str) -> bool {
     let user = Some(user).filter(|user| !user.is_empty());
     rules.is_some_and(|rules| rules.shares(Domain::TubeMq, user, group))
@@ -30,7 +34,8 @@ pub(super) fn may_use(owners: &Owners, rules: Option<&Arc<Permissions>>, user: &
 }
 
 impl Broker {
-    /// Refuses a group of another user, and counts it. The result tells whether the group is to be [claimed](Self::claim).
+    /// Refuses a group of another user, and counts it. The result tells whether the group is to be
+    /// [claimed](Self::claim).
     pub(super) fn check_owner(&mut self, user: &str, group: &str) -> Result<bool, Refusal> {
         if !self.settings.owners {
             return Ok(false);

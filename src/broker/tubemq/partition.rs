@@ -11,7 +11,8 @@ use forebay_tubemq::topic::TopicShare;
 
 /// Number of this broker.
 pub(super) const BROKER: u32 = 1;
-/// Units of a client's offset for each message: clients take offsets for positions in an index of 28 bytes for each.
+/// Units of a client's offset for each message: clients take offsets for positions in an index of
+/// 28 bytes for each.
 pub(super) const OFFSET_UNIT: u64 = 28;
 
 /// Messages at the front of a partition that may be unreadable before their age is given up.
@@ -63,8 +64,9 @@ pub(super) struct Lease {
     pub(super) client: String,
     /// User of the client; no other may renew or release the lease under its id.
     pub(super) user: Arc<str>,
-    /// Latest connection on which the client registered, sent a heartbeat or, without users, read. Calls on earlier ones
-    /// are late. Where there are users, gets and commits come on this one only: the client id alone proves nothing.
+    /// Latest connection on which the client registered, sent a heartbeat or, without users, read.
+    /// Calls on earlier ones are late. Where there are users, gets and commits come on this one
+    /// only: the client id alone proves nothing.
     pub(super) connection: u64,
     pub(super) expires: Instant,
     /// Message types that the client consumes; all if empty.
@@ -73,7 +75,8 @@ pub(super) struct Lease {
     pub(super) pack: Option<u64>,
     /// Messages delivered.
     pub(super) delivered: u64,
-    /// Whether the group's offset is for this client only: it is not stored, holds no messages back, and ends with the lease.
+    /// Whether the group's offset is for this client only: it is not stored, holds no messages
+    /// back, and ends with the lease.
     pub(super) passing: bool,
     /// Entries read ahead from the store.
     pub(super) ahead: VecDeque<Entry>,
@@ -90,8 +93,8 @@ impl Partition {
         self.offsets.entry(group.clone()).or_insert(Position { next, touched_ms: 0 }).next = next;
     }
 
-    /// Moves a group for an operator. What its client has and did not confirm, it cannot confirm any more: its next get is for the
-    /// messages from here. The caller writes the offset.
+    /// Moves a group for an operator. What its client has and did not confirm, it cannot confirm
+    /// any more: its next get is for the messages from here. The caller writes the offset.
     pub(super) fn reset(&mut self, group: &Arc<str>, next: u64) {
         if let Some(lease) = self.leases.get_mut(group) {
             lease.pack = None;
@@ -128,8 +131,8 @@ impl Partition {
         Some(self.offsets.get(group)?.next.clamp(self.log.first(), self.log.committed()))
     }
 
-    /// The first entry to keep, if older ones can be removed: those received before `run_before` and, when the
-    /// store is `short` of space, those that every group has consumed.
+    /// The first entry to keep, if older ones can be removed: those received before `run_before`
+    /// and, when the store is `short` of space, those that every group has consumed.
     pub(super) fn cut(
         &self,
         source: &mut Option<Box<dyn Source>>,
@@ -139,8 +142,8 @@ impl Partition {
         let first = self.log.first();
         let mut cut = first;
         let old = |entry: &Entry| entry.run_ms < run_before;
-        // A message that cannot be read is as old as the next one that can, or older. Without one, its age is unknown and
-        // it stays.
+        // A message that cannot be read is as old as the next one that can, or older. Without one,
+        // its age is unknown and it stays.
         let next = (first..self.log.committed()).take(UNREADABLE);
         let readable = next.filter_map(|at| self.log.peek(at, source).ok().flatten()).next();
         if let Some(entry) = readable.filter(old) {

@@ -1,6 +1,7 @@
-//! Permissions of clients. The master names producers the topics that they may send to, and takes consumers for topics that they
-//! may read; the broker decides for each message, and the connection remembers that, and for each partition that a consumer
-//! takes. A producer with other topics, too, is registered: they would be of no use to it otherwise.
+//! Permissions of clients. The master names producers the topics that they may send to, and takes
+//! consumers for topics that they may read; the broker decides for each message, and the connection
+//! remembers that, and for each partition that a consumer takes. A producer with other topics, too,
+//! is registered: they would be of no use to it otherwise.
 
 use std::sync::Arc;
 
@@ -48,8 +49,8 @@ impl Broker {
         Ok(user)
     }
 
-    /// The topics that a producer may send to, of those that it names. The log tells of the others when it comes, not at each
-    /// of its heartbeats.
+    /// The topics that a producer may send to, of those that it names. The log tells of the others
+    /// when it comes, not at each of its heartbeats.
     pub(super) fn writable(&mut self, user: &str, topics: Vec<String>, comes: bool) -> Vec<String> {
         let rules = self.settings.permissions.clone();
         let permit = if comes { permit_noted } else { permit };
@@ -60,8 +61,8 @@ impl Broker {
         topics
     }
 
-    /// [`Self::check_topic`] for the topics of a group, and whether the user may still have the group. A member that may not
-    /// leaves it.
+    /// [`Self::check_topic`] for the topics of a group, and whether the user may still have the
+    /// group. A member that may not leaves it.
     pub(super) fn check_group(&mut self, user: &str, client: &str, group: &str) -> Result<(), Refusal> {
         let topics = self.groups.get(group).map(|group| group.topics().clone()).unwrap_or_default();
         let checked = topics.iter().try_for_each(|topic| self.check_topic(user, Access::Read, topic));
@@ -96,7 +97,8 @@ impl Broker {
         Err(refusal(Access::Write, topic))
     }
 
-    /// Replaces the permissions. Partitions are taken from consumers that may not read them any more.
+    /// Replaces the permissions. Partitions are taken from consumers that may not read them any
+    /// more.
     pub(super) fn change_permissions(&mut self, permissions: Arc<Permissions>) {
         for connection in self.connections.values_mut() {
             connection.decisions.1.forget();

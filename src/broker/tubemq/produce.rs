@@ -108,8 +108,8 @@ impl Broker {
         Some((sequence, stored_ms))
     }
 
-    /// Publishes a message for an operator to one of the topic's partitions, which take turns. Gives the partition's
-    /// index and the offset.
+    /// Publishes a message for an operator to one of the topic's partitions, which take turns.
+    /// Gives the partition's index and the offset.
     pub(super) fn publish_for_operator(
         &mut self,
         topic: &str,

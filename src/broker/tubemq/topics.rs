@@ -1,5 +1,5 @@
-//! Topics and their partitions. In the store, a topic has a row with its number of partitions, and each
-//! partition has a row of its own.
+//! Topics and their partitions. In the store, a topic has a row with its number of partitions, and
+//! each partition has a row of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,7 +54,8 @@ impl Broker {
     /// Creates a topic that a client uses for the first time, if `auto_create` is set.
     pub(super) fn ensure_topic(&mut self, name: &str) {
         if self.settings.auto_create && !self.topics.contains_key(name) {
-            // An invalid name, or a topic beyond the limit, stays unknown: that is what its client is told.
+            // An invalid name, or a topic beyond the limit, stays unknown: that is what its client
+            // is told.
             let _ = self.make_topic(name, self.settings.partitions);
         }
     }
@@ -119,7 +120,8 @@ impl Broker {
             return Err(Error::new(ErrorKind::InvalidArgument, text));
         }
         self.check_room(partitions, partitions - before)?;
-        // Before the rows: after a kill in between, the rows that are there count, and the next growth makes the others.
+        // Before the rows: after a kill in between, the rows that are there count, and the next
+        // growth makes the others.
         self.commits.write(Op::Partitions { id, domain: DOMAIN, name: name.clone(), partitions });
         for index in before..partitions {
             let added = self.add_partition(&name, index as usize);
@@ -222,8 +224,9 @@ impl Broker {
         }
     }
 
-    /// Removes the offsets of groups that have held no partition for the offset retention. The offsets of held
-    /// partitions are rewritten from time to time, so that they outlive a long stop.
+    /// Removes the offsets of groups that have held no partition for the offset retention. The
+    /// offsets of held partitions are rewritten from time to time, so that they outlive a long
+    /// stop.
     pub(super) fn forget_groups(&mut self) {
         let (run_ms, keep) = (self.run_ms(), self.settings.offset_retention.as_millis() as u64);
         let (mut held, mut gone) = (Vec::new(), Vec::new());

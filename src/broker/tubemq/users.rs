@@ -1,5 +1,5 @@
-//! Users and their passwords. Clients prove that they know the password by a signature made with it, so the
-//! broker needs the password itself, not a hash of it.
+//! Users and their passwords. Clients prove that they know the password by a signature made with
+//! it, so the broker needs the password itself, not a hash of it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -23,8 +23,8 @@ impl std::fmt::Debug for Users {
 }
 
 impl Users {
-    /// Parses a user file with one `name:password` line for each user. Empty lines and lines that start with `#`
-    /// are ignored.
+    /// Parses a user file with one `name:password` line for each user. Empty lines and lines that
+    /// start with `#` are ignored.
     pub fn parse(text: &str) -> Result<Self> {
         let mut users = HashMap::default();
         for (number, line) in text.lines().enumerate() {

@@ -1,5 +1,6 @@
-//! Visit tokens: what the master gives to a user with a valid signature, and what the broker takes for one. Each user has
-//! tokens of their own, so that the broker knows whose call it is. They change with each period and are valid for two.
+//! Visit tokens: what the master gives to a user with a valid signature, and what the broker takes
+//! for one. Each user has tokens of their own, so that the broker knows whose call it is. They
+//! change with each period and are valid for two.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The message that a client publishes after each connect, as its will is published when the connection is lost.
+//! The message that a client publishes after each connect, as its will is published when the
+//! connection is lost.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

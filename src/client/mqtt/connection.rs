@@ -45,12 +45,13 @@ const TURN: usize = 256 << 10;
 const LATE_CONNECT: Duration = Duration::from_secs(120);
 /// Such connections that are remembered.
 const MOST_UNANSWERED: usize = 16;
-/// Multiple of the receive buffer up to which the socket is read while the session waits for answers, which arrive
-/// on the same socket.
+/// Multiple of the receive buffer up to which the socket is read while the session waits for
+/// answers, which arrive on the same socket.
 const OVERDRAFT: usize = 4;
 
-/// Number of unacknowledged messages of QoS 1 and 2, or the receive maximum if that is larger, above which the socket is
-/// only read for answers. A server that exceeds it ignores the receive maximum, or has none (MQTT 3).
+/// Number of unacknowledged messages of QoS 1 and 2, or the receive maximum if that is larger,
+/// above which the socket is only read for answers. A server that exceeds it ignores the receive
+/// maximum, or has none (MQTT 3).
 const UNACKNOWLEDGED: u16 = 1 << 15;
 
 /// Host of the driver: the protocol, with the session behind it.
@@ -164,13 +165,14 @@ impl Host for Attached {
             if let Some(outbox) = &self.shared.outbox {
                 outbox.record(&mut session);
             }
-            // One at most, so that they are never collected: brokers take few publications at a time (Mosquitto 20), and
-            // would have nothing to do meanwhile.
+            // One at most, so that they are never collected: brokers take few publications at a
+            // time (Mosquitto 20), and would have nothing to do meanwhile.
             self.shared.awaited.set(usize::from(session.awaits_acknowledgements()));
             self.events.extend(std::iter::from_fn(|| session.poll_event()));
         }
-        // Mosquitto 2.0 exceeds our receive maximum behind a backlog. What it has sent beyond stays in the socket: more
-        // than a session can hold would end the connection, and all of it would come again.
+        // Mosquitto 2.0 exceeds our receive maximum behind a backlog. What it has sent beyond stays
+        // in the socket: more than a session can hold would end the connection, and all of it would
+        // come again.
         let (unacknowledged, room) = (session.unacknowledged(), session.room());
         self.awaits_answers = session.awaits_answers();
         self.awaits_subscriptions = session.awaits_subscriptions();
@@ -203,9 +205,10 @@ impl Host for Attached {
         more.then_some(now)
     }
 
-    /// Reading stops while messages wait to be taken. The server's answers arrive on the same socket, so it goes on
-    /// for longer while the session waits for some. SUBACK comes behind what the server has kept for the session, which
-    /// cannot be taken before it: a whole in-flight window is read for that, however large its messages are.
+    /// Reading stops while messages wait to be taken. The server's answers arrive on the same
+    /// socket, so it goes on for longer while the session waits for some. SUBACK comes behind what
+    /// the server has kept for the session, which cannot be taken before it: a whole in-flight
+    /// window is read for that, however large its messages are.
     fn reads(&self) -> bool {
         if self.full {
             return false;
@@ -464,8 +467,8 @@ pub(super) async fn supervise(
             continue;
         }
         let hopeless = match error.kind() {
-            // The first connect reports what is wrong. Later a certificate or a password may be corrected, and a
-            // broker that once sent garbage may be restarted.
+            // The first connect reports what is wrong. Later a certificate or a password may be
+            // corrected, and a broker that once sent garbage may be restarted.
             ErrorKind::Tls | ErrorKind::Authentication | ErrorKind::FrameTooLarge => ready.is_some(),
             // By an own CONNECT, which has come late, rather than by another client.
             ErrorKind::SessionTakenOver if unanswered.pop().is_some() => {

@@ -32,7 +32,8 @@ impl Drop for Handle {
 }
 
 impl Handle {
-    /// Leaves the routes, and gives back the messages that were not taken. They are not acknowledged.
+    /// Leaves the routes, and gives back the messages that were not taken. They are not
+    /// acknowledged.
     fn leave(&self) {
         if self.subscription.closed.swap(true, Ordering::AcqRel) {
             return;
@@ -51,7 +52,8 @@ impl Handle {
         shared.take_back(&self.subscription, left);
     }
 
-    /// Leaves the subscription to the session. The server keeps messages that were not acknowledged.
+    /// Leaves the subscription to the session. The server keeps messages that were not
+    /// acknowledged.
     fn keep(&self) {
         self.leave();
         self.shared.session().drop_subscription(self.id);
@@ -82,7 +84,8 @@ impl Consumer {
             shared.budget.traffic(),
         ));
         let id = shared.next_subscription();
-        // In the routes before the server knows: retained messages may come ahead of SUBACK (3.8.4).
+        // In the routes before the server knows: retained messages may come ahead of SUBACK
+        // (3.8.4).
         shared.routes.lock().insert(id, Arc::clone(&subscription));
         shared.claim(&subscription);
         // From here on dropping it undoes what was done.
@@ -107,16 +110,17 @@ impl Consumer {
         self.0.subscription.ahead.len() + self.0.subscription.available()
     }
 
-    /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is something to take
-    /// already: a message or the end.
+    /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is
+    /// something to take already: a message or the end.
     pub fn arm(&self) -> bool {
         let subscription = &self.0.subscription;
         let is_ready = || subscription.ahead.is_ready() || subscription.available() > 0;
         subscription.signal.arm(|| is_ready() || subscription.is_closed())
     }
 
-    /// Acknowledges messages with PUBACK or PUBREC, which are sent in the order of the messages. Does nothing for
-    /// QoS 0. A consumer that is closed can still acknowledge: other consumers of the client wait for it.
+    /// Acknowledges messages with PUBACK or PUBREC, which are sent in the order of the messages.
+    /// Does nothing for QoS 0. A consumer that is closed can still acknowledge: other consumers of
+    /// the client wait for it.
     pub fn ack<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) -> Result<()> {
         self.0.shared.check_open()?;
         if self.0.subscription.options.auto_ack {
@@ -150,8 +154,8 @@ impl Consumer {
         self.0.subscription.options.filters[0].0.group().unwrap_or_default()
     }
 
-    /// Ends the subscription at the server: UNSUBSCRIBE. What was not handed out is dropped; jobs of a shared
-    /// subscription are not, as they are for its other members.
+    /// Ends the subscription at the server: UNSUBSCRIBE. What was not handed out is dropped; jobs
+    /// of a shared subscription are not, as they are for its other members.
     pub async fn unsubscribe(&self) -> Result<()> {
         self.check_open()?;
         self.end_subscription().await?;
@@ -174,8 +178,8 @@ impl Consumer {
         result.map(drop)
     }
 
-    /// Ends the consumer. Its subscription ends with it, unless the session is kept: then the server keeps collecting
-    /// messages for the next connection of this client identifier.
+    /// Ends the consumer. Its subscription ends with it, unless the session is kept: then the
+    /// server keeps collecting messages for the next connection of this client identifier.
     pub async fn close(&self) -> Result<()> {
         if self.0.subscription.is_closed() || self.0.shared.check_open().is_err() {
             return Ok(());

@@ -1,17 +1,20 @@
-//! The MQTT client: one session over one connection at a time, with any number of producers and consumers.
+//! The MQTT client: one session over one connection at a time, with any number of producers and
+//! consumers.
 //!
 //! * [`options`]: options with their defaults
 //! * `birth`: the message that is published after each connect
-//! * `connection`: the socket's protocol in front of the session, and the supervisor that reconnects
+//! * `connection`: the socket's protocol in front of the session, and the supervisor that
+//!   reconnects
 //! * `shared`: the session, and what producers, consumers and connections share
-//! * [`producer`], [`consumer`]: handles; `publisher` and `subscription` are what the client knows of them
+//! * [`producer`], [`consumer`]: handles; `publisher` and `subscription` are what the client knows
+//!   of them
 //! * `routes`: finds the consumers of a message; `unclaimed` holds those that have none
 //! * [`outbox`]: publications in a file until the broker has them
 //!
 //! ```text
 //! Producer ── push ──► Session (one short lock) ──► driver's turn ──► socket
-//!                          │ PUBACK, PUBCOMP, written        │ PUBLISH
-//! ProducerEvents::sent ◄───┘                  Routes ◄───────┘──► Subscription's queue ──► ConsumerEvents
+//!                          │ PUBACK, PUBCOMP, written   │ PUBLISH
+//! ProducerEvents::sent ◄───┘      Routes ◄────────────┘──► Subscription's queue ──► ConsumerEvents
 //! ```
 
 use std::sync::Arc;
@@ -60,7 +63,8 @@ pub use unclaimed::UnclaimedStats;
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
 
-/// Shared by the clones of a client. The supervisor does not hold it, so that a client that is dropped ends.
+/// Shared by the clones of a client. The supervisor does not hold it, so that a client that is
+/// dropped ends.
 #[derive(Debug)]
 struct Inner {
     shared: Arc<Shared>,
@@ -69,24 +73,25 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The driver ends with its task, and the socket with the driver. The server sees a lost connection, which is
-        // what a client that is dropped without `close` is.
+        // The driver ends with its task, and the socket with the driver. The server sees a lost
+        // connection, which is what a client that is dropped without `close` is.
         self.tasks.iter().for_each(AbortHandle::abort);
         self.shared.end(&Error::new(ErrorKind::Closed, "the client was dropped"));
     }
 }
 
 impl Client {
-    /// Connects to any address of the URL, within the connect timeout for each. Must be called on the engine's
-    /// runtime.
+    /// Connects to any address of the URL, within the connect timeout for each. Must be called on
+    /// the engine's runtime.
     ///
     /// With an outbox the client is returned even if no address answers: it keeps trying.
     pub async fn connect(mut options: ClientOptions) -> Result<Self> {
         let wanted = "an MQTT URL: use mqtt://, mqtts://, ws://, wss:// or mqtt+unix://";
         let secret = options.password.is_some().then_some("password");
         let url = service_url(&options.url, Protocol::Mqtt, wanted, secret)?;
-        // Mosquitto 2.0 exceeds our receive maximum when it catches up with a burst. We could end the session for it,
-        // but that would repeat the burst again and again. What is held is limited in bytes instead.
+        // Mosquitto 2.0 exceeds our receive maximum when it catches up with a burst. We could end
+        // the session for it, but that would repeat the burst again and again. What is held is
+        // limited in bytes instead.
         let mut session = Session::new(options.max_inflight, u16::MAX);
         let mut outbox = None;
         if options.outbox.is_some() {
@@ -140,9 +145,9 @@ impl Client {
         Consumer::open(Arc::clone(&self.0.shared), options, events).await
     }
 
-    /// Ends the subscription to `filter` at the server, of this process or an earlier one, and drops the messages of it
-    /// that no consumer has claimed. Returns whether the session had it; servers before MQTT 5 do not tell, which is
-    /// `true`.
+    /// Ends the subscription to `filter` at the server, of this process or an earlier one, and
+    /// drops the messages of it that no consumer has claimed. Returns whether the session had it;
+    /// servers before MQTT 5 do not tell, which is `true`.
     pub async fn unsubscribe(&self, filter: &str) -> Result<bool> {
         let shared = &self.0.shared;
         shared.check_open()?;
@@ -210,8 +215,9 @@ impl Client {
         self.0.shared.session().is_attached()
     }
 
-    /// Waits until everything published has an outcome, at most the operation timeout, then disconnects. Messages in
-    /// the outbox are safe; they are waited for only while there is a connection.
+    /// Waits until everything published has an outcome, at most the operation timeout, then
+    /// disconnects. Messages in the outbox are safe; they are waited for only while there is a
+    /// connection.
     pub async fn close(&self) -> Result<()> {
         let shared = &self.0.shared;
         if shared.is_ended() {

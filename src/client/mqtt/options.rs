@@ -1,4 +1,5 @@
-//! Options of the MQTT client: names, types, defaults and texts. The bindings validate values before they get here.
+//! Options of the MQTT client: names, types, defaults and texts. The bindings validate values
+//! before they get here.
 
 use std::time::Duration;
 
@@ -17,8 +18,8 @@ use forebay_net::tls::TlsOptions;
 /// Seconds between two packets of an idle client.
 const KEEP_ALIVE: u16 = 60;
 
-/// Steps of extended authentication (4.12): receives the server's data, `None` at the start, and returns the
-/// client's.
+/// Steps of extended authentication (4.12): receives the server's data, `None` at the start, and
+/// returns the client's.
 pub type Authenticator = Callback<Option<Bytes>, Vec<u8>>;
 
 /// Policy for a publication while the queue is full and there is no connection.
@@ -62,8 +63,8 @@ options! {
         option client_id: String = String::new() => TEXT.common();
         /// Discard an earlier session. `False` resumes it and requires a `client_id`.
         option clean_start: bool = true => FLAG.common();
-        /// Time for which the session outlives the connection, also after `close()`, in seconds. Default: 300 while the
-        /// client lives, unlimited with `clean_start=False`.
+        /// Time for which the session outlives the connection, also after `close()`, in seconds.
+        /// Default: 300 while the client lives, unlimited with `clean_start=False`.
         custom session_expiry: u32 = 300 => DURATION;
         /// Keep the session when the client is closed.
         field keep_session: bool = false;
@@ -75,8 +76,8 @@ options! {
         custom password: Option<Secret> = None => own("secret").common().secret();
         /// Will: message that the broker publishes if the connection ends without DISCONNECT.
         custom will: Option<Will> = None => own("will").common();
-        /// Message to publish after each connect, before unsent messages. If the broker rejects it, the client logs and
-        /// counts the rejection (`births_refused` in `stats()`) and continues.
+        /// Message to publish after each connect, before unsent messages. If the broker rejects it,
+        /// the client logs and counts the rejection (`births_refused` in `stats()`) and continues.
         custom birth: Option<Publish> = None => own("birth");
         /// Additional properties of CONNECT: user properties, request response information.
         field properties: Properties = Properties::new();
@@ -88,35 +89,40 @@ options! {
         option operation_timeout: Duration = Duration::from_secs(30) => DURATION;
         /// Longest pause before a reconnect, in seconds.
         option max_backoff: Duration = Duration::from_secs(60) => DURATION;
-        /// Limit of QoS 1 and 2 messages in flight to the broker. The broker's Receive Maximum lowers it. MQTT 3 brokers
-        /// cannot announce one; at most 20 QoS 2 messages are then in flight, because Mosquitto loses more.
+        /// Limit of QoS 1 and 2 messages in flight to the broker. The broker's Receive Maximum
+        /// lowers it. MQTT 3 brokers cannot announce one; at most 20 QoS 2 messages are then in
+        /// flight, because Mosquitto loses more.
         option max_inflight: u16 = 1000 => whole(1, 65_535);
-        /// Limit of unacknowledged incoming messages (Receive Maximum, MQTT 5). MQTT 3 brokers cannot be told this limit;
-        /// the client then reads at least 32,768 messages ahead.
+        /// Limit of unacknowledged incoming messages (Receive Maximum, MQTT 5). MQTT 3 brokers
+        /// cannot be told this limit; the client then reads at least 32,768 messages ahead.
         option receive_maximum: u16 = 1000 => whole(1, 65_535);
         /// Number of topic aliases that the broker may use (MQTT 5).
         option topic_alias_maximum: u16 = 100 => whole(0, 65_535);
         /// Largest packet to accept, in bytes (Maximum Packet Size).
         option max_packet_size: usize = 16 << 20 => own("packet_size");
-        /// Memory limit in bytes for unacknowledged messages, shared by all producers of the client.
+        /// Memory limit in bytes for unacknowledged messages, shared by all producers of the
+        /// client.
         option memory_limit: usize = 64 << 20 => SIZE;
-        /// Limit in bytes of received messages that wait for the application. The client stops reading when it is reached.
+        /// Limit in bytes of received messages that wait for the application. The client stops
+        /// reading when it is reached.
         option receive_buffer: usize = 16 << 20 => SIZE;
-        /// Handling of session messages that no consumer claims within 5 s: "keep" stores them for a later consumer, "ack"
-        /// acknowledges and drops them, "unsubscribe" also ends their subscription.
+        /// Handling of session messages that no consumer claims within 5 s: "keep" stores them for
+        /// a later consumer, "ack" acknowledges and drops them, "unsubscribe" also ends their
+        /// subscription.
         words unclaimed: UnclaimedPolicy = UnclaimedPolicy::Keep => of [
             "keep" = UnclaimedPolicy::Keep,
             "ack" = UnclaimedPolicy::Ack,
             "unsubscribe" = UnclaimedPolicy::Unsubscribe,
         ] WORD;
-        /// Handling of new messages when `max_pending` is reached while disconnected. "spill" requires an `outbox`.
+        /// Handling of new messages when `max_pending` is reached while disconnected. "spill"
+        /// requires an `outbox`.
         words offline: OfflinePolicy = OfflinePolicy::Reject => of [
             "reject" = OfflinePolicy::Reject,
             "drop_oldest" = OfflinePolicy::DropOldest,
             "spill" = OfflinePolicy::Spill,
         ] WORD;
-        /// File that stores QoS 1 and 2 messages until the broker acknowledges them, even if the process is killed. A send
-        /// completes when its message is in the file.
+        /// File that stores QoS 1 and 2 messages until the broker acknowledges them, even if the
+        /// process is killed. A send completes when its message is in the file.
         custom outbox: Option<OutboxOptions> = None => own("path");
         /// TLS settings of `mqtts` and `wss`.
         field tls: TlsOptions = TlsOptions::default();
@@ -128,8 +134,8 @@ options! {
         row tls_cert => own("pem");
         /// Method of extended authentication (MQTT 5, 4.12).
         row authentication_method => TEXT;
-        /// Callable for the steps of extended authentication: takes the broker's data (`None` at first) and returns the
-        /// client's.
+        /// Callable for the steps of extended authentication: takes the broker's data (`None` at
+        /// first) and returns the client's.
         row authenticator => own("callable");
         /// User properties of CONNECT (MQTT 5).
         row connect_properties => PAIRS;
@@ -178,7 +184,8 @@ options! {
         option no_local: bool = false => FLAG;
         /// Keep the RETAIN flag of live messages as published (MQTT 5).
         option retain_as_published: bool = false => FLAG;
-        /// When the broker sends retained messages: at each subscribe, for a new subscription, or never (MQTT 5).
+        /// When the broker sends retained messages: at each subscribe, for a new subscription, or
+        /// never (MQTT 5).
         words retain_handling: RetainHandling = RetainHandling::Always => of [
             "always" = RetainHandling::Always,
             "if_new" = RetainHandling::IfNew,

@@ -1,4 +1,5 @@
-//! The durable outbox of an MQTT client: publications of QoS 1 and 2 in a file, until the broker has them.
+//! The durable outbox of an MQTT client: publications of QoS 1 and 2 in a file, until the broker
+//! has them.
 //!
 //! ```text
 //!             store             sent (QoS 2)           released (QoS 2)
@@ -6,18 +7,21 @@
 //!                 │                              │                            │
 //!                 └──────────── remove ──────────┴──────────── remove ────────┘
 //! ```
-//! Each call returns a [`Ticket`], and the report says up to which ticket everything is on disk. The sender waits for
-//! it: the packet identifier of a QoS 2 PUBLISH has to be on disk before the PUBLISH is sent, and its PUBREC before
-//! its PUBREL. Otherwise, after a kill, the client would not know that the broker may have the message, and would
-//! publish it twice. QoS 1 needs no identifier, because it may arrive twice.
+//! Each call returns a [`Ticket`], and the report says up to which ticket everything is on disk.
+//! The sender waits for it: the packet identifier of a QoS 2 PUBLISH has to be on disk before the
+//! PUBLISH is sent, and its PUBREC before its PUBREL. Otherwise, after a kill, the client would not
+//! know that the broker may have the message, and would publish it twice. QoS 1 needs no
+//! identifier, because it may arrive twice.
 //!
 //! The queue may be larger than memory: waiting messages are read in pieces, with [`Outbox::load`].
 //!
-//! Each value of a row has a checksum, and those that are written together share one. A row is verified before anything of it
-//! is used: those in flight when the file is opened, those that wait when they are loaded. The structure of the file is
-//! checked when it is opened, because a page that is lost takes rows with it that nothing asks for.
+//! Each value of a row has a checksum, and those that are written together share one. A row is
+//! verified before anything of it is used: those in flight when the file is opened, those that wait
+//! when they are loaded. The structure of the file is checked when it is opened, because a page
+//! that is lost takes rows with it that nothing asks for.
 //!
-//! One client at a time has the file open. Its lock ends with the process, however the process ends.
+//! One client at a time has the file open. Its lock ends with the process, however the process
+//! ends.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -50,8 +54,8 @@ pub type Ticket = u64;
 /// Receives a piece of the waiting publications. Called on the outbox's thread.
 pub type LoadSink = Box<dyn FnOnce(Result<Loaded>) + Send>;
 
-/// Called on the outbox's thread, tickets in order: everything up to this ticket is on disk, or, with an error,
-/// nothing is written from here on.
+/// Called on the outbox's thread, tickets in order: everything up to this ticket is on disk, or,
+/// with an error, nothing is written from here on.
 pub type ReportSink = Box<dyn FnMut(Ticket, Result<()>) + Send>;
 
 /// The open file. After a failure nothing more is written; what was reported stays.
@@ -93,7 +97,8 @@ impl std::fmt::Debug for Pending {
 }
 
 impl Outbox {
-    /// Opens or creates the file. A broken, foreign or newer file is refused, and so is one that is open already.
+    /// Opens or creates the file. A broken, foreign or newer file is refused, and so is one that is
+    /// open already.
     pub fn open(options: &OutboxOptions, report: ReportSink) -> Result<(Self, Found)> {
         let name = |error: Error| explain(error, &options.path);
         let claim = claim(&options.path).map_err(name)?;
@@ -187,8 +192,8 @@ impl Outbox {
         self.change(Change::Requeue(keys))
     }
 
-    /// Removes publications that the broker has or has refused. A kill before this is on disk does no harm: QoS 1 may
-    /// arrive twice, and of QoS 2 only the PUBREL would be sent again.
+    /// Removes publications that the broker has or has refused. A kill before this is on disk does
+    /// no harm: QoS 1 may arrive twice, and of QoS 2 only the PUBREL would be sent again.
     pub fn remove(&self, keys: Vec<u64>) -> Result<Ticket> {
         self.change(Change::Remove(keys))
     }
@@ -198,7 +203,8 @@ impl Outbox {
         self.change(Change::ClientId(client_id.into()))
     }
 
-    /// Reads publications without a packet identifier behind the key `after`: up to `max_bytes`, at least one.
+    /// Reads publications without a packet identifier behind the key `after`: up to `max_bytes`, at
+    /// least one.
     pub fn load(&self, after: Option<u64>, max_bytes: usize, sink: LoadSink) -> Result<Ticket> {
         let loaded = Arc::new(Mutex::leaf(Ok(Loaded::default())));
         let change = Change::Load { after, max_bytes, loaded: Arc::clone(&loaded) };
@@ -310,7 +316,8 @@ impl Job for Change {
     }
 }
 
-/// Bytes of a packet in the file: a row that does not fit into an SQLite page gets pages of its own.
+/// Bytes of a packet in the file: a row that does not fit into an SQLite page gets pages of its
+/// own.
 fn weight(packet: usize) -> u64 {
     const PAGE: usize = 4096;
     let row = packet + ROW;

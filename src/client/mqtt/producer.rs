@@ -80,16 +80,17 @@ impl Producer {
         Self(Arc::new(Handle { publisher, shared }))
     }
 
-    /// Pushes a message and returns its slot, which is its QoS: [`ProducerEvents::sent`] reports the outcome under
-    /// that number. With `park`, a message beyond `max_pending` waits in the overflow queue, which holds as many.
+    /// Pushes a message and returns its slot, which is its QoS: [`ProducerEvents::sent`] reports
+    /// the outcome under that number. With `park`, a message beyond `max_pending` waits in the
+    /// overflow queue, which holds as many.
     pub fn push(&self, message: &Outgoing<'_>, park: bool) -> Result<Pushed<'_>> {
         let mut slot = 0;
         self.take(&mut std::iter::once(message.clone()), park, &mut |taken| slot = taken)?;
         Ok(Pushed::new(slot, &*self.0))
     }
 
-    /// Pushes messages until the iterator ends or one is refused. `each` is called with the slot of every message
-    /// that was taken.
+    /// Pushes messages until the iterator ends or one is refused. `each` is called with the slot of
+    /// every message that was taken.
     pub fn push_many<'a>(
         &self,
         messages: &mut dyn Iterator<Item = Outgoing<'a>>,

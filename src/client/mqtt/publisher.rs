@@ -1,4 +1,5 @@
-//! Client side of a producer: the count of its publications without an outcome, and the way of outcomes to it.
+//! Client side of a producer: the count of its publications without an outcome, and the way of
+//! outcomes to it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

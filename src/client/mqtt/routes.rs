@@ -54,8 +54,8 @@ impl Routes {
         std::mem::take(&mut self.consumers).into_values().collect()
     }
 
-    /// The consumers of `publish`. With MQTT 5 the server names the subscriptions, which also tells apart the copies
-    /// that it sends for overlapping filters; otherwise the filters are matched.
+    /// The consumers of `publish`. With MQTT 5 the server names the subscriptions, which also tells
+    /// apart the copies that it sends for overlapping filters; otherwise the filters are matched.
     pub(super) fn of(&mut self, publish: &Publish) -> Arc<[Arc<Subscription>]> {
         if publish.properties.subscription_identifier().is_some() {
             let named: Arc<[Arc<Subscription>]> = publish

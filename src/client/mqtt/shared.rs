@@ -255,8 +255,8 @@ impl Shared {
         }
     }
 
-    /// Handles the answer to a SUBSCRIBE that was sent again after a reconnect: a refusal ends the consumer, which
-    /// would wait for ever.
+    /// Handles the answer to a SUBSCRIBE that was sent again after a reconnect: a refusal ends the
+    /// consumer, which would wait for ever.
     fn renewed(&self, id: u32, result: Result<Vec<Reason>>) {
         let consumer = self.routes.lock().get(id);
         let Some(consumer) = consumer else { return };
@@ -312,7 +312,8 @@ impl Shared {
         self.give_back(consumer, back);
     }
 
-    /// Gives messages of a closed consumer to an open one of its shared subscription, or holds them.
+    /// Gives messages of a closed consumer to an open one of its shared subscription, or holds
+    /// them.
     fn give_back(&self, consumer: &Subscription, mut back: Vec<(Publish, u64)>) {
         let next_of = |publish: &Publish| {
             let group = consumer.filter_of(&publish.topic)?.group()?;
@@ -327,8 +328,8 @@ impl Shared {
         self.carry_out(self.unclaimed.given_back(clock::now(), consumer, back));
     }
 
-    /// Takes over a message that the application has dropped and not acknowledged: while one of its consumers is open
-    /// it stays unacknowledged, and after that nothing could acknowledge it.
+    /// Takes over a message that the application has dropped and not acknowledged: while one of its
+    /// consumers is open it stays unacknowledged, and after that nothing could acknowledge it.
     pub(super) fn abandon(&self, mut message: Abandoned) {
         let consumers = Arc::clone(&message.consumers);
         for consumer in consumers.iter() {
@@ -477,7 +478,8 @@ impl Shared {
         }
         self.dispatch(&mut events);
         if let Some(outbox) = self.outbox.as_ref().and_then(OutboxSession::take_outbox) {
-            // Another client may open the file then. Closing writes what was submitted, which may take a commit.
+            // Another client may open the file then. Closing writes what was submitted, which may
+            // take a commit.
             drop(spawn_blocking(&self.runtime, move || outbox.close()));
         }
         if let Some(warning) = self.unclaimed.end() {
@@ -552,7 +554,8 @@ impl Shared {
         }
     }
 
-    /// Ends the sends of messages that are on disk, and moves those and what was loaded to the session.
+    /// Ends the sends of messages that are on disk, and moves those and what was loaded to the
+    /// session.
     fn pump(&self) {
         let Some(outbox) = &self.outbox else { return };
         let pumping = outbox.pump();

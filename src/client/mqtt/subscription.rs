@@ -89,14 +89,15 @@ impl Message {
         self.0.publish.payload.len() + self.0.publish.topic.len()
     }
 
-    /// One more consumer is done with it. Returns the token to acknowledge if that was the last one.
+    /// One more consumer is done with it. Returns the token to acknowledge if that was the last
+    /// one.
     pub(super) fn done(&self) -> Option<u64> {
         self.0.acknowledged.store(true, Ordering::Release);
         self.less().then_some(self.0.token)
     }
 
-    /// A consumer that closes has not handed it out. The last one either returns the token to acknowledge, because
-    /// another consumer has, or the message, which is then of no consumer.
+    /// A consumer that closes has not handed it out. The last one either returns the token to
+    /// acknowledge, because another consumer has, or the message, which is then of no consumer.
     pub(super) fn give_back(self) -> Option<Result<u64, (Publish, u64)>> {
         if !self.less() {
             return None;
@@ -182,8 +183,8 @@ impl Subscription {
         self.options.filters.iter().map(|(filter, _)| filter).find(|filter| filter.matches(topic))
     }
 
-    /// Whether it takes over a message of `topic` that another consumer has left: one of a shared subscription belongs
-    /// to that subscription.
+    /// Whether it takes over a message of `topic` that another consumer has left: one of a shared
+    /// subscription belongs to that subscription.
     pub(super) fn claims(&self, topic: &str, group: Option<&str>) -> bool {
         let of_group = |filter: &Filter| group.is_none() || filter.group() == group;
         self.options.filters.iter().any(|(filter, _)| of_group(filter) && filter.matches(topic))
@@ -208,7 +209,8 @@ impl Subscription {
         self.queue.lock().len()
     }
 
-    /// Holds a message that the application has dropped until the consumer is closed. Returns it if it is.
+    /// Holds a message that the application has dropped until the consumer is closed. Returns it if
+    /// it is.
     pub(super) fn hold(&self, message: Abandoned) -> Option<Abandoned> {
         let mut dropped = self.dropped.lock();
         if self.is_closed() {

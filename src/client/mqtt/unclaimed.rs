@@ -1,12 +1,14 @@
-//! Messages that no open consumer claims: of a kept session, or given back by a consumer that was closed.
+//! Messages that no open consumer claims: of a kept session, or given back by a consumer that was
+//! closed.
 //!
-//! MQTT acknowledges in the order of arrival [MQTT-4.6.0-2], so a message that nothing acknowledges holds up all that
-//! come behind it, those of other consumers too. It is therefore held unacknowledged for a while only. One that no
-//! consumer could claim later, as its subscription ended with its consumer, is acknowledged at once.
+//! MQTT acknowledges in the order of arrival [MQTT-4.6.0-2], so a message that nothing acknowledges
+//! holds up all that come behind it, those of other consumers too. It is therefore held
+//! unacknowledged for a while only. One that no consumer could claim later, as its subscription
+//! ended with its consumer, is acknowledged at once.
 //!
 //! ```text
 //!              ┌──────┐  GRACE is over, and the policy  ┌──────────────┐  over the limit
-//!  PUBLISH ───►│ held │────────────────────────────────►│ acknowledged │───────────────► dropped, counted
+//!  PUBLISH ───►│ held │────────────────────────────────►│ acknowledged │─────────────► dropped
 //!              └──┬───┘  needs the window for others    └──────┬───────┘
 //!                 └──────────────► a consumer opens ◄──────────┘
 //! ```
@@ -26,8 +28,8 @@ use forebay_mqtt::packet::Publish;
 use forebay_mqtt::producer::cost;
 use forebay_mqtt::topic::Filter;
 
-/// Time in which a consumer may open and claim what is held, after the session was resumed or a consumer was opened
-/// or closed.
+/// Time in which a consumer may open and claim what is held, after the session was resumed or a
+/// consumer was opened or closed.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Limit on filters remembered of closed consumers, and on topics that were unsubscribed from.
@@ -65,7 +67,8 @@ struct Held {
     group: Option<String>,
     /// End of the time in which it is held.
     until: Instant,
-    /// Whether it counts as unread, so that the socket is not read without limit. This ends with the time to hold it.
+    /// Whether it counts as unread, so that the socket is not read without limit. This ends with
+    /// the time to hold it.
     counted: bool,
 }
 
@@ -133,7 +136,8 @@ impl Unclaimed {
         let mut state = self.state.lock();
         let mut until = state.until.unwrap_or(now);
         let group = state.shared_of(&publish).map(|(group, left)| {
-            // A job: for some time after its consumer was closed, whatever other consumers did before.
+            // A job: for some time after its consumer was closed, whatever other consumers did
+            // before.
             until = until.max(left + GRACE);
             group
         });
@@ -189,8 +193,8 @@ impl Unclaimed {
         todo
     }
 
-    /// Begins a time in which everything is held. Right after an earlier one it does not: consumers that come and go
-    /// all the time must not hold up the others.
+    /// Begins a time in which everything is held. Right after an earlier one it does not: consumers
+    /// that come and go all the time must not hold up the others.
     fn begin(state: &mut State, now: Instant) {
         if state.until.is_none_or(|until| now >= until + GRACE) {
             let until = now + GRACE;
@@ -275,8 +279,8 @@ impl Unclaimed {
         todo
     }
 
-    /// Drops what `filter` matches: the application has unsubscribed from it. What another subscription of a closed consumer
-    /// matches too is held for that one.
+    /// Drops what `filter` matches: the application has unsubscribed from it. What another
+    /// subscription of a closed consumer matches too is held for that one.
     pub(super) fn unsubscribed(&self, filter: &Filter) -> Todo {
         let mut todo = Todo::default();
         let mut state = self.state.lock();
@@ -297,7 +301,8 @@ impl Unclaimed {
         todo
     }
 
-    /// Handles the end of the client. Returns a warning if messages end with it that the broker does not have.
+    /// Handles the end of the client. Returns a warning if messages end with it that the broker
+    /// does not have.
     pub(super) fn end(&self) -> Option<String> {
         let mut state = self.state.lock();
         let lost = |held: &&Held| held.token == 0 && held.publish.qos > QoS::AtMostOnce;
@@ -335,7 +340,8 @@ impl Unclaimed {
             }
             state.held.push_back(held);
         }
-        // Without a consumer there is none that they could hold up: the broker keeps them too, as long as there is room.
+        // Without a consumer there is none that they could hold up: the broker keeps them too, as
+        // long as there is room.
         self.trim(state, todo);
     }
 
@@ -398,7 +404,8 @@ impl State {
         });
     }
 
-    /// Group of the shared subscription of a closed consumer that a message came from, and when that was closed.
+    /// Group of the shared subscription of a closed consumer that a message came from, and when
+    /// that was closed.
     fn shared_of(&self, publish: &Publish) -> Option<(String, Instant)> {
         let named = |id: u32| publish.properties.subscription_identifiers().any(|other| other == id);
         let has_ids = publish.properties.subscription_identifier().is_some();
@@ -414,8 +421,8 @@ impl State {
 }
 
 impl Left {
-    /// Whether a message came for one of its subscriptions. Brokers may send a copy for each subscription, which then names
-    /// one of them.
+    /// Whether a message came for one of its subscriptions. Brokers may send a copy for each
+    /// subscription, which then names one of them.
     fn is_for(&self, held: &Held) -> bool {
         let properties = &held.publish.properties;
         let named = properties.subscription_identifiers().any(|id| id == self.id);

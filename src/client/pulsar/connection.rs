@@ -1,8 +1,9 @@
 //! A connection with its routes, and the connection pool.
 //!
-//! Producers and consumers outlive a connection. While the broker serves a partition over a connection, the
-//! partition is in the connection's routes, as a [`ProducerRoute`] or a [`ConsumerRoute`]. When the connection ends,
-//! [`detach`](ProducerRoute::detach) reaches each of them, and their supervisors open another.
+//! Producers and consumers outlive a connection. While the broker serves a partition over a
+//! connection, the partition is in the connection's routes, as a [`ProducerRoute`] or a
+//! [`ConsumerRoute`]. When the connection ends, [`detach`](ProducerRoute::detach) reaches each of
+//! them, and their supervisors open another.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -338,8 +339,8 @@ impl Connection {
         self.session.write();
     }
 
-    /// Sends a request and waits for the answer, at most the operation timeout. Dropping the future abandons the
-    /// request; the broker may still carry it out.
+    /// Sends a request and waits for the answer, at most the operation timeout. Dropping the future
+    /// abandons the request; the broker may still carry it out.
     pub(super) async fn request(&self, command: impl FnOnce(u64) -> Command) -> Result<Command> {
         let (answer, answered) = oneshot::channel();
         let request_id = {
@@ -372,7 +373,8 @@ impl Connection {
         };
     }
 
-    /// Closes a partition at the broker. A failure is ignored: the broker forgets the partition with the connection.
+    /// Closes a partition at the broker. A failure is ignored: the broker forgets the partition
+    /// with the connection.
     pub(super) async fn close_part(&self, part: PartId) {
         let _ = self.request(|request_id| part.close_command(request_id)).await;
     }
@@ -415,8 +417,8 @@ impl PartId {
     }
 }
 
-/// Undoes an open that failed or was given up: takes the partition out of the routes and closes it at the broker,
-/// which would otherwise keep a registration that makes the next attempt busy.
+/// Undoes an open that failed or was given up: takes the partition out of the routes and closes it
+/// at the broker, which would otherwise keep a registration that makes the next attempt busy.
 pub(super) struct Withdraw<'a> {
     pub(super) connection: &'a Connection,
     pub(super) part: PartId,
@@ -445,7 +447,8 @@ impl Drop for Abandon<'_> {
     }
 }
 
-/// A connection in its handshake. Dropping it ends the connection, which belongs to no one else yet.
+/// A connection in its handshake. Dropping it ends the connection, which belongs to no one else
+/// yet.
 struct Opening(Option<Arc<Session<Attached>>>);
 
 impl Opening {
@@ -464,7 +467,8 @@ impl Drop for Opening {
     }
 }
 
-/// Key of a connection: the address, the broker behind a proxy, and a number when there are several.
+/// Key of a connection: the address, the broker behind a proxy, and a number when there are
+/// several.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     physical: Address,
@@ -503,8 +507,8 @@ impl Pool {
         Ok(Self { options, tls, journal, slots: Mutex::new(Rank::Pool, HashMap::default()) })
     }
 
-    /// The connection to `physical`, or through it to the broker `proxy_to`. `spread` chooses among several
-    /// connections to one broker. Concurrent callers share one attempt.
+    /// The connection to `physical`, or through it to the broker `proxy_to`. `spread` chooses among
+    /// several connections to one broker. Concurrent callers share one attempt.
     pub(super) async fn get(
         self: &Arc<Self>,
         physical: &Address,

@@ -1,7 +1,9 @@
-//! Directions of the brokers to a partition: a broker that closes a producer or consumer may name the one that serves its
-//! topic from now on (PIP-307), and a topic may move to another cluster (PIP-188).
+//! Directions of the brokers to a partition: a broker that closes a producer or consumer may name
+//! the one that serves its topic from now on (PIP-307), and a topic may move to another cluster
+//! (PIP-188).
 //!
-//! A broker that was named is tried once, without a lookup. Later lookups for a topic that has moved ask the other cluster.
+//! A broker that was named is tried once, without a lookup. Later lookups for a topic that has
+//! moved ask the other cluster.
 
 use std::time::{Duration, Instant};
 
@@ -39,8 +41,8 @@ pub(super) struct Next {
 }
 
 impl Directions {
-    /// Notes the broker that was named when the partition was closed, if one was. One that cannot be used is passed over: there
-    /// is the lookup.
+    /// Notes the broker that was named when the partition was closed, if one was. One that cannot
+    /// be used is passed over: there is the lookup.
     pub(super) fn assign(&self, named: &Named, secure: bool) {
         let Some(url) = usable(named, secure) else { return };
         let address = url.addresses.into_iter().next();
@@ -70,7 +72,8 @@ impl Directions {
         });
     }
 
-    /// The directions for the next attempt. The broker that was named is not in those for the one after it.
+    /// The directions for the next attempt. The broker that was named is not in those for the one
+    /// after it.
     pub(super) fn take(&self) -> Next {
         let mut next = Next::default();
         self.0.send_if_modified(|told| {
@@ -103,8 +106,8 @@ impl Directions {
         });
     }
 
-    /// An attempt to open the partition that ends when there are new directions meanwhile: the broker that is asked may never
-    /// answer then.
+    /// An attempt to open the partition that ends when there are new directions meanwhile: the
+    /// broker that is asked may never answer then.
     pub(super) async fn until_changed<T>(&self, attempt: impl Future<Output = Result<T>>) -> Result<T> {
         let mut told = self.0.subscribe();
         tokio::select! {
@@ -116,8 +119,8 @@ impl Directions {
         }
     }
 
-    /// The pause before the next attempt for a partition that was open since `since`. None if a broker was named, but no more
-    /// often than there would be attempts without that.
+    /// The pause before the next attempt for a partition that was open since `since`. None if a
+    /// broker was named, but no more often than there would be attempts without that.
     pub(super) fn pause(&self, pause: Duration, since: Instant) -> Duration {
         match self.0.borrow().assigned {
             Some(_) => pause.saturating_sub(clock::now().saturating_duration_since(since)),

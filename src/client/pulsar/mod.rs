@@ -3,11 +3,14 @@
 //! * [`options`]: options with their defaults
 //! * `connection`: a socket's protocol with its routes, and the connection pool
 //! * `counters`: counters that other protocols do not have
-//! * `lookup`: finds the broker that serves a topic; `directions`: the broker or cluster that brokers name
+//! * `lookup`: finds the broker that serves a topic; `directions`: the broker or cluster that
+//!   brokers name
 //! * `shared`: what the producers and consumers of a client share
-//! * `part`: the states of a partition, and the supervisor that opens it again when its connection ends
+//! * `part`: the states of a partition, and the supervisor that opens it again when its connection
+//!   ends
 //! * `schema`: schemas at the broker
-//! * [`producer`], [`consumer`]: handles over the partitions of a topic; [`range`]: a reader of a part of one
+//! * [`producer`], [`consumer`]: handles over the partitions of a topic; [`range`]: a reader of a
+//!   part of one
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -72,8 +75,8 @@ impl Drop for Inner {
 }
 
 impl Client {
-    /// Connects to any address of the service, within the connect timeout for each. Must be called on the engine's
-    /// runtime.
+    /// Connects to any address of the service, within the connect timeout for each. Must be called
+    /// on the engine's runtime.
     pub async fn connect(options: ClientOptions) -> Result<Self> {
         let wanted = "a Pulsar URL: use pulsar://, pulsar+ssl://, http:// or https://";
         check(&options)?;
@@ -149,12 +152,13 @@ impl Client {
         Ok(consumer)
     }
 
-    /// Opens a reader of a part of a topic without partitions, or of one partition of another. It does not create the topic. The options
-    /// about position and durability are its own.
+    /// Opens a reader of a part of a topic without partitions, or of one partition of another. It
+    /// does not create the topic. The options about position and durability are its own.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TopicNotFound`]: the topic does not exist (any more). [`ErrorKind::InvalidArgument`]: it has several partitions.
+    /// [`ErrorKind::TopicNotFound`]: the topic does not exist (any more).
+    /// [`ErrorKind::InvalidArgument`]: it has several partitions.
     pub async fn range(
         &self,
         topic: &str,
@@ -213,12 +217,14 @@ impl Client {
         self.0.shared.budget.used()
     }
 
-    /// Number of entries that could not be read: encrypted, damaged, or compressed in an unknown way.
+    /// Number of entries that could not be read: encrypted, damaged, or compressed in an unknown
+    /// way.
     pub fn unreadable_entries(&self) -> u64 {
         self.0.shared.unreadable.load(Ordering::Relaxed)
     }
 
-    /// Number of topics, or partitions of them, that ended while their consumer went on with its other topics.
+    /// Number of topics, or partitions of them, that ended while their consumer went on with its
+    /// other topics.
     pub fn ended_topics(&self) -> u64 {
         self.0.shared.ended_topics.load(Ordering::Relaxed)
     }
@@ -228,7 +234,8 @@ impl Client {
         self.0.shared.lookups.counts()
     }
 
-    /// Counters of messages that consumers of this client have sent to topics of dead letters and retries.
+    /// Counters of messages that consumers of this client have sent to topics of dead letters and
+    /// retries.
     pub fn letter_counts(&self) -> LetterCounts {
         self.0.shared.letters.counts()
     }

@@ -11,12 +11,14 @@
 //!
 //!   any ── close, drop, or an error that another attempt cannot mend ──► Closed
 //! ```
-//! The state sits in one `tokio::sync::watch` channel: a change and its notification are one step, so there is no
-//! permit that could outlive the loss it stood for. A connection that ends while the partition is `Opening` changes
-//! nothing here; the attempt itself fails. The supervisor does not open a partition while it is `Seeking`, because
-//! the answer decides where the new subscription starts.
+//! The state sits in one `tokio::sync::watch` channel: a change and its notification are one step,
+//! so there is no permit that could outlive the loss it stood for. A connection that ends while the
+//! partition is `Opening` changes nothing here; the attempt itself fails. The supervisor does not
+//! open a partition while it is `Seeking`, because the answer decides where the new subscription
+//! starts.
 //!
-//! The state and the machine behind a partition have locks of their own. The state is never locked across a call.
+//! The state and the machine behind a partition have locks of their own. The state is never locked
+//! across a call.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -41,8 +43,8 @@ pub(super) enum PartState {
     Opening,
     /// The broker serves it over this connection.
     Open(Arc<Connection>),
-    /// A SEEK has been sent and not been answered. The connection is gone once the broker has closed the consumer.
-    /// Consumers only.
+    /// A SEEK has been sent and not been answered. The connection is gone once the broker has
+    /// closed the consumer. Consumers only.
     Seeking(Option<Arc<Connection>>),
     /// Its connection ended or the broker closed it; the supervisor opens it again after a pause.
     Lost,
@@ -119,7 +121,8 @@ impl PartWatch {
         })
     }
 
-    /// Whether `loss` is of the connection that serves the partition, and not an echo of an earlier one.
+    /// Whether `loss` is of the connection that serves the partition, and not an echo of an earlier
+    /// one.
     pub(super) fn concerns(&self, loss: Loss) -> bool {
         match self.0.borrow().connection() {
             Some(connection) => loss == Loss::ClosedByBroker || !connection.is_alive(),
@@ -145,7 +148,8 @@ impl PartWatch {
         let _ = state.wait_for(|state| state.connection().is_none()).await;
     }
 
-    /// From `Open`, which is waited for, to `Seeking`. The seek ends when what is returned is dropped.
+    /// From `Open`, which is waited for, to `Seeking`. The seek ends when what is returned is
+    /// dropped.
     pub(super) async fn begin_seek(&self) -> Result<Seek<'_>, SeekRefused> {
         loop {
             let mut begun = None;
@@ -184,8 +188,8 @@ pub(super) struct Seek<'a> {
 }
 
 impl Seek<'_> {
-    /// Ends the seek after its answer. What is returned resolves when the subscription it was sent on is gone, at
-    /// once if it is already.
+    /// Ends the seek after its answer. What is returned resolves when the subscription it was sent
+    /// on is gone, at once if it is already.
     pub(super) fn end(self) -> impl Future<Output = ()> + use<> {
         let mut state = self.part.0.subscribe();
         drop(self);
@@ -239,18 +243,21 @@ pub(super) trait Supervised: Send + Sync {
     /// Notes why it could not be opened; it is tried again.
     fn note(&self, error: &Error);
 
-    /// Whether its first open may take longer than the operation timeout: it waits for its turn at the broker.
+    /// Whether its first open may take longer than the operation timeout: it waits for its turn at
+    /// the broker.
     fn waits_for_its_turn(&self) -> bool {
         false
     }
 
-    /// Ends it with an error that another attempt cannot mend. With `first` it has never been open, and the caller of
-    /// the open gets the error as well. Returns false if it is to be opened by another supervisor later.
+    /// Ends it with an error that another attempt cannot mend. With `first` it has never been open,
+    /// and the caller of the open gets the error as well. Returns false if it is to be opened by
+    /// another supervisor later.
     fn fail(&self, error: Error, first: bool) -> bool;
 }
 
-/// Opens a partition, and again each time it is lost, until it is closed or an error is hopeless. `ready` is told of
-/// the first success or of the failure. Without it the first open is tried on as a reconnect is.
+/// Opens a partition, and again each time it is lost, until it is closed or an error is hopeless.
+/// `ready` is told of the first success or of the failure. Without it the first open is tried on as
+/// a reconnect is.
 pub(super) async fn supervise(part: impl Supervised, mut ready: Option<oneshot::Sender<Result<()>>>) {
     let mut warned = false;
     let ClientOptions { max_backoff, operation_timeout, .. } = *part.options();
@@ -262,7 +269,8 @@ pub(super) async fn supervise(part: impl Supervised, mut ready: Option<oneshot::
         if !part.state().begin_opening().await {
             return;
         }
-        // Boxed: the task, which stays as long as the partition, has no room for what only opening needs.
+        // Boxed: the task, which stays as long as the partition, has no room for what only opening
+        // needs.
         let open = Box::pin(part.directions().until_changed(part.open(attempt)));
         let opened = tokio::select! {
             biased;
@@ -329,13 +337,14 @@ pub(super) async fn supervise(part: impl Supervised, mut ready: Option<oneshot::
 /// Whether another attempt to open cannot succeed after `error`.
 fn is_terminal(error: &Error, first: bool) -> bool {
     match error.kind() {
-        // The first open fails immediately. A reconnect retries, because the broker may still hold our previous
-        // registration.
+        // The first open fails immediately. A reconnect retries, because the broker may still hold
+        // our previous registration.
         ErrorKind::ProducerBusy
         | ErrorKind::ConsumerBusy
         | ErrorKind::ConsumerAssign
         | ErrorKind::QuotaExceeded => first,
-        // The function that supplies the token may fail for a moment, and a token or certificate may be renewed.
+        // The function that supplies the token may fail for a moment, and a token or certificate
+        // may be renewed.
         ErrorKind::Authentication | ErrorKind::Tls => first,
         _ => !error.retriable(),
     }

@@ -15,9 +15,9 @@
 //!          Done
 //! ```
 //!
-//! A message that was sent in chunks belongs to the range that holds its first chunk. Ranges that lie side by side thus have each
-//! message once, wherever they meet: the range of the first chunk is read on until the last one has come, and the next range drops
-//! the chunks without a beginning.
+//! A message that was sent in chunks belongs to the range that holds its first chunk. Ranges that
+//! lie side by side thus have each message once, wherever they meet: the range of the first chunk
+//! is read on until the last one has come, and the next range drops the chunks without a beginning.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -174,11 +174,13 @@ impl RangeReader {
         &self.consumer
     }
 
-    /// The next messages, up to `most` or, unless it is one alone, `bytes` with keys and properties. None are the end.
+    /// The next messages, up to `most` or, unless it is one alone, `bytes` with keys and
+    /// properties. None are the end.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Timeout`]: the broker has a message, and it does not come. [`ErrorKind::DataLost`]. Errors that end the consumer.
+    /// [`ErrorKind::Timeout`]: the broker has a message, and it does not come.
+    /// [`ErrorKind::DataLost`]. Errors that end the consumer.
     pub async fn next(&mut self, most: usize, bytes: usize) -> Result<Vec<Message>> {
         let (mut block, mut size) = (Vec::new(), 0);
         let mut full_by = None;
@@ -247,7 +249,8 @@ impl RangeReader {
         self.passed.get_or_insert_with(clock::now);
     }
 
-    /// The latest publish time, in milliseconds since 1970, of the chunks of messages that began in the range and have not come whole.
+    /// The latest publish time, in milliseconds since 1970, of the chunks of messages that began in
+    /// the range and have not come whole.
     fn incomplete(&self) -> Option<u64> {
         self.consumer.incomplete(|first| self.range.holds(first))
     }
@@ -307,8 +310,9 @@ impl RangeReader {
         }
     }
 
-    /// Waits for the rest of a message that began in the range, behind its end. The consumer gives it up when its next chunk does not come
-    /// in time. It is given up at once if its producer has fallen silent for as long, and the broker has nothing more.
+    /// Waits for the rest of a message that began in the range, behind its end. The consumer gives
+    /// it up when its next chunk does not come in time. It is given up at once if its producer has
+    /// fallen silent for as long, and the broker has nothing more.
     async fn wait_for_chunks(&mut self, passed: Instant) -> Result<()> {
         let Some(published) = self.incomplete() else { return Ok(()) };
         let limit = if self.chunk_timeout.is_zero() { self.rules.timeout } else { self.chunk_timeout };

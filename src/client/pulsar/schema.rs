@@ -81,7 +81,8 @@ fn shown(version: &Bytes) -> String {
     }
 }
 
-/// The version of a schema at the broker of `topic`, which stores it if it is new. That of bytes has none.
+/// The version of a schema at the broker of `topic`, which stores it if it is new. That of bytes
+/// has none.
 pub(super) async fn register(connection: &Connection, topic: &str, info: &SchemaInfo) -> Result<Bytes> {
     if info.kind == Type::None {
         return Ok(Bytes::new());

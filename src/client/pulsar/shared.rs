@@ -108,8 +108,8 @@ impl Shared {
         lookup
     }
 
-    /// An id for a producer or consumer, never used twice by this client. A producer therefore keeps its id on every
-    /// connection, and its frames can be sent again byte for byte.
+    /// An id for a producer or consumer, never used twice by this client. A producer therefore
+    /// keeps its id on every connection, and its frames can be sent again byte for byte.
     pub(super) fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }

@@ -12,7 +12,8 @@ use forebay_base::random;
 use forebay_base::sync::Mutex;
 use forebay_tubemq::{UNDEFINED, pb};
 
-/// URL-encoded Base64 of the HMAC-SHA1, keyed with the password, of user name, milliseconds and nonce.
+/// URL-encoded Base64 of the HMAC-SHA1, keyed with the password, of user name, milliseconds and
+/// nonce.
 pub fn signature(user: &str, password: &str, timestamp: i64, nonce: i32) -> String {
     let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, password.as_bytes());
     let tag = ring::hmac::sign(&key, format!("{user}{timestamp}{nonce}").as_bytes());
@@ -48,8 +49,8 @@ impl Visit {
     }
 }
 
-/// A certificate for the next call to a master, which `visit` shows to brokers from now on. Masters require one with
-/// each call, and accept a time of at most 20 s ago.
+/// A certificate for the next call to a master, which `visit` shows to brokers from now on. Masters
+/// require one with each call, and accept a time of at most 20 s ago.
 pub(super) async fn certificate(
     options: &ClientOptions,
     visit: &Visit,

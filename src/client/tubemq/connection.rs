@@ -1,9 +1,9 @@
 //! A connection with its routes, the connection pool, and the masters.
 //!
-//! Producers and partitions outlive a connection. While they use one they are in its routes, as a [`ProducerRoute`]
-//! or a [`PartitionRoute`]; when it ends they are told, and look for another. A broker has one connection for
-//! producing and another for fetching, because it runs the calls of a connection one after the other: a slow read
-//! would delay the writes.
+//! Producers and partitions outlive a connection. While they use one they are in its routes, as a
+//! [`ProducerRoute`] or a [`PartitionRoute`]; when it ends they are told, and look for another. A
+//! broker has one connection for producing and another for fetching, because it runs the calls of a
+//! connection one after the other: a slow read would delay the writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,8 +34,8 @@ const TURN: usize = 256 << 10;
 
 /// A producer, as its connections see it.
 pub(super) trait ProducerRoute: std::fmt::Debug + Send + Sync {
-    /// Calls what is due at `broker`, at most `room` bytes; returns the time of the next turn. Without room that is when
-    /// the socket has taken what is queued.
+    /// Calls what is due at `broker`, at most `room` bytes; returns the time of the next turn.
+    /// Without room that is when the socket has taken what is queued.
     fn turn(
         self: Arc<Self>,
         now: Instant,
@@ -45,8 +45,8 @@ pub(super) trait ProducerRoute: std::fmt::Debug + Send + Sync {
         protocol: &mut Protocol<Route>,
     ) -> Option<Instant>;
 
-    /// Handles the answer to message `number`. Its outcome is reported in the turn that follows, together with those
-    /// of other answers.
+    /// Handles the answer to message `number`. Its outcome is reported in the turn that follows,
+    /// together with those of other answers.
     fn handle_answer(&self, now: Instant, number: u64, result: Result<Response>);
 
     /// The connection to `broker` has ended.
@@ -113,8 +113,9 @@ impl Host for Attached {
     fn turn(&mut self, now: Instant, unwritten: usize) -> Option<Instant> {
         let visit = self.visit.info();
         let mut next = None;
-        // The driver takes what is queued when it has written what it took before. Until then more would only be queued,
-        // and a turn that is due at once would make the driver spin while the peer does not read.
+        // The driver takes what is queued when it has written what it took before. Until then more
+        // would only be queued, and a turn that is due at once would make the driver spin while the
+        // peer does not read.
         let room = if unwritten == 0 { TURN } else { 0 };
         for (producer, broker) in self.producers.values() {
             let producer = Arc::clone(producer);
@@ -156,7 +157,8 @@ impl Connection {
         &self.session
     }
 
-    /// Calls and waits for the answer, at most the request timeout. Dropping the future drops the answer.
+    /// Calls and waits for the answer, at most the request timeout. Dropping the future drops the
+    /// answer.
     pub(super) async fn request(&self, request: Request) -> Result<Response> {
         let (answer, answered) = oneshot::channel();
         {
@@ -352,7 +354,8 @@ impl Masters {
         Self { addresses: url.addresses.clone(), pool, preferred: AtomicUsize::new(0) }
     }
 
-    /// Calls the active master; each master is tried at most once to find it. A response with any code is an answer.
+    /// Calls the active master; each master is tried at most once to find it. A response with any
+    /// code is an answer.
     pub(super) async fn ask(&self, request: Request) -> Result<Response> {
         let mut failures = Vec::new();
         for _ in 0..self.addresses.len() {
@@ -381,8 +384,8 @@ impl Masters {
     }
 }
 
-/// The error when no master answered. It has the kind of the most telling failure: an unreachable master tells less
-/// than a standby, and a standby less than one that failed.
+/// The error when no master answered. It has the kind of the most telling failure: an unreachable
+/// master tells less than a standby, and a standby less than one that failed.
 fn no_master(failures: &[(&Address, Error)]) -> Error {
     let says = |(_, error): &&(&Address, Error)| match error.kind() {
         ErrorKind::ConnectFailed => 0,

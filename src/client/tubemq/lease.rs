@@ -1,14 +1,16 @@
 //! One partition, held for a while at its broker, without being a member of a group at the master.
 //!
-//! A broker knows the reader of a partition by its group, of which one client at a time has the partition. Readers
-//! for whom only their own offset counts therefore share a row of groups, `name-0`, `name-1` and so on: each takes
-//! the first in which the partition is free, and sets the offset at which it begins. So a broker keeps the offsets of
-//! as many groups as there were readers of a partition at the same time, however many there are in the end.
+//! A broker knows the reader of a partition by its group, of which one client at a time has the
+//! partition. Readers for whom only their own offset counts therefore share a row of groups,
+//! `name-0`, `name-1` and so on: each takes the first in which the partition is free, and sets the
+//! offset at which it begins. So a broker keeps the offsets of as many groups as there were readers
+//! of a partition at the same time, however many there are in the end.
 //!
-//! Each registration has a client id of its own: a call that arrives late, over a connection that was given up, is
-//! one of a client that the broker does not know any more. For the same reason a lease whose connection was lost is
-//! given back over another one before the partition is taken again. A lease that is dropped is given back as well, as
-//! far as its connection still lives; what a process leaves behind that was killed ends after half a minute.
+//! Each registration has a client id of its own: a call that arrives late, over a connection that
+//! was given up, is one of a client that the broker does not know any more. For the same reason a
+//! lease whose connection was lost is given back over another one before the partition is taken
+//! again. A lease that is dropped is given back as well, as far as its connection still lives; what
+//! a process leaves behind that was killed ends after half a minute.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -90,7 +92,8 @@ impl Lease {
         }
     }
 
-    /// Takes a partition in the first of the groups `name-0`, `name-1` and so on in which it is free.
+    /// Takes a partition in the first of the groups `name-0`, `name-1` and so on in which it is
+    /// free.
     pub(super) async fn take(
         shared: &Arc<Shared>,
         location: &PartitionLocation,

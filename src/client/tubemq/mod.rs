@@ -9,13 +9,13 @@
 //! * [`range`]: a part of a partition, read once
 //!
 //! ```text
-//!            register, heartbeat: topics and brokers            one connection per broker for producing
-//! master ◄────────────────────── session ──────► Producer ─────────────────────────────────────────────► broker
-//!        ◄────────────────────── member ───────► Consumer ── PartitionConsumer for each partition ─────► broker
-//!            register, heartbeat: partitions                    one connection per broker for fetching
+//!          register, heartbeat: topics             one connection per broker for producing
+//! master ◄──────────────── session ──► Producer ─────────────────────────────────────────► broker
+//!        ◄──────────────── member ───► Consumer ── PartitionConsumer for each partition ─► broker
+//!          register, heartbeat: partitions         one connection per broker for fetching
 //! ```
-//! The producers of a client share one registration at the master, which is made when the client connects. Each
-//! consumer is a member of its group on its own.
+//! The producers of a client share one registration at the master, which is made when the client
+//! connects. Each consumer is a member of its group on its own.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -62,7 +62,8 @@ const LAST_WRITE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
 
-/// Shared by the clones of a client. The session's task does not hold it, so that a client that is dropped ends.
+/// Shared by the clones of a client. The session's task does not hold it, so that a client that is
+/// dropped ends.
 #[derive(Debug)]
 struct Inner {
     shared: Arc<Shared>,
@@ -84,8 +85,8 @@ impl Drop for Inner {
 }
 
 impl Client {
-    /// Registers at the active master: tries each in turn, and again within the connect timeout if any of them
-    /// accepts connections. Must be called on the engine's runtime.
+    /// Registers at the active master: tries each in turn, and again within the connect timeout if
+    /// any of them accepts connections. Must be called on the engine's runtime.
     pub async fn connect(options: ClientOptions) -> Result<Self> {
         let wanted = "a TubeMQ URL: use tubemq:// or tubemq+ssl://";
         let secret = options.username.is_some().then_some("signature made with the password");
@@ -124,7 +125,8 @@ impl Client {
         Ok(producer)
     }
 
-    /// Joins `group`. Resolves when the master has registered the member and each of its partitions has been tried.
+    /// Joins `group`. Resolves when the master has registered the member and each of its partitions
+    /// has been tried.
     pub async fn consumer(
         &self,
         topics: Vec<String>,
@@ -158,8 +160,8 @@ impl Client {
         }
     }
 
-    /// The partitions of `topics` that can be read, in order. The master is told a group for that, `groups` with a number
-    /// behind it, as [`Self::range`] takes them.
+    /// The partitions of `topics` that can be read, in order. The master is told a group for that,
+    /// `groups` with a number behind it, as [`Self::range`] takes them.
     ///
     /// # Errors
     ///
@@ -178,16 +180,17 @@ impl Client {
         Ok(Tail::new(Arc::clone(&self.0.shared), locations, groups))
     }
 
-    /// Reads a part of a partition. It is taken in the first of the groups `groups-0`, `groups-1` and so on in which it is
-    /// free; the offsets of these groups mean nothing.
+    /// Reads a part of a partition. It is taken in the first of the groups `groups-0`, `groups-1`
+    /// and so on in which it is free; the offsets of these groups mean nothing.
     pub fn range(&self, range: Range, groups: String, rules: Rules) -> Result<RangeReader> {
         self.0.open.check_open()?;
         check_group(&groups)?;
         Ok(RangeReader::new(Arc::clone(&self.0.shared), range, groups, rules))
     }
 
-    /// Sets the offsets of `group`, from which its members go on. The error of each partition for which that failed; one
-    /// that another client of the group holds is [`ErrorKind::ConsumerBusy`].
+    /// Sets the offsets of `group`, from which its members go on. The error of each partition for
+    /// which that failed; one that another client of the group holds is
+    /// [`ErrorKind::ConsumerBusy`].
     pub async fn confirm(
         &self,
         group: &str,
@@ -218,7 +221,8 @@ impl Client {
         self.0.shared.damaged_messages()
     }
 
-    /// Closes everything that was made with this client, leaves the master, and ends the connections.
+    /// Closes everything that was made with this client, leaves the master, and ends the
+    /// connections.
     pub async fn close(&self) -> Result<()> {
         let shared = &self.0.shared;
         let Some((producers, consumers)) = self.0.open.close() else { return Ok(()) };

@@ -1,4 +1,5 @@
-//! Options of the TubeMQ client: names, types, defaults and texts. The bindings validate values before they get here.
+//! Options of the TubeMQ client: names, types, defaults and texts. The bindings validate values
+//! before they get here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,9 +28,11 @@ options! {
         option heartbeat_interval: Duration = Duration::from_secs(10) => DURATION;
         /// Longest pause before a reconnect, in seconds.
         option max_backoff: Duration = Duration::from_secs(2) => DURATION;
-        /// Memory limit in bytes for unacknowledged messages, shared by all producers of the client.
+        /// Memory limit in bytes for unacknowledged messages, shared by all producers of the
+        /// client.
         option memory_limit: usize = 64 << 20 => SIZE;
-        /// Limit in bytes of fetched messages that wait for the application. A consumer stops fetching when it is reached.
+        /// Limit in bytes of fetched messages that wait for the application. A consumer stops
+        /// fetching when it is reached.
         option receive_buffer: usize = 16 << 20 => SIZE;
         /// User name.
         option username: Option<String> = None => TEXT.common();
@@ -76,7 +79,8 @@ options! {
         option nack_delay: Duration = Duration::from_secs(1) => DURATION;
         /// Longest pause between two fetches from an empty partition, in seconds.
         option poll_interval: Duration = Duration::from_millis(100) => DURATION;
-        /// Start of a new group: "first", "latest" or positions. "max" also moves an existing group to the end.
+        /// Start of a new group: "first", "latest" or positions. "max" also moves an existing group
+        /// to the end.
         row position => own("position").common().word("latest");
         /// Number of members of the group. Each member then needs a `node_id` (client balance).
         row source_count => at_least(1);

@@ -160,15 +160,16 @@ impl Producer {
         core.notify();
     }
 
-    /// Pushes a message and returns its slot: [`ProducerEvents::sent`] reports the outcome under that number. With
-    /// `park`, a message beyond `max_pending` waits in the overflow queue, which holds as many.
+    /// Pushes a message and returns its slot: [`ProducerEvents::sent`] reports the outcome under
+    /// that number. With `park`, a message beyond `max_pending` waits in the overflow queue, which
+    /// holds as many.
     pub fn push(&self, message: &Outgoing<'_>, park: bool) -> Result<Pushed<'_>> {
         self.take(&mut std::iter::once(*message), park, &mut |_| {})?;
         Ok(Pushed::new(0, &*self.0.core))
     }
 
-    /// Pushes messages until the iterator ends or one is refused. `each` is called with the slot of every message
-    /// that was taken.
+    /// Pushes messages until the iterator ends or one is refused. `each` is called with the slot of
+    /// every message that was taken.
     pub fn push_many<'a>(
         &self,
         messages: &mut dyn Iterator<Item = Outgoing<'a>>,
@@ -198,7 +199,8 @@ impl Producer {
             }
             each(0);
         }
-        // Only the connections that are needed: the caller may hold the locks that delivering outcomes takes.
+        // Only the connections that are needed: the caller may hold the locks that delivering
+        // outcomes takes.
         core.note_wants(&mut machine);
         drop(machine);
         result.map_err(|error| error.with_topic(Arc::clone(&core.topic)))
@@ -224,8 +226,8 @@ impl Producer {
         &self.0.core.topic
     }
 
-    /// With `wait`, waits until everything that was pushed has an outcome, at most the operation timeout. Then ends the
-    /// producer.
+    /// With `wait`, waits until everything that was pushed has an outcome, at most the operation
+    /// timeout. Then ends the producer.
     pub async fn close(&self, wait: bool) -> Result<()> {
         let core = &self.0.core;
         if core.closed.swap(true, Ordering::AcqRel) {
@@ -243,8 +245,8 @@ impl Producer {
         })
     }
 
-    /// Whether there is a connection now to a broker that has the topic; before the first send, whether the master has
-    /// registered the client.
+    /// Whether there is a connection now to a broker that has the topic; before the first send,
+    /// whether the master has registered the client.
     pub fn is_connected(&self) -> bool {
         let core = &self.0.core;
         if core.closed.load(Ordering::Acquire) {
@@ -292,8 +294,8 @@ impl Core {
         })
     }
 
-    /// Tells the drivers, unless they have been told and have not looked yet. With `writes` a single one is served by this
-    /// thread; which of several has something to send is left to them.
+    /// Tells the drivers, unless they have been told and have not looked yet. With `writes` a
+    /// single one is served by this thread; which of several has something to send is left to them.
     fn tell(&self, writes: bool) {
         if self.notified.swap(true, Ordering::AcqRel) {
             return;
@@ -324,7 +326,8 @@ impl Core {
     fn deliver(&self, mut machine: MutexGuard<'_, Machine>) {
         self.note_wants(&mut machine);
         drop(machine);
-        // Several connections take turns, each on the thread of its driver or of a sender: in the order of the events.
+        // Several connections take turns, each on the thread of its driver or of a sender: in the
+        // order of the events.
         let _order = self.delivering.lock();
         let mut machine = self.machine();
         let mut outcomes = Vec::new();
@@ -405,7 +408,8 @@ impl ProducerRoute for Core {
         let mut more = false;
         loop {
             if protocol.transmit().len() >= room {
-                // Without room the driver takes another turn when the socket has taken what is queued.
+                // Without room the driver takes another turn when the socket has taken what is
+                // queued.
                 more = room > 0;
                 break;
             }

@@ -7,14 +7,14 @@
 //!    │                         │ └────────────────────────────────┘
 //!    │  give it back           ▼
 //!    └─────────────────────── Lost
-//!      the connection or the partition was lost, or a call failed: again, from where the last pack ended
+//!      connection or partition lost, or a call failed: again, from where the last pack ended
 //! ```
-//! A range begins with the entry at its first offset and ends before that at its last, so that ranges that lie side by
-//! side have each message once ([`Pack`]). What the broker stores as offset of the group does not count: each time the
-//! partition is taken, the offset is set.
+//! A range begins with the entry at its first offset and ends before that at its last, so that
+//! ranges that lie side by side have each message once ([`Pack`]). What the broker stores as offset
+//! of the group does not count: each time the partition is taken, the offset is set.
 //!
-//! Only a position that moves counts as progress: a broker that answers all the time, and gives nothing, ends the read
-//! with the timeout as one that is silent does.
+//! Only a position that moves counts as progress: a broker that answers all the time, and gives
+//! nothing, ends the read with the timeout as one that is silent does.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -62,7 +62,8 @@ pub struct Range {
 /// When reading fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Longest time without progress. Pauses that a broker's rule for the flow asks for do not count.
+    /// Longest time without progress. Pauses that a broker's rule for the flow asks for do not
+    /// count.
     pub timeout: Duration,
     /// Whether it is an error that messages are missing or damaged.
     pub fails_on_loss: bool,
@@ -71,7 +72,8 @@ pub struct Rules {
 /// A message of a range.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Offset in the index of the store, if it is known: if the pack has no messages of other partitions between its own.
+    /// Offset in the index of the store, if it is known: if the pack has no messages of other
+    /// partitions between its own.
     pub offset: Option<i64>,
     /// Payload, without attributes.
     pub payload: Bytes,
@@ -131,13 +133,14 @@ impl RangeReader {
         &self.range.location
     }
 
-    /// The next messages, up to `most` or, unless it is one alone, `bytes` of payload and attributes. None
-    /// are the end.
+    /// The next messages, up to `most` or, unless it is one alone, `bytes` of payload and
+    /// attributes. None are the end.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::DataLost`]: messages of the range were deleted, or are damaged. [`ErrorKind::Timeout`], or the error of
-    /// the broker: nothing was read for the time of the rules.
+    /// [`ErrorKind::DataLost`]: messages of the range were deleted, or are damaged.
+    /// [`ErrorKind::Timeout`], or the error of the broker: nothing was read for the time of the
+    /// rules.
     pub async fn next(&mut self, most: usize, bytes: usize) -> Result<Vec<Record>> {
         let (mut block, mut size) = (Vec::new(), 0);
         // The caller may have been busy since.
@@ -185,7 +188,8 @@ impl RangeReader {
                 return Ok(());
             }
             Err(error) if self.may_pass(&error) => {
-                // Registered again, under another name. What the broker may still do for the old one does not matter.
+                // Registered again, under another name. What the broker may still do for the old
+                // one does not matter.
                 self.lost = self.lease.take().or(self.lost.take());
                 if error.kind() == ErrorKind::Authentication {
                     self.shared.refresh();
@@ -456,7 +460,8 @@ impl Tail {
         Self { shared, groups, parts }
     }
 
-    /// The first offset of each partition, as it was when the partition was taken, and the first behind its last message.
+    /// The first offset of each partition, as it was when the partition was taken, and the first
+    /// behind its last message.
     ///
     /// # Errors
     ///
@@ -511,7 +516,8 @@ impl Held {
         if let Some(mut held) = held {
             match held.lease.pass().await {
                 Ok(offsets) => return Ok((held, offsets.end)),
-                // It does not matter whether that succeeds: the partition is taken in another group then.
+                // It does not matter whether that succeeds: the partition is taken in another group
+                // then.
                 Err(_) => drop(held.lease.leave().await),
             }
         }
@@ -532,8 +538,8 @@ impl Held {
     }
 }
 
-/// The partitions of topics that can be read, in order. The master is told a group of the name `groups` for that, and that
-/// its member has left.
+/// The partitions of topics that can be read, in order. The master is told a group of the name
+/// `groups` for that, and that its member has left.
 pub(super) async fn locations(
     shared: &Arc<Shared>,
     topics: &BTreeSet<String>,
@@ -622,8 +628,8 @@ async fn ask_master(
     Ok(found)
 }
 
-/// Sets the offsets of a group. The error of each partition that another client of the group holds, or whose broker
-/// cannot be asked.
+/// Sets the offsets of a group. The error of each partition that another client of the group holds,
+/// or whose broker cannot be asked.
 pub(super) async fn confirm(
     shared: &Arc<Shared>,
     group: &str,

@@ -1,4 +1,5 @@
-//! State shared by the producers and consumers of one client, and the registration of its producers.
+//! State shared by the producers and consumers of one client, and the registration of its
+//! producers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,8 +25,8 @@ use forebay_tubemq::master::{Event, Identity, ProducerMaster, TopicState};
 use forebay_tubemq::topic::Broker;
 use tracing::warn;
 
-/// Time for which a topic that the master does not list is requested again before it counts as missing: brokers
-/// announce new topics to the master with their own heartbeats.
+/// Time for which a topic that the master does not list is requested again before it counts as
+/// missing: brokers announce new topics to the master with their own heartbeats.
 const TOPIC_PATIENCE: Duration = Duration::from_secs(2);
 const TOPIC_RETRY: Duration = Duration::from_millis(100);
 
@@ -55,8 +56,8 @@ pub(super) struct Shared {
     pub(super) runtime: Handle,
 }
 
-/// Name of a client at masters and brokers, which display the address and the process id. It contains no `_`, because
-/// servers parse what is behind the last one.
+/// Name of a client at masters and brokers, which display the address and the process id. It
+/// contains no `_`, because servers parse what is behind the last one.
 pub(super) fn client_id(host: &str) -> String {
     let (process, bits) = (random::process(), random::bits());
     format!("{host}-{process}-{}-{bits:016x}-forebay-{}", wall_ms(), env!("CARGO_PKG_VERSION"))
@@ -126,8 +127,8 @@ impl Shared {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Requests `topic` from the master until it is known, or certainly missing. While what is returned lives, the master
-    /// is asked for the topic.
+    /// Requests `topic` from the master until it is known, or certainly missing. While what is
+    /// returned lives, the master is asked for the topic.
     pub(super) async fn known_topic(self: &Arc<Self>, topic: &str) -> Result<Published> {
         self.session.lock().publish(clock::now(), topic);
         let published = Published { shared: Arc::clone(self), topic: topic.into() };
@@ -164,8 +165,8 @@ impl Shared {
         self.session_due.notify_one();
     }
 
-    /// Leaves the master; waits at most `limit`, because a master that cannot be reached forgets the producer by
-    /// itself.
+    /// Leaves the master; waits at most `limit`, because a master that cannot be reached forgets
+    /// the producer by itself.
     pub(super) async fn leave(&self, limit: Duration) {
         self.session.lock().close(clock::now());
         self.session_due.notify_one();
@@ -196,8 +197,8 @@ pub(super) fn address(broker: &Broker) -> Address {
     Address { host: broker.host.clone(), port: broker.port }
 }
 
-/// Registers the producers and sends heartbeats until the session is closed; calls `renewed` when topics or brokers
-/// have changed. `ready` is told of the first registration or why it failed.
+/// Registers the producers and sends heartbeats until the session is closed; calls `renewed` when
+/// topics or brokers have changed. `ready` is told of the first registration or why it failed.
 pub(super) async fn keep_session(
     shared: Arc<Shared>,
     ready: oneshot::Sender<Result<()>>,
@@ -240,8 +241,9 @@ pub(super) async fn keep_session(
             (metadata, failed)
         };
         if ready.is_some() {
-            // When every master is on standby they are about to elect one, and a master that accepts connections may
-            // be starting. An address without any server is more likely wrong than early.
+            // When every master is on standby they are about to elect one, and a master that
+            // accepts connections may be starting. An address without any server is more likely
+            // wrong than early.
             let passing = |error: &Error| {
                 let due = shared.session.lock().poll_timeout();
                 error.retriable()

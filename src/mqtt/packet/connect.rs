@@ -108,7 +108,8 @@ impl Connect {
         let properties = fields.properties()?;
         let client_id = fields.text()?;
         let will = Self::decode_will(flags, fields)?;
-        // In 3.1 the remaining length overrides the flags: older clients set flags for fields that they omit.
+        // In 3.1 the remaining length overrides the flags: older clients set flags for fields that
+        // they omit.
         let lenient = version == Version::V3_1;
         let missing = |fields: &Fields<'_>| lenient && fields.reader.is_empty();
         let user_name = if flags & USER_NAME != 0 && !missing(fields) { Some(fields.text()?) } else { None };

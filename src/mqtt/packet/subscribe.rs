@@ -25,7 +25,8 @@ pub enum RetainHandling {
 pub struct SubscribeOptions {
     /// Maximum QoS of delivered messages.
     pub qos: QoS,
-    /// Excludes messages that this client published itself. MQTT 5 only, like the following options.
+    /// Excludes messages that this client published itself. MQTT 5 only, like the following
+    /// options.
     pub no_local: bool,
     /// Whether delivered messages keep the RETAIN flag that they were published with.
     pub retain_as_published: bool,
@@ -79,8 +80,8 @@ impl SubscribeOptions {
     }
 }
 
-/// SUBSCRIBE: requests subscriptions. The filters are not validated; the receiver rejects an invalid one with a
-/// reason in SUBACK.
+/// SUBSCRIBE: requests subscriptions. The filters are not validated; the receiver rejects an
+/// invalid one with a reason in SUBACK.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscribe {
     /// Packet identifier of the answer.

@@ -1,4 +1,5 @@
-//! A client without socket or clock, with the broker's end of the connection in the hands of the test.
+//! A client without socket or clock, with the broker's end of the connection in the hands of the
+//! test.
 
 use std::time::{Duration, Instant};
 

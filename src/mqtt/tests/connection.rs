@@ -1,5 +1,6 @@
-//! The client side of a socket, tested by the statements of the standard: handshake, keep-alive, limits, topic
-//! aliases, extended authentication, disconnection. Section numbers are those of MQTT 5 unless 3.1.1 is named.
+//! The client side of a socket, tested by the statements of the standard: handshake, keep-alive,
+//! limits, topic aliases, extended authentication, disconnection. Section numbers are those of MQTT
+//! 5 unless 3.1.1 is named.
 
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use forebay_base::machine::Machine as _;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// [MQTT-3.1.0-1]: CONNECT comes first and states its version; [MQTT-3.1.2-11], [MQTT-3.1.2-13], [MQTT-3.1.2-16],
-/// [MQTT-3.1.2-18]: the flags of absent fields are clear.
+/// [MQTT-3.1.0-1]: CONNECT comes first and states its version; [MQTT-3.1.2-11], [MQTT-3.1.2-13],
+/// [MQTT-3.1.2-16], [MQTT-3.1.2-18]: the flags of absent fields are clear.
 #[test]
 fn the_first_packet_is_connect_in_the_version_asked_for() {
     for (version, head) in [
@@ -38,7 +39,8 @@ fn the_first_packet_is_connect_in_the_version_asked_for() {
     }
 }
 
-/// [MQTT-3.1.2-9], [MQTT-3.1.2-17], [MQTT-3.1.2-19], [MQTT-3.1.3-1]: all options appear in the packet.
+/// [MQTT-3.1.2-9], [MQTT-3.1.2-17], [MQTT-3.1.2-19], [MQTT-3.1.3-1]: all options appear in the
+/// packet.
 #[test]
 fn connect_carries_will_user_and_password() {
     let mut client = Client::new();
@@ -315,7 +317,8 @@ fn without_room_a_publication_is_held_and_answers_before_it_are_not() {
     assert_eq!(heard(0, &mut input), (1, false));
 }
 
-/// 3.2.2.3: properties that CONNACK omits have the standard's defaults, separately for each connection.
+/// 3.2.2.3: properties that CONNACK omits have the standard's defaults, separately for each
+/// connection.
 #[test]
 fn limits_are_the_servers_and_die_with_the_connection() {
     let mut client = Client::limited(&[
@@ -386,7 +389,8 @@ fn a_packet_above_the_servers_maximum_is_refused_before_sending() {
     assert_eq!(client.events().len(), 1, "SUBSCRIBE has failed");
 }
 
-/// 3.4.2.2.2: reason string and user properties are dropped before an acknowledgement becomes too large.
+/// 3.4.2.2.2: reason string and user properties are dropped before an acknowledgement becomes too
+/// large.
 #[test]
 fn an_answer_leaves_out_its_words_where_they_do_not_fit() {
     let mut client = Client::limited(&[Property::MaximumPacketSize(20)]);
@@ -429,8 +433,8 @@ fn as_sent(some: &[(&str, u16)]) -> Vec<(String, Option<u16>)> {
     some.iter().map(|(topic, alias)| ((*topic).into(), Some(*alias))).collect()
 }
 
-/// [MQTT-3.3.2-8], [MQTT-3.3.2-9], [MQTT-3.2.2-17], 3.3.2.3.4: a topic is sent once with its alias, then the alias
-/// alone; the least recently used topic loses its alias.
+/// [MQTT-3.3.2-8], [MQTT-3.3.2-9], [MQTT-3.2.2-17], 3.3.2.3.4: a topic is sent once with its alias,
+/// then the alias alone; the least recently used topic loses its alias.
 #[test]
 fn topics_are_aliased_and_the_least_recently_used_alias_is_given_anew() {
     let mut client = Client::limited(&[Property::TopicAliasMaximum(2)]);
@@ -438,7 +442,8 @@ fn topics_are_aliased_and_the_least_recently_used_alias_is_given_anew() {
     assert_eq!(said, as_sent(&[("a", 1), ("b", 2), ("", 1), ("c", 2), ("", 1), ("b", 2), ("c", 1)]));
 }
 
-/// [MQTT-3.2.2-18]: none are sent if the server accepts none. [MQTT-3.3.2-7]: aliases end with the connection.
+/// [MQTT-3.2.2-18]: none are sent if the server accepts none. [MQTT-3.3.2-7]: aliases end with the
+/// connection.
 #[test]
 fn without_a_maximum_there_is_no_alias_and_a_new_connection_knows_none() {
     let mut client = Client::limited(&[Property::TopicAliasMaximum(5)]);
@@ -573,7 +578,8 @@ fn an_auth_above_the_servers_maximum_is_refused_before_sending() {
     assert!(client.said().is_empty());
 }
 
-/// [MQTT-4.12.0-5], [MQTT-4.12.0-6]: a different method, or one where we have none, is a protocol error.
+/// [MQTT-4.12.0-5], [MQTT-4.12.0-6]: a different method, or one where we have none, is a protocol
+/// error.
 #[test]
 fn another_authentication_method_closes_the_connection() {
     let step = Reason::ContinueAuthentication;
@@ -644,7 +650,8 @@ fn a_disconnect_says_its_reason_and_the_session_expiry() {
     assert_eq!(client.says(), Packet::Disconnect(Disconnect::new(Reason::Success)));
 }
 
-/// 3.14: each of the server's reasons becomes an error of its kind; [MQTT-4.13.2-1]: a DISCONNECT is not answered.
+/// 3.14: each of the server's reasons becomes an error of its kind; [MQTT-4.13.2-1]: a DISCONNECT
+/// is not answered.
 #[test]
 fn a_disconnect_of_the_server_ends_the_connection_with_its_reason() {
     for (reason, kind, again) in [
@@ -665,7 +672,8 @@ fn a_disconnect_of_the_server_ends_the_connection_with_its_reason() {
     }
 }
 
-/// [MQTT-4.13.1-1]: MQTT 5 reports the violation, MQTT 3 only closes the connection (its [MQTT-4.8.0-1]).
+/// [MQTT-4.13.1-1]: MQTT 5 reports the violation, MQTT 3 only closes the connection (its
+/// [MQTT-4.8.0-1]).
 #[test]
 fn a_violation_closes_the_connection_and_5_0_says_which() {
     for (bytes, reason) in [

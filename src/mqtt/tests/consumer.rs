@@ -1,5 +1,5 @@
-//! The receiving half of a session, tested by the statements of the standard. Section numbers are those of MQTT 5
-//! unless 3.1.1 is named.
+//! The receiving half of a session, tested by the statements of the standard. Section numbers are
+//! those of MQTT 5 unless 3.1.1 is named.
 
 use super::client::*;
 use crate::packet::{Ack, Publish};
@@ -22,7 +22,8 @@ fn qos_0_is_delivered_and_not_answered() {
     assert_eq!(client.session.unacknowledged(), 0);
 }
 
-/// [MQTT-4.3.2-4]: PUBACK with the packet identifier, once the application has acknowledged and not before.
+/// [MQTT-4.3.2-4]: PUBACK with the packet identifier, once the application has acknowledged and not
+/// before.
 #[test]
 fn qos_1_is_answered_by_puback_when_it_is_acknowledged() {
     for version in [V4, V5] {
@@ -117,7 +118,8 @@ fn an_unknown_pubrel_is_answered_by_pubcomp() {
     }
 }
 
-/// [MQTT-4.6.0-2], [MQTT-4.6.0-3]: PUBACK and PUBREC follow the order of arrival, regardless of the application.
+/// [MQTT-4.6.0-2], [MQTT-4.6.0-3]: PUBACK and PUBREC follow the order of arrival, regardless of the
+/// application.
 #[test]
 fn acknowledgements_are_released_in_the_order_of_arrival() {
     let mut client = Client::connected(V5);
@@ -147,7 +149,8 @@ fn a_message_that_no_subscription_asked_for_is_delivered_and_answered() {
     assert_eq!(client.says(), puback(id(1)));
 }
 
-/// [MQTT-4.4.0-1] for the receiver: unanswered QoS 1 is redelivered after a disconnect, and its old token is void.
+/// [MQTT-4.4.0-1] for the receiver: unanswered QoS 1 is redelivered after a disconnect, and its old
+/// token is void.
 #[test]
 fn qos_1_that_was_not_answered_is_delivered_again_after_a_cut() {
     let mut client = Client::connected(V5);
@@ -170,7 +173,8 @@ fn qos_1_that_was_not_answered_is_delivered_again_after_a_cut() {
     assert_eq!(client.said(), [puback(id(1)), puback(id(2))]);
 }
 
-/// 4.1: packet identifiers of QoS 2 are session state. Disconnects before and after PUBREC and PUBCOMP.
+/// 4.1: packet identifiers of QoS 2 are session state. Disconnects before and after PUBREC and
+/// PUBCOMP.
 #[test]
 fn qos_2_is_delivered_once_wherever_the_connection_is_cut() {
     for cut in 0..5 {

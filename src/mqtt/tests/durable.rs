@@ -1,4 +1,5 @@
-//! The sending half of a session that survives its process: what is recorded, and what an outbox gives back.
+//! The sending half of a session that survives its process: what is recorded, and what an outbox
+//! gives back.
 
 use super::client::*;
 use crate::packet::{ConnAck, Publish};
@@ -122,7 +123,8 @@ fn an_outbox_with_one_identifier_twice_is_refused() {
     assert_eq!(client.session.pending_messages(), 4);
 }
 
-/// 3.2.2.1.1: the session is lost. What has a PUBREC was taken over by the broker (4.3.3), the rest is sent as new.
+/// 3.2.2.1.1: the session is lost. What has a PUBREC was taken over by the broker (4.3.3), the rest
+/// is sent as new.
 #[test]
 fn a_lost_session_sends_again_what_was_promised() {
     let mut client = restored();

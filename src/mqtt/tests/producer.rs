@@ -1,5 +1,5 @@
-//! The sending half of a session, tested by the statements of the standard. Section numbers are those of MQTT 5
-//! unless 3.1.1 is named.
+//! The sending half of a session, tested by the statements of the standard. Section numbers are
+//! those of MQTT 5 unless 3.1.1 is named.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ fn errors(client: &mut Client) -> Vec<Option<ErrorKind>> {
     client.outcomes().into_iter().map(|(_, result)| result.err().map(|error| error.kind())).collect()
 }
 
-/// [MQTT-2.2.1-2], [MQTT-3.3.1-2], [MQTT-4.3.1-1]: no packet identifier, no DUP, complete once written.
+/// [MQTT-2.2.1-2], [MQTT-3.3.1-2], [MQTT-4.3.1-1]: no packet identifier, no DUP, complete once
+/// written.
 #[test]
 fn qos_0_ends_when_its_bytes_are_written() {
     let mut client = Client::connected(V5);
@@ -31,7 +32,8 @@ fn qos_0_ends_when_its_bytes_are_written() {
     assert!(matches!(&client.outcomes()[..], [(Q0, Ok(Reason::Success))]));
 }
 
-/// Publications that are sent again precede it [MQTT-4.4.0-1]. While they fill the window, QoS 0 does not overtake it.
+/// Publications that are sent again precede it [MQTT-4.4.0-1]. While they fill the window, QoS 0
+/// does not overtake it.
 #[test]
 fn a_first_publication_goes_ahead_of_what_has_not_been_sent() {
     for qos in [Q0, Q1, Q2] {
@@ -77,7 +79,8 @@ fn qos_0_whose_writing_was_cut_fails_and_what_was_not_begun_goes_out_later() {
     assert_eq!(errors(&mut client), [None]);
 }
 
-/// [MQTT-4.3.2-1], [MQTT-4.3.2-2], [MQTT-2.2.1-3]: a packet identifier, DUP 0, complete with PUBACK.
+/// [MQTT-4.3.2-1], [MQTT-4.3.2-2], [MQTT-2.2.1-3]: a packet identifier, DUP 0, complete with
+/// PUBACK.
 #[test]
 fn qos_1_ends_with_its_puback() {
     for version in [V4, V5] {
@@ -92,8 +95,8 @@ fn qos_1_ends_with_its_puback() {
     }
 }
 
-/// [MQTT-4.3.3-1], [MQTT-4.3.3-2], [MQTT-4.3.3-3], [MQTT-4.3.3-4], [MQTT-4.3.3-5]: PUBREC is answered with PUBREL
-/// of the same packet identifier; complete with PUBCOMP.
+/// [MQTT-4.3.3-1], [MQTT-4.3.3-2], [MQTT-4.3.3-3], [MQTT-4.3.3-4], [MQTT-4.3.3-5]: PUBREC is
+/// answered with PUBREL of the same packet identifier; complete with PUBCOMP.
 #[test]
 fn qos_2_goes_through_pubrec_and_pubrel_and_ends_with_pubcomp() {
     for version in [V4, V5] {
@@ -108,8 +111,8 @@ fn qos_2_goes_through_pubrec_and_pubrel_and_ends_with_pubcomp() {
     }
 }
 
-/// 3.4.2.1, [MQTT-4.3.3-4]: a refusal ends the flow, with the server's explanation; a PUBREC of 0x80 or above has no
-/// PUBREL.
+/// 3.4.2.1, [MQTT-4.3.3-4]: a refusal ends the flow, with the server's explanation; a PUBREC of
+/// 0x80 or above has no PUBREL.
 #[test]
 fn a_refusal_ends_the_publication_and_frees_its_identifier() {
     for qos in [Q1, Q2] {
@@ -220,7 +223,8 @@ fn the_window_never_exceeds_the_receive_maximum() {
     }
 }
 
-/// MQTT 3 has no Receive Maximum: Mosquitto 2.0 confirms more than 20 QoS 2 publications in flight, and drops the others.
+/// MQTT 3 has no Receive Maximum: Mosquitto 2.0 confirms more than 20 QoS 2 publications in flight,
+/// and drops the others.
 #[test]
 fn without_a_receive_maximum_20_publications_of_qos_2_are_in_flight() {
     for (version, most) in [(Version::V3_1, 20), (V4, 20), (V5, 50)] {
@@ -299,7 +303,8 @@ fn a_full_window_holds_nothing_but_publish_of_qos_1_and_2() {
     assert_eq!(client.says(), Packet::PingReq);
 }
 
-/// Packet identifiers are assigned on entering the window: many more publications may wait than there are.
+/// Packet identifiers are assigned on entering the window: many more publications may wait than
+/// there are.
 #[test]
 fn more_publications_wait_than_there_are_identifiers() {
     let mut client = Client::with_windows(2, 10);
@@ -313,7 +318,8 @@ fn more_publications_wait_than_there_are_identifiers() {
     assert_eq!(client.published().len(), 1);
 }
 
-/// [MQTT-2.2.1-3], in 3.1.1 [MQTT-2.3.1-2]: a packet identifier in use is skipped, regardless of its owner.
+/// [MQTT-2.2.1-3], in 3.1.1 [MQTT-2.3.1-2]: a packet identifier in use is skipped, regardless of
+/// its owner.
 #[test]
 fn an_identifier_is_used_again_only_when_it_is_free() {
     let mut ids = PacketIds::default();
@@ -334,8 +340,8 @@ fn an_identifier_is_used_again_only_when_it_is_free() {
     assert!(!ids.claim(held, 2), "in use");
 }
 
-/// [MQTT-4.4.0-1], [MQTT-3.3.1-1], [MQTT-4.6.0-1]: the whole window is resent in order, with its packet identifiers
-/// and DUP, before new publications.
+/// [MQTT-4.4.0-1], [MQTT-3.3.1-1], [MQTT-4.6.0-1]: the whole window is resent in order, with its
+/// packet identifiers and DUP, before new publications.
 #[test]
 fn after_a_cut_the_window_goes_again_in_its_order_with_dup() {
     for version in [V4, V5] {
@@ -436,7 +442,8 @@ fn a_resumed_publication_that_the_broker_no_longer_takes_fails_in_its_turn() {
     assert_eq!(errors(&mut client), [None, Some(ErrorKind::MessageTooLarge), None]);
 }
 
-/// 3.2.2.1.1: the session is lost. QoS 1 is published again without DUP; the outcome of QoS 2 is unknown.
+/// 3.2.2.1.1: the session is lost. QoS 1 is published again without DUP; the outcome of QoS 2 is
+/// unknown.
 #[test]
 fn a_lost_session_sends_qos_1_anew_and_fails_qos_2() {
     let mut client = Client::connected(V5);
@@ -480,8 +487,8 @@ fn an_answer_that_overtook_stays_in_order_when_the_session_is_lost() {
     assert_eq!(errors(&mut client), [None, Some(ErrorKind::QuotaExceeded)]);
 }
 
-/// Answers of the wrong kind: 0x82. Unexpected answers are ignored, except that PUBREC is answered so that its sender
-/// can complete the flow.
+/// Answers of the wrong kind: 0x82. Unexpected answers are ignored, except that PUBREC is answered
+/// so that its sender can complete the flow.
 #[test]
 fn answers_that_do_not_fit_are_protocol_errors_and_stray_ones_are_not() {
     for (qos, wrong) in [(Q1, pubrec(id(1))), (Q2, puback(id(1))), (Q2, pubcomp(id(1))), (Q1, pubcomp(id(1)))]
@@ -517,7 +524,8 @@ fn packet_identifier_not_found_in_pubcomp_is_a_success() {
     assert!(matches!(&client.outcomes()[..], [(Q2, Ok(Reason::Success))]));
 }
 
-/// 3.3.2.3.3, in the client's queue: expired messages are not sent, the others with their remaining time.
+/// 3.3.2.3.3, in the client's queue: expired messages are not sent, the others with their remaining
+/// time.
 #[test]
 fn an_expired_message_is_not_sent_and_others_say_what_is_left() {
     for qos in [Q0, Q1, Q2] {

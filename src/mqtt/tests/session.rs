@@ -1,5 +1,5 @@
-//! Subscriptions and the session as a whole, tested by the statements of the standard. Section numbers are those of
-//! MQTT 5 unless 3.1.1 is named.
+//! Subscriptions and the session as a whole, tested by the statements of the standard. Section
+//! numbers are those of MQTT 5 unless 3.1.1 is named.
 
 use super::client::*;
 use crate::packet::{Disconnect, PacketId, RetainHandling, Subscribe, SubscribeOptions};

@@ -1,7 +1,8 @@
 //! Acknowledgements waiting to be sent together, and the state of partly acknowledged batches.
 //!
-//! A batch is one entry. It is acknowledged at the broker once all its messages are or, with batch-index
-//! acknowledgement, by a bit set of the messages that are not (1 = not yet acknowledged).
+//! A batch is one entry. It is acknowledged at the broker once all its messages are or, with
+//! batch-index acknowledgement, by a bit set of the messages that are not (1 = not yet
+//! acknowledged).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +13,8 @@ use forebay_base::error::{Error, ErrorKind, Result};
 /// Ledger and entry.
 pub(super) type Entry = (u64, u64);
 
-/// Maximum number of partly acknowledged batches. A batch that another consumer of the subscription finishes
-/// would otherwise stay here for ever.
+/// Maximum number of partly acknowledged batches. A batch that another consumer of the subscription
+/// finishes would otherwise stay here for ever.
 const MAX_BATCHES: usize = 10_000;
 
 /// Values of `CommandAck.AckType`.
@@ -49,7 +50,8 @@ impl Batch {
         open
     }
 
-    /// Encodes the set like Java's `BitSet.toLongArray`: lowest bits first, without trailing empty words.
+    /// Encodes the set like Java's `BitSet.toLongArray`: lowest bits first, without trailing empty
+    /// words.
     fn to_ack_set(&self) -> Vec<i64> {
         let used = self.words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
         self.words[..used].iter().map(|word| *word as i64).collect()
@@ -95,13 +97,14 @@ impl Acks {
         self.whole.len() + self.partial.len() + usize::from(self.through_changed)
     }
 
-    /// Whether a cumulative acknowledgement is waiting for the limit set by [`Self::hold`] to be lifted.
+    /// Whether a cumulative acknowledgement is waiting for the limit set by [`Self::hold`] to be
+    /// lifted.
     pub(super) fn is_held_back(&self) -> bool {
         self.held_back
     }
 
-    /// Limits cumulative acknowledgements to the entry before `first` from now on. Acknowledgements held back
-    /// by the previous limit are sent as far as the new one allows.
+    /// Limits cumulative acknowledgements to the entry before `first` from now on. Acknowledgements
+    /// held back by the previous limit are sent as far as the new one allows.
     pub(super) fn hold(&mut self, first: Option<Entry>) {
         if self.hold != first {
             self.hold = first;
@@ -132,8 +135,8 @@ impl Acks {
             self.whole.insert(entry);
             return;
         }
-        // Without the batch size (in an id parsed from text) nothing is known about the other messages of the
-        // batch; acknowledging the entry would lose them.
+        // Without the batch size (in an id parsed from text) nothing is known about the other
+        // messages of the batch; acknowledging the entry would lose them.
         if id.batch_size <= 0 && !self.batches.contains_key(&entry) {
             return;
         }
@@ -173,7 +176,8 @@ impl Acks {
         Ok(())
     }
 
-    /// Sends an acknowledgement again for a message that was redelivered although it is acknowledged here.
+    /// Sends an acknowledgement again for a message that was redelivered although it is
+    /// acknowledged here.
     pub(super) fn redelivered(&mut self, id: &MessageId) {
         let entry = id.entry_id();
         if self.through.is_some_and(|through| covers(&through, id)) {
@@ -184,7 +188,8 @@ impl Acks {
         }
     }
 
-    /// Records which messages of a batch the broker still considers unacknowledged: those in `ack_set`.
+    /// Records which messages of a batch the broker still considers unacknowledged: those in
+    /// `ack_set`.
     pub(super) fn expect(&mut self, entry: Entry, size: u32, ack_set: &[i64]) {
         if self.whole.contains(&entry) {
             return;
@@ -200,7 +205,8 @@ impl Acks {
         }
     }
 
-    /// Returns the batch, with the messages already marked that a cumulative acknowledgement covers.
+    /// Returns the batch, with the messages already marked that a cumulative acknowledgement
+    /// covers.
     fn batch(&mut self, entry: Entry, size: u32) -> &mut Batch {
         if self.batches.len() >= MAX_BATCHES && !self.batches.contains_key(&entry) {
             self.forget_oldest();
@@ -216,8 +222,8 @@ impl Acks {
         })
     }
 
-    /// Drops the earliest batch, preferring one whose state the broker already knows. The only cost is possible
-    /// redelivery of its messages; no unacknowledged message becomes acknowledged.
+    /// Drops the earliest batch, preferring one whose state the broker already knows. The only cost
+    /// is possible redelivery of its messages; no unacknowledged message becomes acknowledged.
     fn forget_oldest(&mut self) {
         let known = self.batches.keys().take(100).find(|entry| !self.partial.contains(entry)).copied();
         if let Some(entry) = known.or_else(|| self.batches.keys().next().copied()) {
@@ -226,8 +232,8 @@ impl Acks {
         }
     }
 
-    /// Marks the messages that a cumulative acknowledgement covers in the middle of a batch, so that
-    /// acknowledging the rest one by one completes the entry.
+    /// Marks the messages that a cumulative acknowledgement covers in the middle of a batch, so
+    /// that acknowledging the rest one by one completes the entry.
     fn cover_head_of_batch(&mut self, id: &MessageId) {
         let entry = id.entry_id();
         if id.batch_index < 0 || id.batch_index + 1 >= id.batch_size {
@@ -331,15 +337,15 @@ impl Acks {
         *self = Self::new(self.index_ack);
     }
 
-    /// The id that acknowledges everything up to and including `through`, or as much of it as the hold allows.
-    /// In the middle of a batch without batch-index acknowledgement that is the preceding entry, which for
-    /// entry 0 wraps around, as the official clients send it.
+    /// The id that acknowledges everything up to and including `through`, or as much of it as the
+    /// hold allows. In the middle of a batch without batch-index acknowledgement that is the
+    /// preceding entry, which for entry 0 wraps around, as the official clients send it.
     fn cumulative_id(&mut self, through: &MessageId) -> Option<IdData> {
         let entry = through.entry_id();
         if let Some(hold) = self.hold.filter(|hold| order(*hold) <= order(entry)) {
             self.held_back = true;
-            // The id of the entry before the first one of a ledger is unknown here. A position that is not beyond
-            // `last_sent` is not sent either, because brokers reject moving back.
+            // The id of the entry before the first one of a ledger is unknown here. A position that
+            // is not beyond `last_sent` is not sent either, because brokers reject moving back.
             let before = (hold.0, hold.1.checked_sub(1)?);
             if self.last_sent.is_some_and(|last| order(before) <= order(last)) {
                 return None;
@@ -493,7 +499,8 @@ mod tests {
                 }
             }
             assert_eq!(acks.batches.len(), MAX_BATCHES);
-            // The latest batches complete with their other half. The earliest was dropped and stays unacknowledged.
+            // The latest batches complete with their other half. The earliest was dropped and stays
+            // unacknowledged.
             acks.take();
             acks.individual(&batched(most + 9, 1, 2));
             acks.individual(&batched(0, 1, 2));

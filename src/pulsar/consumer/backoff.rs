@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Delay that grows with the number of redeliveries, as `MultiplierRedeliveryBackoff` of the Java client.
+/// Delay that grows with the number of redeliveries, as `MultiplierRedeliveryBackoff` of the Java
+/// client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
     /// Delay of a message that has not been redelivered yet.

@@ -4,23 +4,27 @@
 //!         first chunk           last chunk
 //!   ─────────────────► Open ─────────────────► complete
 //!                       │
-//!                       ├── others need the room ──► dropped: its chunks come again with the next connection
+//!                       ├── others need the room ──► dropped: comes again after a reconnect
 //!                       │
-//!                       └── no chunk in time ──────► expired: its chunks are requested again if another one comes
+//!                       └── no chunk in time ──────► expired: requested again with its next chunk
 //! ```
-//! With [`Limits::ack`] the chunks of both are acknowledged instead, and so are those that come later.
+//! With [`Limits::ack`] the chunks of both are acknowledged instead, and so are those that come
+//! later.
 //!
-//! Number, size and age of incomplete messages are bounded: a peer that never completes a message costs a limited
-//! amount of memory for a limited time. The owner gives a time that stands still while the broker may not deliver.
+//! Number, size and age of incomplete messages are bounded: a peer that never completes a message
+//! costs a limited amount of memory for a limited time. The owner gives a time that stands still
+//! while the broker may not deliver.
 //!
-//! The first chunk of an incomplete message must not be acknowledged by a cumulative acknowledgement of later
-//! messages: after a redelivery the other chunks would be useless without it. Such a hold survives the loss of
-//! the connection, unlike the chunks themselves, and expires with the message.
+//! The first chunk of an incomplete message must not be acknowledged by a cumulative
+//! acknowledgement of later messages: after a redelivery the other chunks would be useless without
+//! it. Such a hold survives the loss of the connection, unlike the chunks themselves, and expires
+//! with the message.
 //!
-//! The beginning of a message may be gone: passed over by a seek, or trimmed. Where entries come in order, its other chunks
-//! are orphans, which no one would ever acknowledge. They are acknowledged if the beginning does not come in the same time;
-//! until then it may come with a redelivery that is under way. A beginning that was dropped here makes no orphans: it
-//! comes again with the next connection.
+//! The beginning of a message may be gone: passed over by a seek, or trimmed. Where entries come in
+//! order, its other chunks are orphans, which no one would ever acknowledge. They are acknowledged
+//! if the beginning does not come in the same time; until then it may come with a redelivery that
+//! is under way. A beginning that was dropped here makes no orphans: it comes again with the next
+//! connection.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -35,7 +39,8 @@ use forebay_base::random::{HashMap, HashSet};
 
 /// Maximum number of chunks of a message.
 const MAX_CHUNKS: i32 = crate::MAX_CHUNKS as i32;
-/// Limit on what the incomplete messages of a consumer take beside their bytes: with none on their number this bounds it.
+/// Limit on what the incomplete messages of a consumer take beside their bytes: with none on their
+/// number this bounds it.
 const MAX_NAMES: usize = 16 << 20;
 /// Memory of an incomplete message beside its bytes and its id.
 const NAME: usize = 256;
@@ -43,22 +48,27 @@ const NAME: usize = 256;
 const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Maximum number of first chunks held at a time.
 const MAX_HOLDS: usize = 1000;
-/// Maximum number of orphans known at a time. Those beyond it stay unacknowledged, and come again with the next connection.
+/// Maximum number of orphans known at a time. Those beyond it stay unacknowledged, and come again
+/// with the next connection.
 const MAX_ORPHANS: usize = 1000;
 /// Maximum length of the id of a message whose chunks can be orphans, in bytes.
 const MAX_UUID: usize = 1024;
-/// Maximum number of messages known whose beginning was dropped here. Beyond it no chunk is taken for an orphan.
+/// Maximum number of messages known whose beginning was dropped here. Beyond it no chunk is taken
+/// for an orphan.
 const MAX_DROPPED: usize = 1000;
-/// Maximum number of messages known that have expired, and of their chunks. What is forgotten counts as dropped.
+/// Maximum number of messages known that have expired, and of their chunks. What is forgotten
+/// counts as dropped.
 const MAX_EXPIRED: usize = 1000;
 /// Maximum number of messages known that were given up for other reasons than time.
 const MAX_LOST: usize = 100;
 const MAX_EXPIRED_CHUNKS: usize = 2 * MAX_CHUNKS as usize;
 
-/// Limits on the incomplete messages of a consumer, with the defaults of the Java client where that has them.
+/// Limits on the incomplete messages of a consumer, with the defaults of the Java client where that
+/// has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum size of a chunked message, compressed, and of all incomplete ones together, in bytes.
+    /// Maximum size of a chunked message, compressed, and of all incomplete ones together, in
+    /// bytes.
     pub bytes: usize,
     /// Maximum number of incomplete messages; 0 for no limit.
     pub messages: usize,
@@ -128,7 +138,8 @@ pub(super) enum Chunk {
     Again(Vec<Entry>),
     /// Dropped: the message is larger than the limit. Carries its size.
     TooLarge(usize),
-    /// The last chunk. Carries the message's bytes, still compressed, and the entries that held them.
+    /// The last chunk. Carries the message's bytes, still compressed, and the entries that held
+    /// them.
     Complete(Bytes, Vec<Entry>),
 }
 
@@ -162,15 +173,18 @@ pub(super) struct Chunks {
     /// Memory of the open messages beside that.
     names: usize,
     clock: u64,
-    /// First chunks of incomplete messages, in topic order, with the time at which each hold expires.
+    /// First chunks of incomplete messages, in topic order, with the time at which each hold
+    /// expires.
     holds: BTreeMap<(i64, i64), Instant>,
     /// Whether the broker delivers entries in order.
     in_order: bool,
     /// Chunks without a beginning, oldest first.
     orphans: VecDeque<Orphan>,
-    /// Messages of which chunks that may come again have come on this connection and were dropped here.
+    /// Messages of which chunks that may come again have come on this connection and were dropped
+    /// here.
     dropped: HashSet<String>,
-    /// Messages that were given up. Those with entries have expired, and the others were acknowledged.
+    /// Messages that were given up. Those with entries have expired, and the others were
+    /// acknowledged.
     given_up: HashMap<String, Option<Vec<Entry>>>,
     /// Number of the entries in `given_up`.
     expired_chunks: usize,
@@ -240,8 +254,8 @@ impl Chunks {
         if id == 0 {
             self.hold(entry, until);
             self.orphans.retain(|orphan| orphan.uuid != uuid);
-            // A known uuid starts again: the receipt was lost or the producer restarted. Its earlier entries, expired or not, are
-            // acknowledged together with the message.
+            // A known uuid starts again: the receipt was lost or the producer restarted. Its
+            // earlier entries, expired or not, are acknowledged together with the message.
             let expired = self.forget_given_up(uuid);
             let before = self.forget(uuid).map_or(expired, |open| open.entries);
             let entries: Vec<_> =
@@ -283,7 +297,8 @@ impl Chunks {
         open.published = open.published.max(metadata.publish_time);
         self.due.insert((until, open.age));
         if id < open.next {
-            // Sent again after a lost receipt: acknowledged together with the message it belongs to.
+            // Sent again after a lost receipt: acknowledged together with the message it belongs
+            // to.
             if open.entries.len() < 2 * MAX_CHUNKS as usize && !open.entries.contains(&entry) {
                 open.entries.push(entry);
             }
@@ -337,13 +352,14 @@ impl Chunks {
         self.holds.first_key_value().map(|((ledger, entry), _)| (*ledger as u64, *entry as u64))
     }
 
-    /// First chunk of each incomplete message that has not been given up, and the publish time of its last one, in milliseconds
-    /// since 1970.
+    /// First chunk of each incomplete message that has not been given up, and the publish time of
+    /// its last one, in milliseconds since 1970.
     pub(super) fn open(&self) -> impl Iterator<Item = (Entry, u64)> + '_ {
         self.open.values().map(|open| (open.first, open.published))
     }
 
-    /// First chunks of the latest messages that were given up, but not because their next chunk did not come in time.
+    /// First chunks of the latest messages that were given up, but not because their next chunk did
+    /// not come in time.
     pub(super) fn lost(&self) -> impl Iterator<Item = Entry> + '_ {
         self.lost.iter().copied()
     }

@@ -1,10 +1,11 @@
 //! Messages at the end of their redeliveries, for a dead letter policy.
 //!
-//! A message that was redelivered as often as the policy allows is delivered once more. If that is refused or late, its
-//! entry is not requested again: its messages become [`DeadLetter`]s. The owner takes these, sends them to another topic
-//! and tells the outcome, which acknowledges the message or has it requested again. A message that comes
-//! with a higher count, because an earlier attempt failed, is a dead letter at once. Until the outcome it keeps the permit with
-//! which it came, so that a topic that takes no dead letters stops the deliveries.
+//! A message that was redelivered as often as the policy allows is delivered once more. If that is
+//! refused or late, its entry is not requested again: its messages become [`DeadLetter`]s. The
+//! owner takes these, sends them to another topic and tells the outcome, which acknowledges the
+//! message or has it requested again. A message that comes with a higher count, because an earlier
+//! attempt failed, is a dead letter at once. Until the outcome it keeps the permit with which it
+//! came, so that a topic that takes no dead letters stops the deliveries.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
@@ -14,8 +15,9 @@ use super::{Consumer, State};
 use crate::message::{Message, MessageId};
 use forebay_base::random::HashSet;
 
-/// Maximum number of entries whose last delivery is remembered; their payloads are limited like those fetched ahead. One that is
-/// forgotten is requested once more, and then a dead letter at once.
+/// Maximum number of entries whose last delivery is remembered; their payloads are limited like
+/// those fetched ahead. One that is forgotten is requested once more, and then a dead letter at
+/// once.
 const MAX_LAST: usize = 10_000;
 
 /// A message to be sent to the dead letter topic.
@@ -142,7 +144,8 @@ impl Consumer {
         Some(message)
     }
 
-    /// Takes those of `entries`, which are to be requested again, that were delivered for the last time: they are dead.
+    /// Takes those of `entries`, which are to be requested again, that were delivered for the last
+    /// time: they are dead.
     pub(super) fn bury(&mut self, entries: &mut BTreeSet<Entry>) {
         let Some(dying) = &mut self.dying else { return };
         if dying.last.is_empty() {
@@ -190,13 +193,14 @@ impl Consumer {
         self.dying.as_ref().is_some_and(|dying| !dying.dead.is_empty())
     }
 
-    /// Takes the messages to be sent to the dead letter topic. [`Self::settle_dead`] is to follow for each.
+    /// Takes the messages to be sent to the dead letter topic. [`Self::settle_dead`] is to follow
+    /// for each.
     pub fn take_dead(&mut self) -> Vec<DeadLetter> {
         self.dying.as_mut().map(|dying| dying.dead.drain(..).collect()).unwrap_or_default()
     }
 
-    /// Handles the outcome of a dead letter. With `sent` the message is acknowledged, otherwise it is delivered again after
-    /// the delay of a negative acknowledgement.
+    /// Handles the outcome of a dead letter. With `sent` the message is acknowledged, otherwise it
+    /// is delivered again after the delay of a negative acknowledgement.
     pub fn settle_dead(&mut self, now: Instant, letter: &DeadLetter, sent: bool) {
         let Some(dying) = &mut self.dying else { return };
         let keeps_permit = letter.permit == Some(dying.connections);

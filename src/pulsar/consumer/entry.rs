@@ -1,4 +1,5 @@
-//! Processing of received entries: checksum, decompression, splitting into messages, permit accounting.
+//! Processing of received entries: checksum, decompression, splitting into messages, permit
+//! accounting.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,13 +18,13 @@ use forebay_base::compression::{Compression, decompress};
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_base::wire::Reader;
 
-/// Maximum number of chunked messages waiting for acknowledgement. Without a limit, messages that other
-/// consumers acknowledge would stay here for ever.
+/// Maximum number of chunked messages waiting for acknowledgement. Without a limit, messages that
+/// other consumers acknowledge would stay here for ever.
 const MAX_CHUNKED: usize = 10_000;
 
 impl Consumer {
-    /// Limit on the size that the compressed bytes of an entry may expand to. Brokers and clients hold only the compressed ones to the
-    /// largest message.
+    /// Limit on the size that the compressed bytes of an entry may expand to. Brokers and clients
+    /// hold only the compressed ones to the largest message.
     fn expansion_limit(&self) -> usize {
         self.options.max_message_size.max(DEFAULT_MAX_MESSAGE_SIZE).max(self.options.chunked.bytes)
     }
@@ -37,7 +38,8 @@ impl Consumer {
         let id = MessageId::from(&delivery.message_id).in_partition(self.options.partition);
         let id = MessageId { batch_index: -1, batch_size: 0, ..id };
         if !payload.checksum_ok() {
-            // The metadata cannot be trusted, but the permits the broker charged are those it claims.
+            // The metadata cannot be trusted, but the permits the broker charged are those it
+            // claims.
             let count = payload.metadata().ok().and_then(|m| m.num_messages_in_batch).unwrap_or(1);
             return self.discard(
                 &id,
@@ -169,7 +171,8 @@ impl Consumer {
                 message.event_time = metadata.event_time.unwrap_or_default();
                 message.null_value = metadata.null_value.unwrap_or_default();
                 message.set_rare(metadata.ordering_key, properties(metadata.properties));
-                // It is one message, whatever size of a batch its producer has claimed, or none if it is acknowledged.
+                // It is one message, whatever size of a batch its producer has claimed, or none if
+                // it is acknowledged.
                 self.give_back(charge.saturating_sub(1));
                 if charge > 0 {
                     self.admit(1, message);
@@ -204,7 +207,8 @@ impl Consumer {
             let message = if self.dying.is_none() { Some(message) } else { self.outlived(message) };
             if let Some(message) = message {
                 if self.queue.len() == self.queue.capacity() {
-                    // Doubling would leave up to half of a queue unused, and so would room beyond the most that is asked for.
+                    // Doubling would leave up to half of a queue unused, and so would room beyond
+                    // the most that is asked for.
                     let (length, most) = (self.queue.len(), self.options.receiver_queue as usize);
                     let left = most.saturating_sub(length);
                     let quarter = 64.max(length / 4);
@@ -307,8 +311,8 @@ impl Consumer {
     }
 }
 
-/// Permits that the broker charges for an entry: its messages less those already acknowledged. A claim that
-/// exceeds what a frame can hold is capped.
+/// Permits that the broker charges for an entry: its messages less those already acknowledged. A
+/// claim that exceeds what a frame can hold is capped.
 fn charge(size: Option<i32>, ack_set: &[i64]) -> u32 {
     const MOST: i32 = 1 << 20;
     let size = size.unwrap_or(1).clamp(1, MOST) as u32;

@@ -8,11 +8,12 @@
 //!                 detach: queue dropped, permits void      │
 //!      ▲────────────────────────────────────────────────────┘
 //! ```
-//! **Permits.** The unit is a message. For each entry the broker charges its number of messages less those
-//! already acknowledged; the consumer returns a permit when a message is taken, or dropped here (duplicate,
-//! before the start, compacted out, corrupt). At any time granted = charged + outstanding, and outstanding
-//! may fall below zero by at most one batch less one. All permits lapse when the connection ends. A paused consumer grants
-//! none, and one without a queue grants one when it is wanted.
+//! **Permits.** The unit is a message. For each entry the broker charges its number of messages
+//! less those already acknowledged; the consumer returns a permit when a message is taken, or
+//! dropped here (duplicate, before the start, compacted out, corrupt). At any time granted =
+//! charged + outstanding, and outstanding may fall below zero by at most one batch less one. All
+//! permits lapse when the connection ends. A paused consumer grants none, and one without a queue
+//! grants one when it is wanted.
 //!
 //! * `acks`: acknowledgements that have not been sent
 //! * `chunks`: messages in several entries; `chunked`: their acknowledgement
@@ -109,8 +110,9 @@ pub struct Consumer {
     failed: bool,
     /// Number of seeks.
     moves: u64,
-    /// Counts the requests for everything again, on Exclusive and Failover subscriptions. The broker states the last that it has seen
-    /// with each message: one with an older number was on its way before, and comes again.
+    /// Counts the requests for everything again, on Exclusive and Failover subscriptions. The
+    /// broker states the last that it has seen with each message: one with an older number was on
+    /// its way before, and comes again.
     epoch: u64,
     /// Whether the broker has closed the consumer since it was attached.
     closed: bool,
@@ -121,7 +123,8 @@ pub struct Consumer {
     /// Commands to be written as they are.
     immediate: VecDeque<Command>,
     last_taken: Option<MessageId>,
-    /// The latest entry that has arrived on this connection and from this position, whatever became of it.
+    /// The latest entry that has arrived on this connection and from this position, whatever became
+    /// of it.
     last_arrived: Option<Entry>,
     /// Target of the latest seek, if it named no message.
     sought: Option<Sought>,
@@ -175,12 +178,13 @@ impl Consumer {
         }
     }
 
-    /// Handles the subscription's success: grants permits for a full queue, once. Acknowledgements that wait go ahead of
-    /// them, so that the broker does not deliver those messages again.
+    /// Handles the subscription's success: grants permits for a full queue, once. Acknowledgements
+    /// that wait go ahead of them, so that the broker does not deliver those messages again.
     ///
-    /// After [`Self::closed_by_broker`] all acknowledgements are forgotten instead. What the broker does not say is why: the
-    /// position may have been moved back, and then a cumulative acknowledgement of before would move it forward
-    /// again, past messages that are to be delivered. If it was for another reason, what was not written is delivered again.
+    /// After [`Self::closed_by_broker`] all acknowledgements are forgotten instead. What the broker
+    /// does not say is why: the position may have been moved back, and then a cumulative
+    /// acknowledgement of before would move it forward again, past messages that are to be
+    /// delivered. If it was for another reason, what was not written is delivered again.
     pub fn attach(&mut self) {
         if std::mem::take(&mut self.closed) {
             self.acks.clear();
@@ -201,8 +205,9 @@ impl Consumer {
         }
     }
 
-    /// [`Self::attach`] for a topic that another broker has served until now. If that broker closed the consumer, it was to
-    /// unload the topic: the position is where it was, and the acknowledgements are kept.
+    /// [`Self::attach`] for a topic that another broker has served until now. If that broker closed
+    /// the consumer, it was to unload the topic: the position is where it was, and the
+    /// acknowledgements are kept.
     pub fn attach_elsewhere(&mut self) {
         self.closed = false;
         self.attach();
@@ -246,8 +251,8 @@ impl Consumer {
         }
     }
 
-    /// Handles a CLOSE_CONSUMER. The broker closes the consumers of a subscription whose position is moved, by another consumer
-    /// or by an administrator, and those of a topic that is unloaded.
+    /// Handles a CLOSE_CONSUMER. The broker closes the consumers of a subscription whose position
+    /// is moved, by another consumer or by an administrator, and those of a topic that is unloaded.
     pub fn closed_by_broker(&mut self) {
         self.detach();
         self.closed = true;
@@ -357,7 +362,8 @@ impl Consumer {
         self.failed
     }
 
-    /// A SUBSCRIBE is about to be sent: the broker tells again, maybe before its answer is handled, that the topic has ended.
+    /// A SUBSCRIBE is about to be sent: the broker tells again, maybe before its answer is handled,
+    /// that the topic has ended.
     pub fn begin_subscribe(&mut self) {
         self.at_end = false;
     }
@@ -382,7 +388,8 @@ impl Consumer {
         self.ready(1) == 1
     }
 
-    /// Number of messages up to the first whose schema is not known yet, at most `max`. Looks at no more than these.
+    /// Number of messages up to the first whose schema is not known yet, at most `max`. Looks at no
+    /// more than these.
     fn ready(&self, max: usize) -> usize {
         if self.writers.is_none() {
             return max.min(self.queue.len());
@@ -430,9 +437,9 @@ impl Consumer {
         self.acks.individual(id);
     }
 
-    /// Acknowledges this message and all before it. A chunked message that begins before it and ends after it is
-    /// not affected: while that is incomplete or unacknowledged, only what precedes it is acknowledged at the
-    /// broker.
+    /// Acknowledges this message and all before it. A chunked message that begins before it and
+    /// ends after it is not affected: while that is incomplete or unacknowledged, only what
+    /// precedes it is acknowledged at the broker.
     pub fn ack_cumulative(&mut self, now: Instant, id: &MessageId) -> Result<()> {
         self.check_cumulative()?;
         self.acks.cumulative(id)?;
@@ -443,9 +450,9 @@ impl Consumer {
         Ok(())
     }
 
-    /// Acknowledges `ids` and returns the ACK to be sent for them immediately; the caller fills in its request id.
-    /// `None` if the broker is told later: for parts of a batch when the batch is complete, for what follows the
-    /// start of a chunked message when that message is acknowledged.
+    /// Acknowledges `ids` and returns the ACK to be sent for them immediately; the caller fills in
+    /// its request id. `None` if the broker is told later: for parts of a batch when the batch is
+    /// complete, for what follows the start of a chunked message when that message is acknowledged.
     pub fn receipt_ack(
         &mut self,
         now: Instant,
@@ -470,8 +477,8 @@ impl Consumer {
         Ok(self.acks.take_for(&all, cumulative)?.map(|group| self.ack_command(group)))
     }
 
-    /// Negatively acknowledges a message that has been redelivered `redeliveries` times: its entry is redelivered after
-    /// `delay`.
+    /// Negatively acknowledges a message that has been redelivered `redeliveries` times: its entry
+    /// is redelivered after `delay`.
     pub fn nack(&mut self, now: Instant, id: &MessageId, redeliveries: u32, delay: Option<Duration>) {
         self.settle_unacked(id);
         self.request_again(now + delay.unwrap_or_else(|| self.options.nack_delay.delay(redeliveries)), id);
@@ -497,7 +504,8 @@ impl Consumer {
         }
     }
 
-    /// Sends the collected acknowledgements with the next [`Self::poll_transmit`]. While detached they stay collected.
+    /// Sends the collected acknowledgements with the next [`Self::poll_transmit`]. While detached
+    /// they stay collected.
     pub fn flush_acks(&mut self) {
         if self.state == State::Detached {
             return;
@@ -623,8 +631,8 @@ impl Consumer {
         }
     }
 
-    /// Requests redelivery of `entries`, or of everything if empty. Exclusive and Failover subscriptions only
-    /// support everything: the broker ignores a list there.
+    /// Requests redelivery of `entries`, or of everything if empty. Exclusive and Failover
+    /// subscriptions only support everything: the broker ignores a list there.
     fn redeliver(&mut self, entries: Vec<Entry>) {
         let listed = lists_redeliveries(self.options.kind) && !entries.is_empty();
         if !listed && !self.dropped.entries.is_empty() {

@@ -30,7 +30,8 @@ pub struct Options {
     pub kind: SubType,
     /// Whether the broker keeps the position; otherwise this consumer does.
     pub durable: bool,
-    /// Maximum number of messages to prefetch. With 0 a message, or a batch, is asked for when the application waits for it.
+    /// Maximum number of messages to prefetch. With 0 a message, or a batch, is asked for when the
+    /// application waits for it.
     pub receiver_queue: u32,
     /// Maximum size of the messages to prefetch, in bytes, give or take what one permit brings.
     pub receive_buffer: usize,
@@ -44,10 +45,11 @@ pub struct Options {
     pub ack_group_max: usize,
     /// Delay after which a negatively acknowledged message is requested again.
     pub nack_delay: Backoff,
-    /// Time after which a message that the application has and has not acknowledged is requested again; `None` for no
-    /// limit.
+    /// Time after which a message that the application has and has not acknowledged is requested
+    /// again; `None` for no limit.
     pub ack_timeout: Option<Backoff>,
-    /// Number of redeliveries after which a message of a Shared or Key_Shared subscription is dead; `None` for no limit.
+    /// Number of redeliveries after which a message of a Shared or Key_Shared subscription is dead;
+    /// `None` for no limit.
     pub max_redeliveries: Option<u32>,
     /// Position to start at.
     pub start: Option<MessageId>,
@@ -108,9 +110,11 @@ pub struct Counts {
     pub retried: u64,
     /// Chunks that were acknowledged because the beginning of their message is gone.
     pub orphaned_chunks: u64,
-    /// Incomplete chunked messages that were given up because others needed their room, or a chunk of theirs was missing.
+    /// Incomplete chunked messages that were given up because others needed their room, or a chunk
+    /// of theirs was missing.
     pub dropped_chunked_messages: u64,
-    /// Incomplete chunked messages that were given up because their next chunk did not come in time.
+    /// Incomplete chunked messages that were given up because their next chunk did not come in
+    /// time.
     pub expired_chunked_messages: u64,
 }
 

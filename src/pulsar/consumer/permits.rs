@@ -18,8 +18,8 @@ pub(super) struct Permits {
     pub(super) returned: u64,
 }
 
-/// Time in which the broker may deliver. It stands still while that has no permits, as when the application takes no messages: a
-/// chunk that does not come then is not late.
+/// Time in which the broker may deliver. It stands still while that has no permits, as when the
+/// application takes no messages: a chunk that does not come then is not late.
 #[derive(Debug, Default)]
 pub(super) struct Stopwatch {
     now: Option<Instant>,
@@ -102,7 +102,8 @@ impl Consumer {
         self.wanted = true;
     }
 
-    /// Number of messages granted and not yet charged; may fall below zero by at most one batch less one.
+    /// Number of messages granted and not yet charged; may fall below zero by at most one batch
+    /// less one.
     pub fn outstanding_permits(&self) -> i64 {
         self.permits.granted as i64 - self.permits.charged as i64
     }
@@ -113,7 +114,8 @@ impl Consumer {
             return 0;
         }
         if self.options.receiver_queue == 0 {
-            // A batch was charged as many permits as it has messages, and brokers owe what exceeds one.
+            // A batch was charged as many permits as it has messages, and brokers owe what exceeds
+            // one.
             let owed = 1 - self.outstanding_permits();
             return if self.wanted && self.queue.is_empty() && owed > 0 { owed as u32 } else { 0 };
         }

@@ -8,8 +8,8 @@ use super::acks::{Entry, order};
 use super::{Command, Consumer, State, lists_redeliveries};
 use crate::message::MessageId;
 
-/// Time after which messages from before a seek are requested again, and time for them to come. Those that were already on their
-/// way come at once.
+/// Time after which messages from before a seek are requested again, and time for them to come.
+/// Those that were already on their way come at once.
 const DROPPED_DELAY: Duration = Duration::from_secs(1);
 /// Longest time for which the first of them waits for others.
 const DROPPED_LIMIT: Duration = Duration::from_secs(5);
@@ -23,19 +23,22 @@ pub(super) struct Start {
     inclusive: bool,
     /// Whether a message of its entry or behind it has come.
     pub(super) reached: bool,
-    /// Whether entries before it were requested again: if they come, the subscription was moved back.
+    /// Whether entries before it were requested again: if they come, the subscription was moved
+    /// back.
     pub(super) earlier_requested: bool,
     /// Whether it is the end of the topic as it was when the consumer subscribed.
     was_end: bool,
 }
 
-/// Dropped entries that lie before the position of a seek. A broker may still send what it was reading when it moved the
-/// subscription; or another consumer, or an administrator, has moved it back since. Only the broker knows which: it is asked for
-/// them again, and sends those that are not acknowledged.
+/// Dropped entries that lie before the position of a seek. A broker may still send what it was
+/// reading when it moved the subscription; or another consumer, or an administrator, has moved it
+/// back since. Only the broker knows which: it is asked for them again, and sends those that are
+/// not acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct Dropped {
     pub(super) entries: Vec<Entry>,
-    /// Messages before the position in the entry of the position itself. They are acknowledged if no earlier entry comes again.
+    /// Messages before the position in the entry of the position itself. They are acknowledged if
+    /// no earlier entry comes again.
     heads: BTreeSet<(i32, i32)>,
     /// The entry of the position, which is to be sent again as well.
     again: Option<Entry>,
@@ -142,19 +145,22 @@ impl Consumer {
         self.sought = Some(Sought::Time(ms));
     }
 
-    /// Position behind the last message that was taken, or, before the first one, at which the consumer starts.
+    /// Position behind the last message that was taken, or, before the first one, at which the
+    /// consumer starts.
     pub(super) fn read(&self) -> Option<Start> {
         self.last_taken.map(|id| Start::new(id, false)).or(self.start)
     }
 
-    /// The latest entry that has arrived, if no message that has arrived waits to be taken, and none has ended the consumer.
+    /// The latest entry that has arrived, if no message that has arrived waits to be taken, and
+    /// none has ended the consumer.
     pub fn drained_to(&self) -> Option<MessageId> {
         let (ledger, entry) = self.last_arrived.filter(|_| self.queue.is_empty() && !self.failed)?;
         Some(MessageId::new(ledger, entry).in_partition(self.options.partition))
     }
 
-    /// Position at which a consumer resumes whose position the broker does not keep: the last message that was taken, or an entry
-    /// before it with the first chunk of a message that was not. What is delivered a second time then is before the start, and is dropped.
+    /// Position at which a consumer resumes whose position the broker does not keep: the last
+    /// message that was taken, or an entry before it with the first chunk of a message that was
+    /// not. What is delivered a second time then is before the start, and is dropped.
     pub fn resume_position(&self) -> Option<MessageId> {
         if self.options.durable {
             return None;
@@ -174,7 +180,8 @@ impl Consumer {
         Some(before.map_or(behind, |(ledger, entry)| MessageId::new(ledger, entry)))
     }
 
-    /// Whether such a consumer, opened at `position`, begins at the end of the topic, wherever that is when it subscribes.
+    /// Whether such a consumer, opened at `position`, begins at the end of the topic, wherever that
+    /// is when it subscribes.
     pub fn begins_at_end(&self, position: MessageId) -> bool {
         let edge = match self.sought {
             Some(Sought::Edge(id)) => Some(id),
@@ -184,7 +191,8 @@ impl Consumer {
         !self.options.durable && self.read().is_none() && edge == Some(MessageId::LATEST)
     }
 
-    /// Tells such a consumer where the end was when it subscribed: it resumes there, and not where the end is by then.
+    /// Tells such a consumer where the end was when it subscribed: it resumes there, and not where
+    /// the end is by then.
     pub fn place_behind(&mut self, last: MessageId) {
         // The broker stands before the first entry of a ledger.
         let is_first = last.entry == u64::MAX && last != MessageId::EARLIEST;
@@ -197,8 +205,8 @@ impl Consumer {
         self.start = self.start.filter(|start| !start.was_end);
     }
 
-    /// The time in milliseconds since 1970 that such a consumer must seek to when it resumes: it has taken no message since it sought
-    /// there.
+    /// The time in milliseconds since 1970 that such a consumer must seek to when it resumes: it
+    /// has taken no message since it sought there.
     pub fn resume_time(&self) -> Option<u64> {
         match self.sought {
             Some(Sought::Time(ms)) if !self.options.durable && self.last_taken.is_none() => Some(ms),
@@ -206,9 +214,10 @@ impl Consumer {
         }
     }
 
-    /// Drops a message before the position at which the consumer starts. The broker, which has the position of a durable
-    /// subscription, begins with the entry of that position: what is before it in the same entry would stay in the backlog for
-    /// ever, and is acknowledged. Earlier entries are not; nor is that one while it is open whether the subscription was moved back.
+    /// Drops a message before the position at which the consumer starts. The broker, which has the
+    /// position of a durable subscription, begins with the entry of that position: what is before
+    /// it in the same entry would stay in the backlog for ever, and is acknowledged. Earlier
+    /// entries are not; nor is that one while it is open whether the subscription was moved back.
     pub(super) fn drop_before_start(&mut self, id: &MessageId) {
         if !self.options.durable {
             return;
@@ -231,9 +240,10 @@ impl Consumer {
         }
     }
 
-    /// Sets the time at which what was dropped is requested again. Where entries come in order, that is before the first message
-    /// at or behind the start is handed out, so that none is repeated. `epoch` is that of a delivery: a broker that states none could
-    /// not tell those on their way from those that come again.
+    /// Sets the time at which what was dropped is requested again. Where entries come in order,
+    /// that is before the first message at or behind the start is handed out, so that none is
+    /// repeated. `epoch` is that of a delivery: a broker that states none could not tell those on
+    /// their way from those that come again.
     pub(super) fn arm_dropped(&mut self, now: Instant, epoch: Option<u64>) {
         if let Some(entry) = self.dropped.again.take() {
             self.request_again(now, &MessageId::new(entry.0, entry.1));
@@ -259,8 +269,8 @@ impl Consumer {
         }
     }
 
-    /// Requests again what was dropped, when it is time. If none has come when it is time again, what was dropped lies behind the
-    /// subscription.
+    /// Requests again what was dropped, when it is time. If none has come when it is time again,
+    /// what was dropped lies behind the subscription.
     pub(super) fn expire_dropped(&mut self, now: Instant) {
         if self.dropped.due.is_none_or(|due| due > now) {
             return;
@@ -312,9 +322,11 @@ impl Consumer {
         }
     }
 
-    /// Whether there is a message to be received, when `last` is the last message of the topic (`None` if it has none) and the
-    /// subscription has acknowledged everything up to `mark`. As in the Java client: what counts is the last message that was taken,
-    /// or, before the first one, where the consumer starts; after a seek to a time, or at the end, only the broker knows that.
+    /// Whether there is a message to be received, when `last` is the last message of the topic
+    /// (`None` if it has none) and the subscription has acknowledged everything up to `mark`. As in
+    /// the Java client: what counts is the last message that was taken, or, before the first one,
+    /// where the consumer starts; after a seek to a time, or at the end, only the broker knows
+    /// that.
     pub fn has_more(&self, last: Option<MessageId>, mark: Option<MessageId>) -> bool {
         let Some(last) = last else { return !self.queue.is_empty() };
         let read = self.read();
@@ -322,7 +334,8 @@ impl Consumer {
             || match (read, mark) {
                 (Some(read), _) => read.admits(&last),
                 (None, Some(mark)) => order(mark.entry_id()) < order(last.entry_id()),
-                // A broker that does not tell the mark: a subscription that has not begun has everything to read.
+                // A broker that does not tell the mark: a subscription that has not begun has
+                // everything to read.
                 (None, None) => true,
             }
     }

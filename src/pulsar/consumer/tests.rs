@@ -483,7 +483,8 @@ fn acks(consumer: &mut Consumer, now: Instant) -> Vec<(i32, Vec<u64>)> {
         .collect()
 }
 
-/// A plain message at 0, the first of two chunks at 1 and a plain message at 2; acknowledged up to 2.
+/// A plain message at 0, the first of two chunks at 1 and a plain message at 2; acknowledged up to
+/// 2.
 fn acknowledged_past_a_first_chunk(now: Instant) -> Consumer {
     let mut c = consumer(Options::default());
     give(&mut c, 0, single("x")).unwrap();
@@ -1137,7 +1138,8 @@ fn properties_and_the_producer_come_with_each_message() {
     assert!(shared, "a name is kept once for the messages that follow each other");
 }
 
-/// The smallest batch that the format allows: each message is its length and the size of its payload, 0.
+/// The smallest batch that the format allows: each message is its length and the size of its
+/// payload, 0.
 #[test]
 fn a_batch_of_the_smallest_messages_is_read_and_numbers_them_itself() {
     let smallest = [0, 0, 0, 2, 0x18, 0];

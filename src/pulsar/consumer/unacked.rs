@@ -1,9 +1,10 @@
 //! Messages that the application has and has not acknowledged, for the acknowledgement timeout.
 //!
-//! An entry is redelivered as a whole, so its time runs from the last of its messages that was handed out. Entries
-//! are in buckets by the time at which they are due, a sixteenth of the timeout wide: there are at most sixteen wake-ups in a
-//! timeout, whatever the number of messages. What is acknowledged leaves its bucket at once. Entries are in a tree in the
-//! order of the topic, because a cumulative acknowledgement ends the times of a range.
+//! An entry is redelivered as a whole, so its time runs from the last of its messages that was
+//! handed out. Entries are in buckets by the time at which they are due, a sixteenth of the timeout
+//! wide: there are at most sixteen wake-ups in a timeout, whatever the number of messages. What is
+//! acknowledged leaves its bucket at once. Entries are in a tree in the order of the topic, because
+//! a cumulative acknowledgement ends the times of a range.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -126,7 +127,8 @@ impl Unacked {
         self.entries.clear();
     }
 
-    /// Takes the entries whose time has run out, in the order of the topic, and the number of their messages.
+    /// Takes the entries whose time has run out, in the order of the topic, and the number of their
+    /// messages.
     pub(super) fn expire(&mut self, now: Instant) -> (Vec<Entry>, u64) {
         let (mut expired, mut messages) = (Vec::new(), 0);
         while self.next_due().is_some_and(|due| due <= now) {

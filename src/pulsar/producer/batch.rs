@@ -25,7 +25,8 @@ pub(super) struct Sender<'a> {
     pub(super) compression: Compression,
     pub(super) compression_min_size: usize,
     pub(super) max_message_size: usize,
-    /// Largest chunk of a message that is too large for one entry; `None` if messages are not split.
+    /// Largest chunk of a message that is too large for one entry; `None` if messages are not
+    /// split.
     pub(super) chunks: Option<usize>,
 }
 
@@ -90,12 +91,14 @@ impl OpenBatch {
         self.last_sequence
     }
 
-    /// Gives the entry its highest sequence id only, as the ids of other batches lie between those of its messages.
+    /// Gives the entry its highest sequence id only, as the ids of other batches lie between those
+    /// of its messages.
     pub(super) fn be_one_of_several(&mut self) {
         self.first_sequence = self.last_sequence;
     }
 
-    /// Encodes the batch. If compression fails the entry is marked `doomed`, and its messages fail in their turn.
+    /// Encodes the batch. If compression fails the entry is marked `doomed`, and its messages fail
+    /// in their turn.
     pub(super) fn close(mut self, sender: &Sender<'_>) -> Entry {
         let uncompressed = self.body.split().freeze();
         let body = match sender.compression(uncompressed.len()) {
@@ -171,7 +174,8 @@ pub(super) struct Entry {
     pub(super) schema_version: Bytes,
     /// Error of an entry that must not be sent (again); its messages fail in their turn.
     pub(super) doomed: Option<Error>,
-    /// Its schema, while the broker has not said again which version that has. It is not sent before.
+    /// Its schema, while the broker has not said again which version that has. It is not sent
+    /// before.
     pub(super) doubt: Option<Arc<SchemaInfo>>,
     /// Whether the broker has its message already, so that it is not sent.
     pub(super) known: bool,
@@ -212,7 +216,8 @@ impl Entry {
     }
 }
 
-/// Encodes a message as an entry of its own or, with `chunking`, as several if it is too large for one.
+/// Encodes a message as an entry of its own or, with `chunking`, as several if it is too large for
+/// one.
 pub(super) fn single(
     sender: &Sender<'_>,
     now: Instant,

@@ -1,6 +1,7 @@
-//! Messages that were pushed before the first connection, or behind one whose schema has no version yet. They get neither sequence
-//! ids nor batches before: the broker tells the last sequence id that it knows of the producer's name, that name, its limit on
-//! sizes, and the versions of schemas.
+//! Messages that were pushed before the first connection, or behind one whose schema has no version
+//! yet. They get neither sequence ids nor batches before: the broker tells the last sequence id
+//! that it knows of the producer's name, that name, its limit on sizes, and the versions of
+//! schemas.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -2,22 +2,23 @@
 //!
 //! ```text
 //!   push ──► open batch ──► window: unsent │ in flight ──► receipt ──► Event::Stored
-//!              (closes when it holds half as many messages as are in flight, so immediately if none are;
-//!               when it is full; or when the batch delay has passed)
+//!              (closes when it holds half as many messages as are in flight, so at once if none
+//!               are; when it is full; or when the batch delay has passed)
 //!
 //!   Detached ──attach──► Attached ──detach──► Detached        close: fails everything pending
 //!      the window is sent again, byte for byte, before any new entry
 //! ```
-//! Batches form under load and latency stays low without it: a message sent alone does not wait; under load
-//! messages collect while others are in flight. A batch is closed by its size relative to the messages in
-//! flight, not by each receipt: otherwise a full window degenerates into one large entry after an entry of a
-//! single message, each waiting for the other's receipt.
+//! Batches form under load and latency stays low without it: a message sent alone does not wait;
+//! under load messages collect while others are in flight. A batch is closed by its size relative
+//! to the messages in flight, not by each receipt: otherwise a full window degenerates into one
+//! large entry after an entry of a single message, each waiting for the other's receipt.
 //!
-//! At most `max_pending` messages are in flight. [`Producer::push`] accepts as many again, which wait in
-//! line; [`Producer::try_push`] does not. Each pushed message ends in exactly one event, and events come in
-//! the order of the pushes.
+//! At most `max_pending` messages are in flight. [`Producer::push`] accepts as many again, which
+//! wait in line; [`Producer::try_push`] does not. Each pushed message ends in exactly one event,
+//! and events come in the order of the pushes.
 //!
-//! * `early`: messages that are pushed before the first connection, or wait for the version of a schema
+//! * `early`: messages that are pushed before the first connection, or wait for the version of a
+//!   schema
 //! * `schemas`: versions of the schemas of messages that have one of their own
 //! * `batch`: encoding of messages into entries
 //! * `open`: the open batches, and the order of outcomes with key-based batching
@@ -74,9 +75,10 @@ pub struct Options {
     pub lazy: bool,
     /// Gives each key a batch of its own, as Key_Shared consumers require. All are closed together.
     pub key_based: bool,
-    /// Sends an entry at a time, and nothing behind one that was refused: with deduplication, the sequence ids of what is
-    /// stored behind it would have the broker drop its messages when they are sent again. Messages that the broker has of a
-    /// predecessor of the same name are not sent, but for the last one; see `known`.
+    /// Sends an entry at a time, and nothing behind one that was refused: with deduplication, the
+    /// sequence ids of what is stored behind it would have the broker drop its messages when they
+    /// are sent again. Messages that the broker has of a predecessor of the same name are not sent,
+    /// but for the last one; see `known`.
     pub stop_on_refusal: bool,
 }
 
@@ -104,8 +106,8 @@ impl Default for Options {
 /// Outcome of one or more messages, in the order in which they were pushed.
 #[derive(Debug, PartialEq)]
 pub enum Event {
-    /// The broker has stored the messages. `u64::MAX:u64::MAX` means that it already had them (deduplication)
-    /// or that a non-persistent topic dropped them.
+    /// The broker has stored the messages. `u64::MAX:u64::MAX` means that it already had them
+    /// (deduplication) or that a non-persistent topic dropped them.
     Stored {
         /// Number of messages.
         count: u32,
@@ -113,7 +115,8 @@ pub enum Event {
         ledger: u64,
         /// Entry number.
         entry: u64,
-        /// If the entry is a batch, index of the first of these messages in it, and its number of messages.
+        /// If the entry is a batch, index of the first of these messages in it, and its number of
+        /// messages.
         batch: Option<(u32, u32)>,
         /// Total payload size in bytes.
         bytes: usize,
@@ -149,12 +152,14 @@ pub struct Producer {
     last_sequence: i64,
     /// Highest sequence id with a receipt, or last one known to the broker; -1 before the first.
     last_published: i64,
-    /// Last sequence id that the broker had when the producer was opened; -1 for none. A broker tells what it has received,
-    /// and may fail to store the last entry. So with `stop_on_refusal` the message of this id is sent again, which is
-    /// answered when all before it are stored, and nothing is sent after the broker has gone back behind it.
+    /// Last sequence id that the broker had when the producer was opened; -1 for none. A broker
+    /// tells what it has received, and may fail to store the last entry. So with `stop_on_refusal`
+    /// the message of this id is sent again, which is answered when all before it are stored, and
+    /// nothing is sent after the broker has gone back behind it.
     known: i64,
     named: bool,
-    /// Messages that wait for the first connection or for the version of a schema. All others were pushed before them.
+    /// Messages that wait for the first connection or for the version of a schema. All others were
+    /// pushed before them.
     early: VecDeque<Early>,
     open: Open,
     /// Version of the producer's schema; empty if it has none.
@@ -162,7 +167,8 @@ pub struct Producer {
     schemas: Schemas,
     /// Batches that were closed together and have not all ended, in the order of the window.
     groups: VecDeque<Group>,
-    /// Entries without a receipt; the first `in_flight` of them have been written to the current connection.
+    /// Entries without a receipt; the first `in_flight` of them have been written to the current
+    /// connection.
     window: VecDeque<Entry>,
     in_flight: usize,
     in_flight_messages: usize,
@@ -171,7 +177,8 @@ pub struct Producer {
     events: VecDeque<Event>,
     pending_messages: usize,
     pending_bytes: usize,
-    /// Last error with which the broker refused an entry that is being sent again; reported by its timeout.
+    /// Last error with which the broker refused an entry that is being sent again; reported by its
+    /// timeout.
     refusal: Option<Error>,
     /// The refusal behind which nothing is sent any more.
     stopped: Option<Error>,
@@ -214,9 +221,10 @@ impl Producer {
         }
     }
 
-    /// Accepts a message and returns its sequence id, `None` before the first connection and while its schema, or that of a message
-    /// before it, is being registered. When the window is full the message waits, up to as many
-    /// as the window holds; after that the call fails with `QueueFull`. `wall_ms` is the publish time.
+    /// Accepts a message and returns its sequence id, `None` before the first connection and while
+    /// its schema, or that of a message before it, is being registered. When the window is full the
+    /// message waits, up to as many as the window holds; after that the call fails with
+    /// `QueueFull`. `wall_ms` is the publish time.
     pub fn push(&mut self, now: Instant, wall_ms: u64, message: &Outgoing<'_>) -> Result<Option<u64>> {
         self.push_within(2 * self.options.max_pending, now, wall_ms, message)
     }
@@ -291,7 +299,8 @@ impl Producer {
             self.settle();
             return Ok(sequence_id);
         }
-        // A sequence id that does not increase may be a duplicate, and the broker drops a duplicate's whole batch.
+        // A sequence id that does not increase may be a duplicate, and the broker drops a
+        // duplicate's whole batch.
         let may_be_duplicate = (sequence_id as i64) <= self.last_sequence;
         let alone = !self.options.batching
             || message.deliver_at.is_some()
@@ -387,7 +396,8 @@ impl Producer {
         self.named
     }
 
-    /// Handles the end of the connection or a CLOSE_PRODUCER. Nothing is sent until the next [`Self::attach`].
+    /// Handles the end of the connection or a CLOSE_PRODUCER. Nothing is sent until the next
+    /// [`Self::attach`].
     pub fn detach(&mut self) {
         if matches!(self.state, State::Attached) {
             self.state = State::Detached;
@@ -406,12 +416,12 @@ impl Producer {
         self.trouble.as_ref()
     }
 
-    /// Handles a receipt. An error means that receipts were lost: the caller must close the connection, so that
-    /// the window is sent again.
+    /// Handles a receipt. An error means that receipts were lost: the caller must close the
+    /// connection, so that the window is sent again.
     pub fn handle_receipt(&mut self, receipt: &hot::SendReceipt) -> Result<()> {
         let Some(head) = self.window.front() else { return Ok(()) };
-        // Brokers acknowledge a batch by its first or its last id. Ids below the head belong to messages that
-        // have timed out or have already been acknowledged.
+        // Brokers acknowledge a batch by its first or its last id. Ids below the head belong to
+        // messages that have timed out or have already been acknowledged.
         if receipt.sequence_id < head.first_sequence {
             return Ok(());
         }
@@ -433,8 +443,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Handles SEND_ERROR. An error return means that the caller must close the connection, so that the window
-    /// is sent again. Other errors end only the entry that they name.
+    /// Handles SEND_ERROR. An error return means that the caller must close the connection, so that
+    /// the window is sent again. Other errors end only the entry that they name.
     pub fn handle_send_error(&mut self, error: &pb::CommandSendError) -> Result<()> {
         let typed = server_error(error.error, &error.message);
         let ends_entry = matches!(
@@ -569,7 +579,8 @@ impl Producer {
         self.check();
     }
 
-    /// Fails all pending messages with `error`, before the first [`Self::attach`]. Later pushes are accepted.
+    /// Fails all pending messages with `error`, before the first [`Self::attach`]. Later pushes are
+    /// accepted.
     pub fn refuse(&mut self, error: &Error) {
         while !self.early.is_empty() {
             self.fail_early(error.clone());
@@ -592,8 +603,8 @@ impl Producer {
         self.pending_messages == 0
     }
 
-    /// Highest sequence id that has a receipt; before the first, the last one of a predecessor of the same name, or the
-    /// initial one of the options; -1 for none.
+    /// Highest sequence id that has a receipt; before the first, the last one of a predecessor of
+    /// the same name, or the initial one of the options; -1 for none.
     pub fn last_sequence_id(&self) -> i64 {
         self.last_published
     }

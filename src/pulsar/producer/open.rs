@@ -1,9 +1,10 @@
 //! The messages that wait for their entry.
 //!
-//! Without key-based batching they are one batch. With it there is one for each key, and all close together. The
-//! entries are then in the order of their highest sequence ids, and each has only that one, as those of the official
-//! clients: a broker with deduplication drops an entry whose ids are not above all ids before it. Outcomes are still
-//! reported in the order of the pushes, for which a [`Group`] remembers the places of the messages.
+//! Without key-based batching they are one batch. With it there is one for each key, and all close
+//! together. The entries are then in the order of their highest sequence ids, and each has only
+//! that one, as those of the official clients: a broker with deduplication drops an entry whose ids
+//! are not above all ids before it. Outcomes are still reported in the order of the pushes, for
+//! which a [`Group`] remembers the places of the messages.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -119,7 +120,8 @@ impl Open {
         index
     }
 
-    /// Closes all batches. The entries, and what is needed to report the outcomes of several in order.
+    /// Closes all batches. The entries, and what is needed to report the outcomes of several in
+    /// order.
     pub(super) fn close(
         &mut self,
         sender: &Sender<'_>,
@@ -178,7 +180,8 @@ impl Group {
         Self { order, reported: 0, batches: (0..batches).map(|_| Reported::default()).collect() }
     }
 
-    /// Takes the outcome of the batch at `place`, and reports what is next in the order of the pushes.
+    /// Takes the outcome of the batch at `place`, and reports what is next in the order of the
+    /// pushes.
     pub(super) fn end(
         &mut self,
         place: usize,

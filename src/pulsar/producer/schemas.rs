@@ -1,11 +1,13 @@
 //! Versions of the schemas of messages that have one of their own.
 //!
-//! The first message with a schema has it registered at the broker. That message and those behind it wait for the version in
-//! `early`. A schema that was refused is forgotten: the next message with it asks again.
+//! The first message with a schema has it registered at the broker. That message and those behind
+//! it wait for the version in `early`. A schema that was refused is forgotten: the next message
+//! with it asks again.
 //!
-//! When the producer is open on another connection, the topic may be another one too. Schemas of entries without a receipt, and of
-//! messages that wait, are then registered again; those entries are in doubt and are not sent, nor is what follows them, until the
-//! broker has answered. All other schemas are forgotten.
+//! When the producer is open on another connection, the topic may be another one too. Schemas of
+//! entries without a receipt, and of messages that wait, are then registered again; those entries
+//! are in doubt and are not sent, nor is what follows them, until the broker has answered. All
+//! other schemas are forgotten.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +21,8 @@ use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Schemas that a producer remembers besides those that its messages need.
 const KNOWN: usize = 64;
-/// Limit on the schemas that are remembered for entries without a receipt: what the broker calls their versions is up to it.
+/// Limit on the schemas that are remembered for entries without a receipt: what the broker calls
+/// their versions is up to it.
 const STATED: usize = 512;
 
 /// The schemas of a producer's messages, the oldest first.
@@ -76,9 +79,10 @@ fn made_again() -> Error {
 }
 
 impl Producer {
-    /// Notes the version of the producer's schema, before [`Self::attach`]. If it is another than before, the topic was deleted and made again:
-    /// entries that state the old one fail in their turn, as it stands for something else, or nothing, there. The versions of the
-    /// schemas of messages are asked for again: see [`Self::poll_schema`].
+    /// Notes the version of the producer's schema, before [`Self::attach`]. If it is another than
+    /// before, the topic was deleted and made again: entries that state the old one fail in their
+    /// turn, as it stands for something else, or nothing, there. The versions of the schemas of
+    /// messages are asked for again: see [`Self::poll_schema`].
     pub fn set_schema_version(&mut self, version: Bytes) {
         let old = std::mem::replace(&mut self.schema_version, version);
         let has_changed = !old.is_empty() && old != self.schema_version;
@@ -134,13 +138,14 @@ impl Producer {
         self.early.iter().any(|message| message.schema.as_ref().is_some_and(|own| is_same(own, info)))
     }
 
-    /// The next schema that is to be registered, to be asked for after each push of a message with one, and after [`Self::attach`].
-    /// [`Self::handle_schema`] takes the answer.
+    /// The next schema that is to be registered, to be asked for after each push of a message with
+    /// one, and after [`Self::attach`]. [`Self::handle_schema`] takes the answer.
     pub fn poll_schema(&mut self) -> Option<Arc<SchemaInfo>> {
         self.schemas.wanted.pop_front()
     }
 
-    /// Whether the answer for a schema that [`Self::poll_schema`] has named is still waited for. If not, it is forgotten.
+    /// Whether the answer for a schema that [`Self::poll_schema`] has named is still waited for. If
+    /// not, it is forgotten.
     pub fn wants_schema(&mut self, info: &Arc<SchemaInfo>) -> bool {
         let is_doubted = self
             .window
@@ -153,7 +158,8 @@ impl Producer {
         wants
     }
 
-    /// Handles the answer to GET_OR_CREATE_SCHEMA: the messages of that schema are sent with its version, or fail in their turn.
+    /// Handles the answer to GET_OR_CREATE_SCHEMA: the messages of that schema are sent with its
+    /// version, or fail in their turn.
     pub fn handle_schema(&mut self, info: &Arc<SchemaInfo>, answer: Result<Bytes>) {
         self.schema_trouble = None;
         if let Err(error) = &answer {
@@ -213,7 +219,8 @@ impl Producer {
         self.settle();
     }
 
-    /// Forgets the oldest of too many schemas, but none that messages wait for, and few that entries without a receipt state.
+    /// Forgets the oldest of too many schemas, but none that messages wait for, and few that
+    /// entries without a receipt state.
     fn trim_schemas(&mut self) {
         let is_crowded = self.schemas.known.len() > STATED;
         let mut excess = self.schemas.known.len().saturating_sub(KNOWN);
@@ -391,7 +398,8 @@ mod tests {
         assert!(p.is_idle());
     }
 
-    /// A producer that has sent a message of each schema, without receipts, and is lost and open again.
+    /// A producer that has sent a message of each schema, without receipts, and is lost and open
+    /// again.
     fn reopened(p: &mut Producer, now: Instant, schemas: &[&Arc<SchemaInfo>]) {
         for (n, schema) in schemas.iter().enumerate() {
             push(p, now, b"a", Some(schema));

@@ -32,7 +32,8 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(topic_matches, module)?)
 }
 
-/// Whether messages of `topic` match `filter`, which may be the filter of a shared subscription (4.7).
+/// Whether messages of `topic` match `filter`, which may be the filter of a shared subscription
+/// (4.7).
 #[pyfunction]
 fn topic_matches(py: Python<'_>, filter: &str, topic: &str) -> PyResult<bool> {
     let filter = py_result(py, Filter::parse(filter))?;

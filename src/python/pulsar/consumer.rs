@@ -52,8 +52,8 @@ consumer_class! {
         self.0.run(py, |consumer| async move { consumer.seek_each(positions).await })
     }
 
-    /// The batch with the values of its messages instead of their payloads, if the consumer has a schema. If one cannot be
-    /// decoded, all of them are received again.
+    /// The batch with the values of its messages instead of their payloads, if the consumer has a
+    /// schema. If one cannot be decoded, all of them are received again.
     fn decode_arrow(&self, py: Python<'_>, batch: &ArrowBatch, lenient: bool) -> PyResult<ArrowBatch> {
         let receives = self.0.receives(py)?;
         let same = || ArrowBatch::new(batch.batch().clone(), None);

@@ -121,7 +121,8 @@ fn position(id: &core::MessageId) -> (i64, i64, i32, i32) {
     (id.ledger as i64, id.entry as i64, id.partition, id.batch_index)
 }
 
-/// The ids of messages that were sent together, in their order. The Python objects are created on access.
+/// The ids of messages that were sent together, in their order. The Python objects are created on
+/// access.
 #[pyclass(frozen, sequence, module = "forebay._engine")]
 pub(crate) struct MessageIds(pub(super) Vec<core::MessageId>);
 

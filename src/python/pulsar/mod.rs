@@ -83,8 +83,8 @@ client_class! {
         })
     }
 
-    /// Reads a part of a partition as tables. `columns`: what each column holds, and its name; `values`: what payloads become in those
-    /// that take it. The consumer needs a schema then.
+    /// Reads a part of a partition as tables. `columns`: what each column holds, and its name;
+    /// `values`: what payloads become in those that take it. The consumer needs a schema then.
     #[allow(clippy::too_many_arguments, reason = "the arguments of the Python method")]
     fn range(
         &self,

@@ -197,7 +197,8 @@ impl Receipts for native::Producer {
         }
     }
 
-    /// All ids in one object: a list of a million Python objects would not fit into memory beside the messages.
+    /// All ids in one object: a list of a million Python objects would not fit into memory beside
+    /// the messages.
     fn many(py: Python<'_>, receipts: Vec<Receipt>) -> PyResult<Py<PyAny>> {
         let id = |receipt| match receipt {
             Receipt::Id(id) => Ok(id),

@@ -25,7 +25,8 @@ pub(crate) struct PulsarRange {
     caller: Caller,
 }
 
-/// The columns of the tables: what each holds, and its name; and what payloads become in those that take it.
+/// The columns of the tables: what each holds, and its name; and what payloads become in those that
+/// take it.
 pub(super) struct Shape {
     pub(super) columns: Vec<(Content, String)>,
     pub(super) values: Option<Arc<Values>>,

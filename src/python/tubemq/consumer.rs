@@ -25,7 +25,8 @@ consumer_class! {
         self.0.run(py, |consumer| async move { consumer.seek(to).await })
     }
 
-    /// Stops or resumes fetching from partitions, given as pairs of broker and partition; from all without any.
+    /// Stops or resumes fetching from partitions, given as pairs of broker and partition; from all
+    /// without any.
     fn set_paused(&self, py: Python<'_>, partitions: Option<Vec<(u32, u32)>>, paused: bool) -> PyResult<()> {
         let place = |(broker, id)| Partition { broker, id };
         let partitions: Option<Vec<_>> = partitions.map(|pairs| pairs.into_iter().map(place).collect());

@@ -64,7 +64,8 @@ client_class! {
         self.0.run(py, |client| async move { client.partitions(&topic).await })
     }
 
-    /// The partitions of topics that can be read: topic, broker, number, and the broker's host and port.
+    /// The partitions of topics that can be read: topic, broker, number, and the broker's host and
+    /// port.
     fn locations(&self, py: Python<'_>, topics: BTreeSet<String>, groups: String) -> PyResult<Py<PyAny>> {
         self.0.run(py, |client| async move {
             client.locations(topics, &groups).await.map(range::Located)

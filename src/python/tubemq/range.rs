@@ -147,7 +147,8 @@ impl IntoPython for Bounds {
 
 #[pymethods]
 impl TubeMqTail {
-    /// For each partition its first offset, as it was when it was asked for first, and the one behind its last message.
+    /// For each partition its first offset, as it was when it was asked for first, and the one
+    /// behind its last message.
     fn bounds(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let tail = Arc::clone(&self.0);
         self.1.run(py, 1, async move { tail.lock().await.bounds().await.map(Bounds) })

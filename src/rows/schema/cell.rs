@@ -1,6 +1,7 @@
 //! Decoded values on their way into columns, from Avro data and from JSON.
 //!
-//! A value is whole before any of it gets into a column, so that one that cannot be decoded leaves no half of itself behind.
+//! A value is whole before any of it gets into a column, so that one that cannot be decoded leaves
+//! no half of itself behind.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

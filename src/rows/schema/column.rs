@@ -1,8 +1,9 @@
 //! A column, or a part of one, as values of an Avro type.
 //!
-//! [`Column::of`] decides once for all rows how an Arrow type becomes values of an Avro type, or that it cannot; what only a value can
-//! tell (whether a number fits, whether an enum has a symbol) is checked for each. Numbers may become wider or narrower as long as
-//! no value changes, apart from digits of floats; what is finer than the unit of a time is cut off.
+//! [`Column::of`] decides once for all rows how an Arrow type becomes values of an Avro type, or
+//! that it cannot; what only a value can tell (whether a number fits, whether an enum has a symbol)
+//! is checked for each. Numbers may become wider or narrower as long as no value changes, apart
+//! from digits of floats; what is finer than the unit of a time is cut off.
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::{
@@ -231,7 +232,8 @@ impl<'s> Column<'s> {
     }
 }
 
-/// The fields of a record from the columns of a table or a struct. Those named in `beside` need not be fields.
+/// The fields of a record from the columns of a table or a struct. Those named in `beside` need not
+/// be fields.
 pub(super) fn parts<'s>(
     schema: &'s Schema,
     record: &'s Record,
@@ -275,7 +277,8 @@ pub(super) fn parts<'s>(
     Ok(made)
 }
 
-/// The branch that values of a column are of: the one that the type of the column stands for, or the first that can have them.
+/// The branch that values of a column are of: the one that the type of the column stands for, or
+/// the first that can have them.
 fn union<'s>(schema: &'s Schema, branches: &[NodeId], array: &ArrayRef, depth: usize) -> Result<Column<'s>> {
     let is_null = |id: &NodeId| matches!(schema.node(*id).kind, Kind::Null);
     let null = branches.iter().position(is_null);
@@ -510,7 +513,8 @@ impl Digits {
 }
 
 impl Decimals {
-    /// The number of `row` as an integer with this many digits behind the point; `None` if it has more, or does not fit.
+    /// The number of `row` as an integer with this many digits behind the point; `None` if it has
+    /// more, or does not fit.
     pub(super) fn unscaled(&self, row: usize, scale: u32) -> Option<i256> {
         let (value, own) = match self {
             Self::Small(array) => (i256::from_i128(array.value(row)), array.scale()),

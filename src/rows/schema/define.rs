@@ -9,8 +9,9 @@ use forebay_base::error::{Error, ErrorKind, Result};
 /// Name of the record if there is no other.
 pub const DEFAULT_NAME: &str = "Row";
 
-/// The definition of a record with a field for each column. Columns that may be null are unions with null, and null is
-/// their default. Records inside of it are named after their path, so that no two have the same name.
+/// The definition of a record with a field for each column. Columns that may be null are unions
+/// with null, and null is their default. Records inside of it are named after their path, so that
+/// no two have the same name.
 ///
 /// # Errors
 ///

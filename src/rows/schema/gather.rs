@@ -23,8 +23,8 @@ use forebay_base::error::{Error, ErrorKind, Result};
 pub enum Types {
     /// All of Arrow's: those that are closest to the values.
     Arrow,
-    /// Those of Spark, as it exchanges them: times of the day are numbers of microseconds, bytes of a fixed size are bytes, and
-    /// decimals have the digits that the schema states.
+    /// Those of Spark, as it exchanges them: times of the day are numbers of microseconds, bytes of
+    /// a fixed size are bytes, and decimals have the digits that the schema states.
     Spark,
 }
 

@@ -84,8 +84,8 @@ enum Form<'s> {
 }
 
 impl<'s> Values<'s> {
-    /// Prepares a batch. Without `value` the columns are the fields of the schema's record; those in `beside` need not be
-    /// fields.
+    /// Prepares a batch. Without `value` the columns are the fields of the schema's record; those
+    /// in `beside` need not be fields.
     pub(super) fn of(
         schema: &'s RowSchema,
         batch: &RecordBatch,
@@ -135,7 +135,8 @@ impl<'s> Values<'s> {
         Ok(Self { column: value, form })
     }
 
-    /// Writes the value of a row, whose number is `number`. `false` if there is none: null in the column of the values.
+    /// Writes the value of a row, whose number is `number`. `false` if there is none: null in the
+    /// column of the values.
     pub(super) fn write(&self, row: usize, number: u64, out: &mut Vec<u8>) -> Result<bool> {
         let flaw = match &self.form {
             Form::Row(parts, json) => write::row(parts, row, *json, out),

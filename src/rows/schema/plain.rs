@@ -1,4 +1,5 @@
-//! Schemas of a single value without a definition, in the encodings of the Java client: numbers are big-endian.
+//! Schemas of a single value without a definition, in the encodings of the Java client: numbers are
+//! big-endian.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,5 @@
-//! Values as Avro data, and as JSON as the Java client writes it: bytes as Base64, enums by name, times as numbers.
+//! Values as Avro data, and as JSON as the Java client writes it: bytes as Base64, enums by name,
+//! times as numbers.
 
 use std::io::Write as _;
 

@@ -3,8 +3,8 @@
 use super::*;
 
 impl Consumer {
-    /// The call that is due, if none is open. Messages are requested only if `may_fetch`; `visit` authorizes the
-    /// client at the broker.
+    /// The call that is due, if none is open. Messages are requested only if `may_fetch`; `visit`
+    /// authorizes the client at the broker.
     pub fn poll_request(
         &mut self,
         now: Instant,

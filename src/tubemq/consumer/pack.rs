@@ -49,8 +49,9 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Unpacks `messages` into `queue`. These count as acknowledged: broken messages, messages that `filters` do not
-    /// select (the broker compares only hash codes), and messages in `done`, which are removed from it.
+    /// Unpacks `messages` into `queue`. These count as acknowledged: broken messages, messages that
+    /// `filters` do not select (the broker compares only hash codes), and messages in `done`, which
+    /// are removed from it.
     pub(super) fn new(
         pack: Pack,
         messages: Vec<pb::TransferedMessage>,

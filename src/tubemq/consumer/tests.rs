@@ -507,7 +507,8 @@ fn leaving_says_whether_the_last_pack_was_consumed() {
         assert!(matches!(case.consumer.poll_event(), Some(Event::Released)));
         assert!(case.ask().is_none());
     }
-    // A partition that was never held need not be given back; without a connection the broker cannot be told.
+    // A partition that was never held need not be given back; without a connection the broker
+    // cannot be told.
     let mut consumer = Consumer::new(options(), Instant::now());
     consumer.leave();
     assert!(matches!(consumer.poll_event(), Some(Event::Released)));

@@ -247,7 +247,8 @@ fn a_refusal_that_does_not_pass_fails_the_message() {
     assert_eq!(producer.pending_messages(), 0);
 }
 
-/// A master that restarts issues other tokens, and the client learns of them when it can reach the master again.
+/// A master that restarts issues other tokens, and the client learns of them when it can reach the
+/// master again.
 #[test]
 fn an_expired_visit_token_fails_no_message() {
     let mut now = Instant::now();
@@ -297,7 +298,8 @@ fn a_message_whose_token_is_refused_for_good_fails_as_not_authenticated() {
     }
 }
 
-/// The limit is for a token that is refused all the time, not for two restarts of the master a while apart.
+/// The limit is for a token that is refused all the time, not for two restarts of the master a
+/// while apart.
 #[test]
 fn refusals_of_the_token_count_only_one_after_the_other() {
     let begin = Instant::now();
@@ -388,7 +390,8 @@ fn a_message_waits_no_longer_than_it_may() {
     assert_eq!(outcomes(&mut producer), []);
 }
 
-/// The error of a timeout says whether the message may have been stored, also by an attempt on a lost connection.
+/// The error of a timeout says whether the message may have been stored, also by an attempt on a
+/// lost connection.
 #[test]
 fn a_timeout_says_whether_the_message_may_have_been_stored() {
     let now = Instant::now();
@@ -486,8 +489,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever brokers and master do, each message ends exactly once, in the order of the pushes; none is in flight
-    /// twice at a time; and a stored message was sent to a partition of the topic.
+    /// Whatever brokers and master do, each message ends exactly once, in the order of the pushes;
+    /// none is in flight twice at a time; and a stored message was sent to a partition of the
+    /// topic.
     #[test]
     fn each_message_ends_once_and_in_order(steps in proptest::collection::vec(step(), 0..200)) {
         let mut now = Instant::now();

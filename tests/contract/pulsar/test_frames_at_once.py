@@ -54,7 +54,8 @@ def numbers(table: pa.Table) -> list[int]:
     return [int(value) for value in table["value"].to_pylist()]
 
 
-# ------------------------------------------------------------------------------------------- reading
+# -------------------------------------------------------------------------------------------
+# reading
 
 
 def test_a_topic_is_a_table(door: Any, service: PulsarService, topic: str) -> None:
@@ -76,7 +77,8 @@ def test_a_topic_is_a_table(door: Any, service: PulsarService, topic: str) -> No
     more = frames.read(service.url, topic, columns=["ordering_key", "producer_name", "key_bytes"])
     assert more.column_names == ["ordering_key", "producer_name", "key_bytes"]
     assert more.to_pylist()[0] == {"ordering_key": b"\xff\x00", "producer_name": "p", "key_bytes": b"k"}
-    # No subscription is left behind. Pulsar deletes it after it has confirmed the end of its consumer.
+    # No subscription is left behind. Pulsar deletes it after it has confirmed the end of its
+    # consumer.
     eventually(lambda: service.subscriptions(topic).keys() == {"keep"})
 
 
@@ -334,7 +336,8 @@ def test_messages_that_were_deleted_are_an_error(door: Any, service: PulsarServi
     assert topic not in door.topics()
 
 
-# ------------------------------------------------------------------------------------------- streams
+# -------------------------------------------------------------------------------------------
+# streams
 
 
 def test_a_scan_can_be_iterated_several_times_and_left(door: Any, service: PulsarService, topic: str) -> None:
@@ -555,7 +558,8 @@ def test_an_interrupt_ends_a_read(door: Any, service: PulsarService, topic: str)
     eventually(lambda: service.subscriptions(topic).keys() == {"keep"})
 
 
-# ------------------------------------------------------------------------------------------- writing
+# -------------------------------------------------------------------------------------------
+# writing
 
 
 def test_a_table_there_and_back(door: Any, service: PulsarService) -> None:

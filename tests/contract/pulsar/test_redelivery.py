@@ -108,7 +108,8 @@ async def test_what_is_taken_ahead_does_not_come_beside_its_new_copy(client: Any
             await producer.send_many(numbered(200))
         while (message := await anext(aiter(consumer))).id.batch_size < 2:
             await consumer.ack(message)
-        # The others of its batch have been taken ahead, and the broker delivers the whole batch again.
+        # The others of its batch have been taken ahead, and the broker delivers the whole batch
+        # again.
         batch = message.id.batch_size
         await consumer.nack(message)
         deadline = time.monotonic() + PATIENCE

@@ -216,7 +216,8 @@ async def test_a_broker_that_restarts(own: Any, version: int, kill: bool) -> Non
                 ]
 
 
-# ------------------------------------------------------------------------------ TLS, users, WebSocket
+# ------------------------------------------------------------------------------ TLS, users,
+# WebSocket
 
 
 @VERSIONS
@@ -285,7 +286,8 @@ async def test_keep_alive(broker: MqttService, topic: str) -> None:
                     await nothing(consumer, 5)
                     await client.publish(topic, b"still here", qos=1)
                     got = payloads(await consumer.receive_many(1, timeout=PATIENCE))
-        # A client whose machine stood still is rightly dropped; one that sends no pings is dropped each time.
+        # A client whose machine stood still is rightly dropped; one that sends no pings is dropped
+        # each time.
         if len(proxy.passages) == 1:
             break
     pings = [packet for origin, packet in proxy.packets if packet.name == "PINGREQ"]
@@ -308,7 +310,8 @@ async def test_what_hivemq_forbids() -> None:
         broker.stop()
 
 
-# ------------------------------------------------------------------------------ extended authentication
+# ------------------------------------------------------------------------------ extended
+# authentication
 
 
 def answering(password: str) -> Callable[[bytes | None], bytes | None]:
@@ -357,7 +360,8 @@ async def test_extended_authentication_and_once_more() -> None:
         broker.stop()
 
 
-# ------------------------------------------------------------------------------ beside other clients
+# ------------------------------------------------------------------------------ beside other
+# clients
 
 
 @pytest.mark.parametrize(

@@ -365,7 +365,8 @@ def test_keep_alive(make: Make, target: Target, topic: str, client_id: str, peer
         one.subscribe(Filter(topic, 1))
         one.nothing(seconds * 2.5)
         writer.publish(topic, b"still here", 1)
-        # A peer whose machine stood still is rightly dropped; one that sends no pings is dropped each time.
+        # A peer whose machine stood still is rightly dropped; one that sends no pings is dropped
+        # each time.
         if got := one.up_to(1, 10):
             break
     assert [message.payload for message in got] == [b"still here"]

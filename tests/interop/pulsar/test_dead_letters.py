@@ -82,8 +82,8 @@ def test_a_message_dies_alike_with_both_clients(
         producer.close()
         origin = f"{topic}-partition-{at.partition()}" if partitions else topic
 
-        # The official consumer crashes its process when it closes between the letter's arrival and the
-        # acknowledgement of the message.
+        # The official consumer crashes its process when it closes between the letter's arrival and
+        # the acknowledgement of the message.
         def died(origin: str = origin) -> None:
             with ours.reader(f"{origin}-s-DLQ", position="earliest") as reader:
                 reader.receive(timeout=60)
@@ -99,7 +99,8 @@ def test_a_message_dies_alike_with_both_clients(
         letters.append((letter, at))
     (theirs, _), _, (own, at) = letters
     assert letters[1][0].properties.keys() == own.properties.keys()
-    # The official client drops the time of the event, and writes ids in a form that is not the Java client's.
+    # The official client drops the time of the event, and writes ids in a form that is not the Java
+    # client's.
     assert (theirs.event_time, own.event_time) == (None, 123)
     assert theirs.properties.keys() == {"a", "REAL_TOPIC", "ORIGIN_MESSAGE_ID"}
     assert own.properties.keys() - theirs.properties.keys() == {

@@ -213,7 +213,8 @@ def test_what_java_sends_we_receive(
         same_messages(reader.receive(len(sent)), read)
 
 
-# ------------------------------------------------------------------------------ chunks of large messages
+# ------------------------------------------------------------------------------ chunks of large
+# messages
 
 MAX = 5 << 20
 """Largest message of both brokers."""

@@ -64,7 +64,8 @@ async def test_a_killed_member_leaves_its_partitions(
                 await producer.send_many(numbered(30))
                 await asyncio.to_thread(doomed.kill)
                 await ready(consumer, 3, 60)
-                # Unconfirmed messages are delivered to us, some twice if the server drops us for silence.
+                # Unconfirmed messages are delivered to us, some twice if the server drops us for
+                # silence.
                 seen: set[bytes] = set()
                 while len(seen) < 30:
                     seen |= set(payloads(await take(consumer, 1)))

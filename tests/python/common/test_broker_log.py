@@ -201,7 +201,8 @@ def test_the_level_is_read_again(tmp_path: Path, users: str) -> None:
         url = broker.urls["mqtt_url"]
         with blocking.connect(url, client_id="first", username="till", password=PASSWORD):
             pass
-        # Records come in order: with this one, the level has been applied to those of the first client.
+        # Records come in order: with this one, the level has been applied to those of the first
+        # client.
         with pytest.raises(errors.AuthenticationError):
             blocking.connect(url, client_id="first", username="till", password="wrong")
         assert broker.record()["event"] == "refused"

@@ -49,7 +49,8 @@ def broker() -> Any:
         yield broker
 
 
-# ------------------------------------------------------------------------------------------- three protocols
+# ------------------------------------------------------------------------------------------- three
+# protocols
 
 
 @pytest.mark.parametrize("protocol", ["pulsar", "mqtt", "tubemq"])
@@ -113,7 +114,8 @@ def test_what_cannot_be_read(broker: Any) -> None:
             function(broker.urls["mqtt"], "shop")
 
 
-# ------------------------------------------------------------------------------------------- embedded
+# -------------------------------------------------------------------------------------------
+# embedded
 
 
 def test_an_embedded_url_with_a_folder(tmp_path: Path) -> None:
@@ -247,7 +249,8 @@ def test_an_embedded_url_is_the_broker_in_the_memory_of_this_process() -> None:
         assert frames.read("embedded:", "sales").num_rows == 4
 
 
-# ------------------------------------------------------------------------------------------- mistakes
+# -------------------------------------------------------------------------------------------
+# mistakes
 
 
 @pytest.mark.parametrize(
@@ -449,7 +452,8 @@ def test_errors_of_what_is_written_keep_their_types(broker: Any) -> None:
         frames.write(reader, broker.url, "copy", value="payload")
 
 
-# ------------------------------------------------------------------------------------------- surroundings
+# -------------------------------------------------------------------------------------------
+# surroundings
 
 
 async def test_in_a_running_loop_and_in_threads(broker: Any) -> None:

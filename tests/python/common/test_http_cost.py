@@ -22,7 +22,8 @@ COMMAND = [sys.executable, "-m", "forebay", "broker", "--port", "0", "--http-por
 UNIT = 64 << 10
 #: CPU time for each 64 KiB, as in tests/rust/broker/hostile/cost/rule.rs, beside other programs.
 SECONDS = 0.05 * 3
-#: Growth of the resident set: the room of all bodies is 32 MiB, and buffers of connections come to it.
+#: Growth of the resident set: the room of all bodies is 32 MiB, and buffers of connections come to
+#: it.
 MEMORY = 128 << 20
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

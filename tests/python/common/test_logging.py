@@ -199,7 +199,7 @@ def test_a_logger_that_raises_costs_no_other_record(
         """The error is reported, and not this test's concern."""
 
     monkeypatch.setattr(sys, "unraisablehook", ignored)
-    monkeypatch.setattr(logging.getLogger("forebay.tubemq"), "getEffectiveLevel", fails)
+    monkeypatch.setattr(logging.getLogger("forebay.mqtt.connection"), "getEffectiveLevel", fails)
     with forebay.blocking.connect(embedded.url):
         pass
     eventually(lambda: kept.has("forebay.pulsar.connection", "the client was closed"))

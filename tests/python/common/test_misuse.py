@@ -27,7 +27,8 @@ def broker() -> Iterator[forebay.Broker]:
         yield broker
 
 
-# ------------------------------------------------------------------------------------------------ handles
+# ------------------------------------------------------------------------------------------------
+# handles
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,8 @@ async def test_with_in_place_of_async_with(broker: forebay.Broker) -> None:
             pass
 
 
-# ------------------------------------------------------------------------------------------------ names
+# ------------------------------------------------------------------------------------------------
+# names
 
 
 @pytest.mark.parametrize("face", ["asyncio", "blocking"])
@@ -129,7 +131,8 @@ def test_names_of_pulsar_client_as_text(broker: forebay.Broker, capsys: pytest.C
     assert "use -X tls_skip_hostname_check=true, which is the opposite" in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------------------------------------ commands
+# ------------------------------------------------------------------------------------------------
+# commands
 
 
 @pytest.mark.parametrize(
@@ -191,7 +194,8 @@ def test_doctor_names_a_next_step(
         assert said in capsys.readouterr().out
 
 
-# ------------------------------------------------------------------------------------------------ frames
+# ------------------------------------------------------------------------------------------------
+# frames
 
 
 def test_columns_of_polars_without_a_type(broker: forebay.Broker) -> None:

@@ -47,7 +47,8 @@ class Session:
         return run("sub", *self._words, "-W", "50", *arguments, status=status)
 
 
-# ------------------------------------------------------------------------------------------------ publishing
+# ------------------------------------------------------------------------------------------------
+# publishing
 
 
 def test_a_message_with_qos_and_retain(url: str, topic: str) -> None:
@@ -130,7 +131,8 @@ def test_wrong_properties_are_named(url: str, words: list[str], said: str, statu
     assert said in refused("pub", url, "-t", "t", "-m", "x", "-D", *words, status=status)
 
 
-# ----------------------------------------------------------------------------------------------- subscribing
+# -----------------------------------------------------------------------------------------------
+# subscribing
 
 
 def test_formats(url: str, topic: str) -> None:
@@ -253,7 +255,8 @@ def test_messages_that_nobody_acknowledged_come_again(url: str, topic: str) -> N
     assert session.read("-C", "1") == b"3\n"
 
 
-# ------------------------------------------------------------------------------------------------- connecting
+# -------------------------------------------------------------------------------------------------
+# connecting
 
 
 @pytest.mark.parametrize(
@@ -426,7 +429,8 @@ def test_what_connect_says(embedded_mqtt: EmbeddedMqtt, monkeypatch: pytest.Monk
         assert client.stats()["client_id"] == "me"
 
 
-# ------------------------------------------------------------------------------------------- doctor and bench
+# ------------------------------------------------------------------------------------------- doctor
+# and bench
 
 
 def test_doctor_finds_nothing_wrong(embedded_mqtt: EmbeddedMqtt) -> None:
@@ -461,7 +465,8 @@ def test_bench_refuses_what_the_protocol_has_not(url: str, embedded: Any) -> Non
     assert "--qos" in refused("bench", "-u", embedded.url, "--qos", "1", status=1)
 
 
-# ----------------------------------------------------------------------------------------- beside mosquitto's
+# ----------------------------------------------------------------------------------------- beside
+# mosquitto's
 
 
 def mosquitto(program: str, url: str, *arguments: str, status: int = 0, stdin: bytes = b"") -> bytes:

@@ -48,7 +48,8 @@ def retained(url: str, topic: str, wait: float = 0.5) -> list[bytes]:
         return [message.data for message in messages.receive_many(100, timeout=wait)]
 
 
-# ------------------------------------------------------------------------------------------------ the address
+# ------------------------------------------------------------------------------------------------
+# the address
 
 
 def test_a_host_and_a_port(url: str, place: list[str], topic: str) -> None:
@@ -149,7 +150,8 @@ def test_h_without_a_host_is_help(words: list[str], capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.startswith(f"usage: forebay {words[0]}")
 
 
-# ------------------------------------------------------------------------------------------------ publishing
+# ------------------------------------------------------------------------------------------------
+# publishing
 
 
 def test_nothing_is_published_that_was_not_given(url: str, topic: str) -> None:
@@ -165,7 +167,8 @@ def test_nothing_is_published_that_was_not_given(url: str, topic: str) -> None:
     assert retained(url, topic) == []
 
 
-# ------------------------------------------------------------------------------------------------ subscribing
+# ------------------------------------------------------------------------------------------------
+# subscribing
 
 
 def test_retained_messages_are_removed_and_the_command_ends(url: str, place: list[str], topic: str) -> None:
@@ -206,7 +209,8 @@ def test_debug_tells_of_the_connection(url: str, place: list[str], topic: str) -
     assert silent.communicate(timeout=300) == (b"", b"")
 
 
-# ------------------------------------------------------------------------------------------------ requests
+# ------------------------------------------------------------------------------------------------
+# requests
 
 
 def test_a_request_and_its_response(url: str, place: list[str], topic: str) -> None:

@@ -138,7 +138,8 @@ def signature(function: Any) -> list[tuple[str, str, Any]]:
 
 
 ALLOWED = {
-    # The class is empty there when the package is not installed, with other names of the parameters.
+    # The class is empty there when the package is not installed, with other names of the
+    # parameters.
     ("schema", "AvroSchema", "__init__"),
     ("schema", "ProtobufNativeSchema", "__init__"),
     # Made by the client only: the engine's objects are others.
@@ -218,7 +219,8 @@ def test_bytes_that_are_no_id(wrong: bytes) -> None:
             module.MessageId.deserialize(wrong)
 
 
-# ---------------------------------------------------------------------------- policies and credentials
+# ---------------------------------------------------------------------------- policies and
+# credentials
 
 BOTH = pytest.mark.parametrize("pulsar", [official, ours], ids=["official", "ours"])
 
@@ -568,7 +570,8 @@ def test_the_environment_does_not_change_options(monkeypatch: pytest.MonkeyPatch
     assert _options.resolve("producer", _options.PRODUCER, {})["compression"] == "none"
 
 
-# ---------------------------------------------------------------------------- hints of the native interface
+# ---------------------------------------------------------------------------- hints of the native
+# interface
 
 
 def old_names() -> list[Any]:

@@ -61,7 +61,8 @@ def read(url: str, topic: str, *arguments: str, group: str = "", status: int = 0
     return run("sub", url, "-t", topic, *words, *arguments, status=status)
 
 
-# ------------------------------------------------------------------------------------------------ publishing
+# ------------------------------------------------------------------------------------------------
+# publishing
 
 
 def test_where_each_message_is_as_json(url: str, single: str) -> None:
@@ -146,7 +147,8 @@ def test_times() -> None:
             when(text)
 
 
-# ----------------------------------------------------------------------------------------------- subscribing
+# -----------------------------------------------------------------------------------------------
+# subscribing
 
 
 def test_a_group_is_needed(url: str) -> None:
@@ -336,7 +338,8 @@ def test_two_members_share_the_partitions(broker: forebay.Broker, url: str, topi
         return sorted(names.count(name) for name in set(names))
 
     try:
-        # The first member releases two with a heartbeat and the other takes them with its next: 10 s each.
+        # The first member releases two with a heartbeat and the other takes them with its next: 10
+        # s each.
         eventually(lambda: held() == [2, 2], timeout=60.0)
         # Round robin: 25 for each partition.
         run("pub", url, "-t", topic, "-l", "-q", stdin=b"".join(b"%d\n" % n for n in range(100)))
@@ -351,7 +354,8 @@ def test_two_members_share_the_partitions(broker: forebay.Broker, url: str, topi
     assert (len(first), len(second), first & second) == (2, 2, set())
 
 
-# ------------------------------------------------------------------------------------------------------ users
+# ----------------------------------------------------------------------------
+# users
 
 
 @pytest.fixture(scope="module")
@@ -382,7 +386,8 @@ def test_a_position_is_checked_before_connecting(position: str, capsys: pytest.C
     assert "-o, the position" in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------------------------ topic, doctor and bench
+# ------------------------------------------------------------------------------------ topic, doctor
+# and bench
 
 
 def test_partitions_over_the_wire(url: str, broker: forebay.Broker) -> None:
@@ -496,7 +501,8 @@ def test_help_is_of_the_protocol(command: str, capsys: pytest.CaptureFixture[str
     assert "--message-type" in capsys.readouterr().out
 
 
-# -------------------------------------------------------------------------------------------- the real server
+# -------------------------------------------------------------------------------------------- the
+# real server
 
 
 @pytest.mark.real_tubemq

@@ -48,8 +48,9 @@ async def life(url: str, limit: float = 3.0) -> list[bytes]:
         return got
 
 
-#: A method, the answer to its first request, and the error that it ends with; ``None`` where the client
-#: repeats the request, at once or on the next connection. More are in `src/tubemq/*/tests.rs`.
+#: A method, the answer to its first request, and the error that it ends with; ``None`` where the
+#: client repeats the request, at once or on the next connection. More are in
+#: `src/tubemq/*/tests.rs`.
 LIES: dict[str, tuple[str, Answer, type[errors.Error] | None]] = {
     "silence": ("producer_register", silent, errors.Disconnected),
     "a megabyte of words": (

@@ -1,4 +1,5 @@
-//! HTTP of the embedded broker, by plain requests over sockets: health, metrics, administration, and what is refused.
+//! HTTP of the embedded broker, by plain requests over sockets: health, metrics, administration,
+//! and what is refused.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -278,7 +279,8 @@ fn requests_that_are_too_large_are_refused() {
         let _ = stream.write_all(head.as_bytes());
         assert_eq!(hear(&mut stream).status, status, "{head:.60}");
     }
-    // A head that does not end is cut off: the answer may be lost with the bytes that were not read any more.
+    // A head that does not end is cut off: the answer may be lost with the bytes that were not read
+    // any more.
     let mut endless = connect(&broker);
     endless.write_all(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ").unwrap();
     let mut sent = 0;
@@ -350,7 +352,8 @@ fn bodies_of_strangers_and_those_that_mean_nothing_are_not_waited_for() {
     }
 }
 
-/// Clients that are slow in several ways, and one that sends a byte at a time, with the time that it lasts.
+/// Clients that are slow in several ways, and one that sends a byte at a time, with the time that
+/// it lasts.
 fn slow_clients(broker: &Broker) -> (Vec<(&'static str, TcpStream)>, JoinHandle<Duration>) {
     let slow = [
         ("silent", ""),

@@ -1,4 +1,5 @@
-//! Listeners: who may connect from other machines, and what a connection's entry gives it in each protocol.
+//! Listeners: who may connect from other machines, and what a connection's entry gives it in each
+//! protocol.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! The embedded broker, protocol by protocol: first its state machines driven by hand, without sockets and clock, then
-//! the whole as a process. `hostile`: peers that mean no good.
+//! The embedded broker, protocol by protocol: first its state machines driven by hand, without
+//! sockets and clock, then the whole as a process. `hostile`: peers that mean no good.
 
 mod hostile;
 mod http;

@@ -1,5 +1,5 @@
-//! A kept store, `tests/golden/store/format-1.db`: it is opened with exactly its content, and it is what this version writes.
-//! A store of another format is refused and left as it is.
+//! A kept store, `tests/golden/store/format-1.db`: it is opened with exactly its content, and it is
+//! what this version writes. A store of another format is refused and left as it is.
 //!
 //! A change of the tables needs the next format number and a new kept store:
 //! `WRITE_GOLDEN=1 cargo test -p forebay-tests --test broker store_format -- --test-threads 1`.

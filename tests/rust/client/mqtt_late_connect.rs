@@ -1,4 +1,5 @@
-//! A session that is taken over: by another client, or by a CONNECT of the same client that the network delivers late.
+//! A session that is taken over: by another client, or by a CONNECT of the same client that the
+//! network delivers late.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! A client with a durable outbox: a message reported as kept reaches the broker as soon as that is reachable, whatever
-//! happens to the client in between, and with QoS 2 exactly once.
+//! A client with a durable outbox: a message reported as kept reaches the broker as soon as that is
+//! reachable, whatever happens to the client in between, and with QoS 2 exactly once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -121,8 +121,8 @@ impl Reader {
         Self { consumer, _client }
     }
 
-    /// The numbers by QoS in order of arrival, until all of these have come. Others may come as well: a client that was
-    /// killed has kept messages that it could not report.
+    /// The numbers by QoS in order of arrival, until all of these have come. Others may come as
+    /// well: a client that was killed has kept messages that it could not report.
     fn read(&self, expected: impl IntoIterator<Item = u64>) -> BTreeMap<QoS, Vec<u64>> {
         let deadline = Instant::now() + LIMIT;
         let mut numbers = BTreeMap::<QoS, Vec<u64>>::new();

@@ -1,5 +1,5 @@
-//! A kept outbox file, `tests/golden/outbox/format-1.db`: it is opened with exactly its content, and it is what this version
-//! writes. A file of another format is refused and left as it is.
+//! A kept outbox file, `tests/golden/outbox/format-1.db`: it is opened with exactly its content,
+//! and it is what this version writes. A file of another format is refused and left as it is.
 //!
 //! A change of the tables needs the next format number and a new kept file:
 //! `WRITE_GOLDEN=1 cargo test -p forebay-tests --test client outbox_format -- --test-threads 1`.

@@ -1,5 +1,5 @@
-//! The durable outbox under kills: a publication reported as stored is there, one reported as removed is not, and the
-//! file opens again at once.
+//! The durable outbox under kills: a publication reported as stored is there, one reported as
+//! removed is not, and the file opens again at once.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};

@@ -65,7 +65,8 @@ struct Broker {
     /// Whether the first SEEK is answered by a cut.
     cuts_seek: bool,
     cursor: Mutex<Cursor>,
-    /// Whether a cursor that is not durable is deleted late, so that a durable subscription gets hold of it.
+    /// Whether a cursor that is not durable is deleted late, so that a durable subscription gets
+    /// hold of it.
     deletes_late: AtomicBool,
     /// Times of the SEEKs.
     times: Mutex<Vec<Option<u64>>>,
@@ -73,7 +74,8 @@ struct Broker {
     starts: Mutex<Vec<Option<pb::MessageIdData>>>,
     /// Answers to SEEK, which are given when there is one for each partition.
     seeks: Mutex<Vec<Option<Command>>>,
-    /// Refusals of the next SEEKs, as Apache Pulsar sends them while another consumer of the subscription seeks.
+    /// Refusals of the next SEEKs, as Apache Pulsar sends them while another consumer of the
+    /// subscription seeks.
     refusals: Mutex<VecDeque<(pb::ServerError, &'static str)>>,
 }
 
@@ -353,7 +355,8 @@ fn a_seek_that_meets_that_of_another_consumer_is_repeated() {
     });
 }
 
-/// A reader that sought and lost its connection before the next message, until it has subscribed `count` times.
+/// A reader that sought and lost its connection before the next message, until it has subscribed
+/// `count` times.
 async fn lost_after_a_seek(broker: &Broker, to: SeekTo, count: usize) -> Result<()> {
     let client = client(broker).await?;
     let options =

@@ -20,7 +20,8 @@ pub(crate) type Answers = Vec<Option<Command>>;
 /// Answers some commands; `None` leaves a command to the broker.
 pub(crate) type Rule = dyn Fn(&Command) -> Option<Answers> + Send + Sync;
 
-/// A broker of any topics that accepts everything, but for what its rule answers. It notes all commands.
+/// A broker of any topics that accepts everything, but for what its rule answers. It notes all
+/// commands.
 pub(crate) struct Broker {
     pub(crate) url: String,
     pub(crate) seen: Mutex<Vec<Command>>,
@@ -201,7 +202,8 @@ pub(crate) fn run<T>(test: impl Future<Output = Result<T>>) -> T {
         .unwrap()
 }
 
-/// Runs a test that has short limits, up to three times: a busy machine may exceed them, but not each time.
+/// Runs a test that has short limits, up to three times: a busy machine may exceed them, but not
+/// each time.
 pub(crate) fn run_in_time<F: Future<Output = Result<()>>>(test: impl Fn() -> F) {
     run(async {
         for _ in 0..2 {

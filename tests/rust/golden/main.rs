@@ -1,4 +1,5 @@
-//! Traffic recorded between clients and brokers of other authors, read and written by the codecs of each protocol.
+//! Traffic recorded between clients and brokers of other authors, read and written by the codecs of
+//! each protocol.
 
 // With the other tests that need no feature, so that one binary less is linked.
 mod mqtt;

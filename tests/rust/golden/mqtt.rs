@@ -1,7 +1,7 @@
-//! Packets recorded between clients and brokers of other authors: paho-mqtt, aiomqtt, gmqtt, the npm client and
-//! Mosquitto's programs; Mosquitto and HiveMQ. `golden/record_mqtt.py` recorded them, and each line of
-//! `golden/mqtt/*.jsonl` holds an independent reader's view of a packet. The sessions of the client "raw" hold
-//! packets that no client sends.
+//! Packets recorded between clients and brokers of other authors: paho-mqtt, aiomqtt, gmqtt, the
+//! npm client and Mosquitto's programs; Mosquitto and HiveMQ. `golden/record_mqtt.py` recorded
+//! them, and each line of `golden/mqtt/*.jsonl` holds an independent reader's view of a packet. The
+//! sessions of the client "raw" hold packets that no client sends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -105,7 +105,8 @@ fn encode(packet: &Packet, version: Version) -> Bytes {
     bytes
 }
 
-// ------------------------------------------------------------------------------ in the recorder's terms
+// ------------------------------------------------------------------------------ in the recorder's
+// terms
 
 fn property(property: &Property) -> Value {
     use Property as P;
@@ -266,7 +267,8 @@ fn without_empty(mut said: Value) -> Value {
     said
 }
 
-// ------------------------------------------------------------------------------ packets of clients and brokers
+// ------------------------------------------------------------------------------ packets of clients
+// and brokers
 
 /// All packets except those of the client "raw" and of brokers that answer an unknown version.
 fn each_packet(mut visit: impl FnMut(&Connection, usize, &Line, Version, Packet)) {
@@ -382,8 +384,8 @@ fn a_packet_that_ends_early_is_never_taken_for_the_whole() {
         for length in 0..whole.body.len() {
             let short = Frame { first: whole.first, body: whole.body.slice(..length) };
             if let Ok(read) = Packet::decode(&short, version, line.sender) {
-                // The short forms, a shorter payload, fewer filters: another packet, or a shorter form of the
-                // same.
+                // The short forms, a shorter payload, fewer filters: another packet, or a shorter
+                // form of the same.
                 let shorter =
                     encode(&packet, version).len() <= line.bytes.len() - (whole.body.len() - length);
                 assert!(read != packet || shorter, "{}: {length} bytes", connection.at(number));
@@ -430,7 +432,8 @@ fn a_packet_above_the_limit_is_refused_before_its_body_has_come() {
     }
 }
 
-// ------------------------------------------------------------------------------ packets that no client sends
+// ------------------------------------------------------------------------------ packets that no
+// client sends
 
 /// The violation in the packets of the client "raw", and the number of valid packets before it.
 fn violation_in(session: &str) -> (usize, Option<Violation>) {

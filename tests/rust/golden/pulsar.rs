@@ -1,5 +1,6 @@
-//! Frames recorded between the official clients (C++ 4.2.0, Java 4.0.8) and a broker 4.0.8, and between a
-//! script with odd frames and that broker. `golden/pulsar/index.json` holds the recorder's reading of them.
+//! Frames recorded between the official clients (C++ 4.2.0, Java 4.0.8) and a broker 4.0.8, and
+//! between a script with odd frames and that broker. `golden/pulsar/index.json` holds the
+//! recorder's reading of them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
-//! Frames recorded between the Java client 1.13.0 and a TubeMQ master and broker 2.4.0, and between that broker
-//! and that master. `golden/tubemq/index.json` holds an independent reader's view of them.
+//! Frames recorded between the Java client 1.13.0 and a TubeMQ master and broker 2.4.0, and between
+//! that broker and that master. `golden/tubemq/index.json` holds an independent reader's view of
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -225,7 +226,8 @@ fn every_field_is_what_an_independent_reader_saw() {
     each_frame(|at, recorded, _, frame, seen| {
         let name = format!("tubemq.{}", seen["type"].as_str().unwrap());
         let descriptor = DESCRIPTORS.get_message_by_name(&name).unwrap_or_else(|| panic!("{at}: no {name}"));
-        // The body of the envelope is its third part; the request or response is the body's last field.
+        // The body of the envelope is its third part; the request or response is the body's last
+        // field.
         let mut rest = frame.payload;
         let mut part = || {
             let length = prost::decode_length_delimiter(&mut rest).unwrap();
@@ -248,8 +250,8 @@ fn every_field_is_what_an_independent_reader_saw() {
 fn a_connection_cut_anywhere_gives_the_same_frames() {
     let mut cuts = 0;
     for recorded in RECORDED.iter() {
-        // Whole streams are cut between and inside frames; the long ones after so many bytes that the number of
-        // cuts stays in the ten thousands.
+        // Whole streams are cut between and inside frames; the long ones after so many bytes that
+        // the number of cuts stays in the ten thousands.
         let whole = &recorded.bytes[..recorded
             .frames
             .iter()

@@ -1,7 +1,8 @@
-//! Crashes at each boundary of a script: before each change of the disk, the machine stops and keeps what it will.
+//! Crashes at each boundary of a script: before each change of the disk, the machine stops and
+//! keeps what it will.
 //!
-//! A crash follows from the seed of its script and the place in it. `SIMDISK_SCRIPT=n` replays one script,
-//! `SIMDISK_SCRIPTS=n` sets how many there are.
+//! A crash follows from the seed of its script and the place in it. `SIMDISK_SCRIPT=n` replays one
+//! script, `SIMDISK_SCRIPTS=n` sets how many there are.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -52,8 +53,8 @@ fn try_point(path: &std::path::Path, image: Image, clients: &Clients, again: boo
     recover(path, replay.crash(Loss::draw(chance), chance), clients);
 }
 
-/// Plays a script and tries as many crashes at each of its boundaries as `crashes` says; at every `stride`-th boundary, if
-/// that is not 1.
+/// Plays a script and tries as many crashes at each of its boundaries as `crashes` says; at every
+/// `stride`-th boundary, if that is not 1.
 pub fn campaign(protocols: &[usize], seed: u64, reach: Reach, crashes: usize, stride: usize) -> Tally {
     campaign_in(Weather::default(), protocols, seed, reach, crashes, stride)
 }
@@ -104,7 +105,8 @@ pub fn scripts() -> std::ops::Range<u64> {
     }
 }
 
-/// Tries as many crashes as `crashes` says at every `stride`-th boundary of scripts of these protocols.
+/// Tries as many crashes as `crashes` says at every `stride`-th boundary of scripts of these
+/// protocols.
 #[allow(clippy::print_stdout, reason = "what was tried")]
 fn run(protocols: &[usize], crashes: usize, stride: usize) {
     for seed in FAILED.iter().copied().chain(scripts()) {

@@ -1,12 +1,14 @@
-//! The simulated disk: files in memory, with a record of what has reached the platter and what has not.
+//! The simulated disk: files in memory, with a record of what has reached the platter and what has
+//! not.
 //!
-//! A connection sees each write at once. A crash keeps what was synced and any subset of the rest: a write may be there,
-//! be missing, or be torn into sectors of which some are there, some are not and some hold garbage. This is the model of
-//! SQLite's own crash tests (`test6.c`), with directory entries added: a file that was created or deleted may be there or
-//! not until its directory was synced, which SQLite does when it first syncs a new log or journal.
+//! A connection sees each write at once. A crash keeps what was synced and any subset of the rest:
+//! a write may be there, be missing, or be torn into sectors of which some are there, some are not
+//! and some hold garbage. This is the model of SQLite's own crash tests (`test6.c`), with directory
+//! entries added: a file that was created or deleted may be there or not until its directory was
+//! synced, which SQLite does when it first syncs a new log or journal.
 //!
-//! While a [`Trace`] is kept, every change is recorded. A [`Replay`] goes through the record and gives the images of
-//! crashes, so that a script runs once for thousands of crash points.
+//! While a [`Trace`] is kept, every change is recorded. A [`Replay`] goes through the record and
+//! gives the images of crashes, so that a script runs once for thousands of crash points.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,7 +51,8 @@ pub enum Change {
     Sync {
         file: Inode,
     },
-    /// After a sync that failed, the system takes what it could not write for written: it never reaches the platter.
+    /// After a sync that failed, the system takes what it could not write for written: it never
+    /// reaches the platter.
     FailedSync {
         file: Inode,
     },
@@ -424,7 +427,8 @@ fn keep(names: &mut BTreeMap<String, Inode>, files: &mut BTreeMap<Inode, Vec<u8>
     }
 }
 
-/// Keeps some sectors of a write, and fills some with garbage. Bytes beside the write stay as they are.
+/// Keeps some sectors of a write, and fills some with garbage. Bytes beside the write stay as they
+/// are.
 fn tear(content: &mut Vec<u8>, offset: usize, data: &[u8], kept: usize, chance: &mut Chance) {
     let mut at = 0;
     while at < data.len() {

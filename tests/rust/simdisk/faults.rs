@@ -1,4 +1,5 @@
-//! Disks that are full, that fail and that forget: what a broker does while it runs on them, and what is there afterwards.
+//! Disks that are full, that fail and that forget: what a broker does while it runs on them, and
+//! what is there afterwards.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -190,8 +191,8 @@ fn pages(directory: &Path, image: &Image) -> BTreeMap<usize, String> {
     rows.collect::<rusqlite::Result<_>>().unwrap()
 }
 
-/// Whether a broker may start with a flipped bit in this table: it holds no rows with checksums, or its rows are verified
-/// when they are read.
+/// Whether a broker may start with a flipped bit in this table: it holds no rows with checksums, or
+/// its rows are verified when they are read.
 fn unsummed(table: &str) -> bool {
     matches!(table, "entry" | "sqlite_schema" | "(free)")
 }

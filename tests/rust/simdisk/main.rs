@@ -1,10 +1,12 @@
-//! Crashes of the machine, failing disks and neighbours, under the embedded broker's store and the durable outbox.
+//! Crashes of the machine, failing disks and neighbours, under the embedded broker's store and the
+//! durable outbox.
 //!
 //! * `disk`: files with what is synced and what is not; `vfs`: the disk as SQLite's file system
-//! * `node`: the store with all brokers on it; `pulsar`, `mqtt`, `tubemq`: their clients; `world`: both together, and the
-//!   ledger
+//! * `node`: the store with all brokers on it; `pulsar`, `mqtt`, `tubemq`: their clients; `world`:
+//!   both together, and the ledger
 //! * `outbox`: the MQTT client's outbox under the same crashes
-//! * `crash`: crashes of the machine at every boundary of a script; `faults`: full and failing disks, and flipped bits
+//! * `crash`: crashes of the machine at every boundary of a script; `faults`: full and failing
+//!   disks, and flipped bits
 #![allow(
     missing_docs,
     unreachable_pub,

@@ -1,5 +1,6 @@
-//! An MQTT publisher and a subscriber with persistent sessions, QoS 1 and 2, and a retained message, which is cleared now and
-//! then; a subscriber that begins new sessions; and one whose session expires while it is away.
+//! An MQTT publisher and a subscriber with persistent sessions, QoS 1 and 2, and a retained
+//! message, which is cleared now and then; a subscriber that begins new sessions; and one whose
+//! session expires while it is away.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -19,8 +20,8 @@ const RETAINED: &str = "r/last";
 /// Expiry interval of the session that expires, in seconds.
 const EXPIRY: u32 = 30;
 
-/// The clients. The watcher reads the retained message, the brief one begins new sessions, and the session of the fleeting
-/// one expires while it is away.
+/// The clients. The watcher reads the retained message, the brief one begins new sessions, and the
+/// session of the fleeting one expires while it is away.
 const NAMES: [&str; 5] = ["publisher", "subscriber", "watcher", "brief", "fleeting"];
 const PUBLISHER: usize = 0;
 const SUBSCRIBER: usize = 1;
@@ -33,8 +34,8 @@ const FLEETING: usize = 4;
 struct Session {
     name: &'static str,
     peer: Option<u64>,
-    /// Whether the broker has confirmed something that belongs to the session: a new session without anything is not
-    /// missed.
+    /// Whether the broker has confirmed something that belongs to the session: a new session
+    /// without anything is not missed.
     known: bool,
     /// Whether CONNACK has arrived.
     ready: bool,
@@ -43,7 +44,8 @@ struct Session {
     up: VecDeque<Packet>,
     exchange: Exchange,
     subscribed: bool,
-    /// Messages that are gone with the former session if CONNACK says that a new one has begun, and whether one must.
+    /// Messages that are gone with the former session if CONNACK says that a new one has begun, and
+    /// whether one must.
     leaves: Option<(BTreeSet<usize>, bool)>,
     gone: BTreeSet<usize>,
     /// Messages from this one on are for this session.
@@ -57,7 +59,8 @@ pub struct Client {
     sessions: [Session; NAMES.len()],
     /// Payloads that were published to subscribers, with their QoS.
     sent: Vec<(QoS, String)>,
-    /// Retained payloads: the number that were published or cleared, and whether the newest one was cleared.
+    /// Retained payloads: the number that were published or cleared, and whether the newest one was
+    /// cleared.
     retained: usize,
     cleared: bool,
     /// Time that has passed on the first broker.
@@ -308,7 +311,8 @@ pub fn verify(world: &mut World) {
     let Client { sessions, clock, .. } = &mut world.clients.mqtt;
     let fleeting = &mut sessions[FLEETING];
     let expired = fleeting.left_at.is_some_and(|at| *clock - at >= Duration::from_secs(u64::from(EXPIRY)));
-    // The new broker's clock begins where that of the first one did, so that what has not expired never will.
+    // The new broker's clock begins where that of the first one did, so that what has not expired
+    // never will.
     fleeting.known &= !expired;
     if fleeting.leaves.replace((leaves, false)).is_some_and(|(_, over)| over) {
         (fleeting.known, fleeting.since) = (false, None);

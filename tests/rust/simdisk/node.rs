@@ -1,5 +1,5 @@
-//! The store with the brokers of all three protocols on it, opened as the server opens them, on one thread: the writer
-//! commits when it is told to.
+//! The store with the brokers of all three protocols on it, opened as the server opens them, on one
+//! thread: the writer commits when it is told to.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -21,8 +21,8 @@ pub const MQTT: usize = 1;
 pub const TUBEMQ: usize = 2;
 
 const WALL_MS: u64 = 1_700_000_000_000;
-/// Pages of the log after which it is written to the database. In production they are many more, and a script of some
-/// hundred changes would never get there.
+/// Pages of the log after which it is written to the database. In production they are many more,
+/// and a script of some hundred changes would never get there.
 const CHECKPOINT_PAGES: u32 = 40;
 
 /// A change, and the protocol that is told about it.
@@ -210,7 +210,8 @@ impl Node {
         }
     }
 
-    /// The writer commits until nothing is left to be written; returns false if it cannot write at the moment.
+    /// The writer commits until nothing is left to be written; returns false if it cannot write at
+    /// the moment.
     pub fn commit(&mut self) -> bool {
         loop {
             // While it waits for the disk, the writer does not look for more.

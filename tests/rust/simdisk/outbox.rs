@@ -1,6 +1,6 @@
-//! The MQTT client's durable outbox: crashes at each boundary of a script. What was reported is in the file, and the rest of
-//! it is what came next: the file holds the result of the first so many changes, of which those that were reported are the
-//! least and those that were asked for the most.
+//! The MQTT client's durable outbox: crashes at each boundary of a script. What was reported is in
+//! the file, and the rest of it is what came next: the file holds the result of the first so many
+//! changes, of which those that were reported are the least and those that were asked for the most.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -161,7 +161,8 @@ fn draw(content: &Content, next: u64, chance: &mut Chance) -> Option<Change> {
     }
 }
 
-/// Plays a script on an empty disk. Now and then the client ends, or another process writes the log into the database.
+/// Plays a script on an empty disk. Now and then the client ends, or another process writes the log
+/// into the database.
 fn record(path: &Path, seed: u64, sync: Sync) -> Recorded {
     let chance = &mut Chance::new(seed);
     let mount = Mount::new(path, Disk::default());
@@ -213,7 +214,8 @@ fn put(path: &Path, image: &Image) {
     }
 }
 
-/// Opens the outbox on the disk as the crash left it, compares it with what its client knows, and goes on.
+/// Opens the outbox on the disk as the crash left it, compares it with what its client knows, and
+/// goes on.
 fn recover(path: &Path, image: Image, changes: &[Change], (reported, asked): Known) {
     put(path, &image);
     let _mount = Mount::new(path, Disk::with(image));
@@ -247,7 +249,8 @@ fn try_point(path: &Path, image: Image, changes: &[Change], known: Known, again:
     recover(path, replay.crash(Loss::draw(chance), chance), changes, known);
 }
 
-/// Plays a script, and tries one crash at each `stride`-th boundary of it; gives their number, and those that failed.
+/// Plays a script, and tries one crash at each `stride`-th boundary of it; gives their number, and
+/// those that failed.
 fn campaign(seed: u64, sync: Sync, stride: usize) -> (usize, Vec<String>) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();

@@ -1,6 +1,7 @@
-//! Pulsar producers and subscriptions: on a topic, on a topic with three partitions, and on a topic that is deleted and made
-//! again. Some subscriptions acknowledge cumulatively, others message by message, within batches, too; all of them seek, by
-//! id and by time, and one is deleted and made again.
+//! Pulsar producers and subscriptions: on a topic, on a topic with three partitions, and on a topic
+//! that is deleted and made again. Some subscriptions acknowledge cumulatively, others message by
+//! message, within batches, too; all of them seek, by id and by time, and one is deleted and made
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -25,8 +26,8 @@ const PARTITIONED: &str = "persistent://public/default/parts";
 const PARTITIONS: u32 = 3;
 const PASSING: &str = "persistent://public/default/passing";
 
-/// Topics with a log: a plain one, the partitions, and one that is deleted now and then. A producer's id is the topic's place
-/// here.
+/// Topics with a log: a plain one, the partitions, and one that is deleted now and then. A
+/// producer's id is the topic's place here.
 const TOPICS: usize = 5;
 const LAST: usize = TOPICS - 1;
 
@@ -38,7 +39,8 @@ fn topic_name(topic: usize) -> String {
     }
 }
 
-/// A subscription's topic, its name, and whether it acknowledges cumulatively. A consumer's id is its place here.
+/// A subscription's topic, its name, and whether it acknowledges cumulatively. A consumer's id is
+/// its place here.
 const SUBSCRIPTIONS: [(usize, &str, bool); 7] = [
     (0, "cumulative", true),
     (0, "individual", false),
@@ -120,7 +122,8 @@ struct Subscription {
 }
 
 impl Subscription {
-    /// Compares it with what was delivered of the entries that are there, with and without the request that has no answer.
+    /// Compares it with what was delivered of the entries that are there, with and without the
+    /// request that has no answer.
     fn check(&self, entries: Range<u64>) -> Result<(), String> {
         let fits = |mark: Option<&Mark>| match mark {
             Some(mark) => mark.check(&self.held, entries.clone()),
@@ -153,7 +156,8 @@ struct Topic {
     /// The topic's ledger, which clients give back as they got it, and those of its earlier lives.
     ledger: Option<u64>,
     former: BTreeSet<u64>,
-    /// Entries that all subscriptions had acknowledged at some time, and that may have been deleted then.
+    /// Entries that all subscriptions had acknowledged at some time, and that may have been deleted
+    /// then.
     needed_from: u64,
 }
 
@@ -317,7 +321,8 @@ fn topics(world: &mut World) -> &mut dyn Topics {
     world.node.protocols[PULSAR].topics_mut().unwrap()
 }
 
-/// Opens the consumer of a subscription. One that does not exist begins at the first message, or behind the last one.
+/// Opens the consumer of a subscription. One that does not exist begins at the first message, or
+/// behind the last one.
 fn subscribe(world: &mut World, consumer: usize) {
     let client = &mut world.clients.pulsar;
     let request_id = client.request();

@@ -1,5 +1,5 @@
-//! A TubeMQ producer and a consumer of a topic with several partitions, whose group confirms its offsets and moves them to
-//! others.
+//! A TubeMQ producer and a consumer of a topic with several partitions, whose group confirms its
+//! offsets and moves them to others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,8 @@ struct Partition {
     /// Messages that were sent, and those that are known to be stored.
     sent: i64,
     stored: i64,
-    /// The message that comes next, where the group has asked to be, and where it is for sure. The group is at one of the two.
+    /// The message that comes next, where the group has asked to be, and where it is for sure. The
+    /// group is at one of the two.
     next: i64,
     asked: i64,
     confirmed: i64,

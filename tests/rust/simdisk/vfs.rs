@@ -1,10 +1,12 @@
-//! The simulated disks as SQLite's default file system: production code opens its databases on them as it does elsewhere.
+//! The simulated disks as SQLite's default file system: production code opens its databases on them
+//! as it does elsewhere.
 //!
-//! A directory is mounted on a disk, and all files in it are on that disk. The connections of a test may belong to several
-//! processes: locks and shared memory are those that the operating system would give to processes.
+//! A directory is mounted on a disk, and all files in it are on that disk. The connections of a
+//! test may belong to several processes: locks and shared memory are those that the operating
+//! system would give to processes.
 //!
-//! There is a crate for this, sqlite-plugin. It needs libclang to build, and hides what this disk has to know: the kind of
-//! a file, and whether a deletion is synced.
+//! There is a crate for this, sqlite-plugin. It needs libclang to build, and hides what this disk
+//! has to know: the kind of a file, and whether a deletion is synced.
 #![allow(unsafe_code, reason = "the functions that SQLite calls; what they do is in disk.rs, which is safe")]
 
 use std::collections::BTreeMap;
@@ -115,8 +117,8 @@ static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
 fn register() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the default file system exists for the whole run. Ours has the same functions where the disk has no
-        // say (time, randomness), and is never freed.
+        // SAFETY: the default file system exists for the whole run. Ours has the same functions
+        // where the disk has no say (time, randomness), and is never freed.
         let registered = unsafe {
             let system = ffi::sqlite3_vfs_find(std::ptr::null());
             let vfs = ffi::sqlite3_vfs {
@@ -151,7 +153,8 @@ unsafe extern "C" fn open(
         let temporary = (flags & ffi::SQLITE_OPEN_DELETEONCLOSE != 0).then_some(name);
         Ok(Handle { disk, file, id, temporary })
     });
-    // SAFETY: SQLite gives memory of the size that was registered. Without methods it does not close the file.
+    // SAFETY: SQLite gives memory of the size that was registered. Without methods it does not
+    // close the file.
     unsafe {
         match opened {
             Ok(handle) => {
@@ -294,7 +297,8 @@ unsafe extern "C" fn map(
     let mapped = with(file, |disk, handle| {
         disk.map(handle.file, handle.id, region as usize, size as usize, extend != 0)
     });
-    // SAFETY: a place for the answer. The region is of atomics, which may be written through a shared reference.
+    // SAFETY: a place for the answer. The region is of atomics, which may be written through a
+    // shared reference.
     unsafe { *out = mapped.cast_mut().cast() };
     ffi::SQLITE_OK
 }

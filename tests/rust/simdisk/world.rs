@@ -1,5 +1,6 @@
-//! A broker on a simulated disk with its clients, and the ledger: what the clients have sent, been told and been given,
-//! after each event. It is outside of the store, and a crash of the broker does not touch it.
+//! A broker on a simulated disk with its clients, and the ledger: what the clients have sent, been
+//! told and been given, after each event. It is outside of the store, and a crash of the broker
+//! does not touch it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -147,7 +148,8 @@ impl World {
         }
     }
 
-    /// The writer commits, and the clients hear the answers. Returns false if the store cannot write at the moment.
+    /// The writer commits, and the clients hear the answers. Returns false if the store cannot
+    /// write at the moment.
     pub fn commit(&mut self) -> bool {
         let (waiting, told) = (self.node.waiting, self.clients.told());
         let done = self.node.commit();
@@ -246,8 +248,8 @@ impl World {
         }
     }
 
-    /// The clients come back to a broker that was opened again, finish what they had begun, and compare what they find
-    /// with what they know.
+    /// The clients come back to a broker that was opened again, finish what they had begun, and
+    /// compare what they find with what they know.
     pub fn verify(&mut self) {
         let sound = self.integrity();
         assert_eq!(sound, "ok", "integrity_check");

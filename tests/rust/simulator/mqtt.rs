@@ -1,12 +1,14 @@
 //! Scripted MQTT clients against the embedded broker without sockets and clock, on a real database.
 //!
-//! The network delays and cuts, each side detects a cut by itself, and the broker is killed between its commits.
+//! The network delays and cuts, each side detects a cut by itself, and the broker is killed between
+//! its commits.
 //!
-//! Publishers and subscribers have persistent sessions. At rest, each acknowledged message of QoS 1 was delivered at
-//! least once and each of QoS 2 exactly once, in order, and the store is empty: which `engine` does not check, and its clients
-//! are the library's own.
+//! Publishers and subscribers have persistent sessions. At rest, each acknowledged message of QoS 1
+//! was delivered at least once and each of QoS 2 exactly once, in order, and the store is empty:
+//! which `engine` does not check, and its clients are the library's own.
 //!
-//! Each run follows from its seed: `SIMULATOR_SEED=n` replays one run, `SIMULATOR_SEEDS=n` sets the number of runs.
+//! Each run follows from its seed: `SIMULATOR_SEED=n` replays one run, `SIMULATOR_SEEDS=n` sets the
+//! number of runs.
 
 use std::collections::{BTreeMap, VecDeque};
 

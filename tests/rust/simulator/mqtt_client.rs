@@ -1,14 +1,16 @@
 //! The MQTT client's state machines against the embedded broker's, without sockets and clock.
 //!
-//! The network delays, cuts packets anywhere, drops bytes in flight and reports a cut late or never. The broker is
-//! killed between its commits, and sessions get lost.
+//! The network delays, cuts packets anywhere, drops bytes in flight and reports a cut late or
+//! never. The broker is killed between its commits, and sessions get lost.
 //!
-//! A tap on each client's wire checks every packet: free identifiers, DUP on repeated packets only, no PUBLISH after
-//! its PUBREC, windows that neither side exceeds, acknowledgements in order of arrival: `engine` follows no packet, and
-//! its sessions are never lost. At rest every publication has
-//! ended, and each acknowledged one was delivered: QoS 1 at least once, QoS 2 exactly once, in the order of its topic.
+//! A tap on each client's wire checks every packet: free identifiers, DUP on repeated packets only,
+//! no PUBLISH after its PUBREC, windows that neither side exceeds, acknowledgements in order of
+//! arrival: `engine` follows no packet, and its sessions are never lost. At rest every publication
+//! has ended, and each acknowledged one was delivered: QoS 1 at least once, QoS 2 exactly once, in
+//! the order of its topic.
 //!
-//! Each run follows from its seed: `SIMULATOR_SEED=n` replays one run, `SIMULATOR_SEEDS=n` sets the number of runs.
+//! Each run follows from its seed: `SIMULATOR_SEED=n` replays one run, `SIMULATOR_SEEDS=n` sets the
+//! number of runs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -458,9 +460,9 @@ impl World {
         self.bench.kill(written);
     }
 
-    /// Another client uses the name for a clean session, which discards the broker's state. No accident happens until
-    /// our client knows: if its CONNACK were lost, the next would report a session, that of the first. This gap is in
-    /// the standard.
+    /// Another client uses the name for a clean session, which discards the broker's state. No
+    /// accident happens until our client knows: if its CONNACK were lost, the next would report a
+    /// session, that of the first. This gap is in the standard.
     fn steal(&mut self, index: usize) {
         let stands = |link: &Link| link.node != index || link.broker_gone || !link.is_broken();
         if !self.clients[index].session.is_attached() || !self.links.iter().all(stands) {
@@ -501,7 +503,8 @@ impl World {
             200..600 => self.ack(index),
             _ => {
                 if self.clients.iter().any(|client| client.robbed) {
-                    // CONNACK waits for the disk. After the client's patience it would be as good as lost.
+                    // CONNACK waits for the disk. After the client's patience it would be as good
+                    // as lost.
                     self.bench.write(usize::MAX);
                 }
                 self.advance();

@@ -1,15 +1,18 @@
 //! TubeMQ's state machines against a minimal broker, without sockets and clock.
 //!
-//! Connections are cut at any byte; the broker may be full, forget its consumers and delay them. It behaves as observed
-//! with the real one: it runs calls in order, delivers one batch at a time, takes the confirmation of the last batch
-//! with the next get, and delivers the batch again after "not consumed". Unlike the embedded broker, against which
-//! `engine` runs the whole client, it refuses calls now and then (410, 419, 452, 503) and answers gets with
-//! nothing before the end is reached.
+//! Connections are cut at any byte; the broker may be full, forget its consumers and delay them. It
+//! behaves as observed with the real one: it runs calls in order, delivers one batch at a time,
+//! takes the confirmation of the last batch with the next get, and delivers the batch again after
+//! "not consumed". Unlike the embedded broker, against which `engine` runs the whole client, it
+//! refuses calls now and then (410, 419, 452, 503) and answers gets with nothing before the end is
+//! reached.
 //!
-//! The group is never committed beyond the application's acknowledgements. At rest, each message reported as stored is
-//! in a log, and each message of a log was delivered and acknowledged; without faults, exactly once and in order.
+//! The group is never committed beyond the application's acknowledgements. At rest, each message
+//! reported as stored is in a log, and each message of a log was delivered and acknowledged;
+//! without faults, exactly once and in order.
 //!
-//! Each run follows from its seed: `SIMULATOR_SEED=n` replays one run, `SIMULATOR_SEEDS=n` sets the number of runs.
+//! Each run follows from its seed: `SIMULATOR_SEED=n` replays one run, `SIMULATOR_SEEDS=n` sets the
+//! number of runs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

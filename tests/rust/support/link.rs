@@ -1,5 +1,5 @@
-//! A simulated TCP connection: bytes arrive in order, late, in pieces of any size. After a cut only a part of the bytes
-//! in flight arrives. The two ends learn of a cut at different times, or never.
+//! A simulated TCP connection: bytes arrive in order, late, in pieces of any size. After a cut only
+//! a part of the bytes in flight arrives. The two ends learn of a cut at different times, or never.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Support shared by the test binaries: the embedded broker of each protocol without sockets, seeded randomness and
-//! a simulated network.
+//! Support shared by the test binaries: the embedded broker of each protocol without sockets,
+//! seeded randomness and a simulated network.
 #![allow(
     dead_code,
     missing_docs,

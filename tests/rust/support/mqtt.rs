@@ -128,7 +128,8 @@ impl Bench {
         self.broker.handle_report(self.now, Report { jobs, outcome });
     }
 
-    /// Kills the process after `written` of the pending changes reached the disk, and starts it again.
+    /// Kills the process after `written` of the pending changes reached the disk, and starts it
+    /// again.
     pub fn kill(&mut self, written: usize) {
         self.kill_with(written, |_| {});
     }
@@ -389,7 +390,8 @@ impl Exchange {
         })
     }
 
-    /// Takes a packet of the exchange and adds the answer to `up`; gives the message that is completed by it.
+    /// Takes a packet of the exchange and adds the answer to `up`; gives the message that is
+    /// completed by it.
     pub fn hear(&mut self, packet: Packet, up: &mut VecDeque<Packet>) -> Option<Publish> {
         let at = |exchange: &Self, ack: &Ack| {
             // PUBREL was repeated, and the answer to the first one is lost.

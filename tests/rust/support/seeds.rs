@@ -1,5 +1,5 @@
-//! The seeds of a simulation. `SIMULATOR_SEED=n` replays one run and traces it, `SIMULATOR_SEEDS=n` sets the number of runs
-//! of each test, and `SIMULATOR_SHARE=n` plays one n-th of them, the first.
+//! The seeds of a simulation. `SIMULATOR_SEED=n` replays one run and traces it, `SIMULATOR_SEEDS=n`
+//! sets the number of runs of each test, and `SIMULATOR_SHARE=n` plays one n-th of them, the first.
 
 use std::fmt::Arguments;
 use std::panic::{AssertUnwindSafe, catch_unwind};

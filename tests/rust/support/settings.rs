@@ -1,4 +1,5 @@
-//! Settings of the embedded broker of each protocol, with a store. The fuzz targets include this file.
+//! Settings of the embedded broker of each protocol, with a store. The fuzz targets include this
+//! file.
 
 use std::time::{Duration, Instant};
 

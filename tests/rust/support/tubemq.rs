@@ -90,7 +90,8 @@ impl Bench {
         self.broker.handle_report(self.now, Report { jobs, outcome });
     }
 
-    /// Kills the process after `written` of the pending changes reached the disk, and starts it again.
+    /// Kills the process after `written` of the pending changes reached the disk, and starts it
+    /// again.
     pub fn kill(&mut self, written: usize) {
         self.ops.extend(std::iter::from_fn(|| self.broker.poll_op()));
         self.apply(written.min(self.ops.len()));

@@ -145,7 +145,8 @@ class Client:
     flows: dict[str, Promise]
     #: Names of receivers with the flows they get.
     receivers: dict[str, tuple[str, ...]]
-    #: Whether a receiver may get messages again although it is not killed: acknowledgements can be lost.
+    #: Whether a receiver may get messages again although it is not killed: acknowledgements can be
+    #: lost.
     repeats = False
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -223,7 +224,8 @@ class Pulsar(Client):
             sender = self.sender(flow, send)
             again = sender.unknown
             if not keyed:
-                # The last sequence id of one topic says what is stored; that of several partitions does not.
+                # The last sequence id of one topic says what is stored; that of several partitions
+                # does not.
                 last = producer.last_sequence_id
                 sender.acknowledged.add(number for number in again if number <= last)
                 again = [number for number in again if number > last]

@@ -10,9 +10,11 @@ from pathlib import Path
 
 Sample = dict[str, int]
 
-#: By how much a measure may exceed its greatest value in the first third of the samples: factor and slack.
+#: By how much a measure may exceed its greatest value in the first third of the samples: factor and
+#: slack.
 GROWTH: dict[str, tuple[float, int]] = {"RSS": (1.3, 48 << 20), "descriptors": (1.2, 40)}
-#: The write-ahead log is emptied at 16 MiB and cut at 64. Messages are kept for two minutes at most.
+#: The write-ahead log is emptied at 16 MiB and cut at 64. Messages are kept for two minutes at
+#: most.
 LIMITS: dict[str, int] = {"WAL": 96 << 20, "rows": 200_000}
 
 

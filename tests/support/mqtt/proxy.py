@@ -17,8 +17,8 @@ class Passage:
 
     def __init__(self, client: socket.socket, broker: socket.socket) -> None:
         self._sockets = {"client": client, "broker": broker}
-        #: Sender and packet, in the order in which they were seen. All were forwarded except a packet before
-        #: which the connection was cut.
+        #: Sender and packet, in the order in which they were seen. All were forwarded except a
+        #: packet before which the connection was cut.
         self.packets: list[tuple[str, wire.Packet]] = []
         #: "client", "broker" or "proxy".
         self.closed_by: str | None = None

@@ -178,9 +178,9 @@ class RealPulsar(ScriptedServer, PulsarService):
                 except urllib.error.HTTPError as error:
                     if error.code != 409 or time.monotonic() > until:
                         raise
-                # A consumer that has not heard of the end of a topic subscribes to a partition of it, which
-                # makes that again. It is given time for that, since Pulsar keeps what is deleted while it is
-                # opened.
+                # A consumer that has not heard of the end of a topic subscribes to a partition of
+                # it, which makes that again. It is given time for that, since Pulsar keeps what is
+                # deleted while it is opened.
                 time.sleep(0.5)
                 for partition in range(partitions):
                     with contextlib.suppress(urllib.error.HTTPError):

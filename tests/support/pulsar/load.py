@@ -63,7 +63,8 @@ class Load:
                 await asyncio.wait(waiting)
 
     async def __aenter__(self) -> Self:
-        # Without a subscription nothing is retained: a real broker drops closed ledgers every two minutes.
+        # Without a subscription nothing is retained: a real broker drops closed ledgers every two
+        # minutes.
         async with self.client.consumer(self.topic, CHECK, position="earliest"):
             pass
         self._tasks = [asyncio.ensure_future(self._run(name)) for name in self.names]

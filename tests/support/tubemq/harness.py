@@ -14,7 +14,8 @@ from support.scripts import ScriptedServer, free_port
 from support.service import EmbeddedListener, Service
 from support.waiting import PATIENCE
 
-#: Topics that exist when the server starts, by (partitions, stores): a batch of later ones costs two seconds.
+#: Topics that exist when the server starts, by (partitions, stores): a batch of later ones costs
+#: two seconds.
 POOL = {(1, 1): 24, (3, 1): 12, (2, 2): 4}
 
 

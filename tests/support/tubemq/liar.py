@@ -60,7 +60,8 @@ class Member:
     """A member of a group with server balance."""
 
     topics: list[str]
-    #: The number of the event that connects all partitions, whether it was sent, and whether it is complete.
+    #: The number of the event that connects all partitions, whether it was sent, and whether it is
+    #: complete.
     event: int = 0
     waiting: bool = False
     done: bool = False
@@ -146,7 +147,8 @@ class Liar:
             for partition in range(self.stores[topic].partitions)
         ]
         if asked.get("event", {}).get("rebalanceId", 0) > 0:
-            # An event ends whatever its answer is. A member that still lacks partitions gets another event.
+            # An event ends whatever its answer is. A member that still lacks partitions gets
+            # another event.
             member.waiting = False
             member.done = set(asked["subscribeInfo"]) >= set(partitions)
         elif not member.waiting and not member.done:

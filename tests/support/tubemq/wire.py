@@ -45,8 +45,8 @@ METHODS: dict[str, tuple[int, int, str, str]] = {
 }
 NAMES = {number: name for name, (number, *_) in METHODS.items()}
 
-# One message per line, its fields numbered from 1: "i" an integer, "b" a boolean, "s" text, "y" bytes,
-# anything else a message; "*" repeated.
+# One message per line, its fields numbered from 1: "i" an integer, "b" a boolean, "s" text, "y"
+# bytes, anything else a message; "*" repeated.
 _SCHEMA = """
 RpcConnHeader flag:i traceId:i spanId:i parentId:i
 RequestHeader serviceType:i protocolVer:i

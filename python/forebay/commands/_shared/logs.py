@@ -99,6 +99,7 @@ class _Handler(logging.StreamHandler[Any]):
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
             return
-        # The text stays in a buffer, and Python ends with status 120 if it cannot write that at its end.
+        # The text stays in a buffer, and Python ends with status 120 if it cannot write that at its
+        # end.
         with contextlib.suppress(OSError), Path(os.devnull).open("w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stderr.fileno())

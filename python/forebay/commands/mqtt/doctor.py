@@ -41,7 +41,8 @@ def _reached(examination: doctor.Examination) -> bool:
     def shake_hands(host: str, port: int) -> bool:
         return examination.step("tls", lambda: _tls(host, port, alpn, settings))
 
-    # With a client certificate the handshake is part of the next step: ssl needs the certificate in a file.
+    # With a client certificate the handshake is part of the next step: ssl needs the certificate in
+    # a file.
     separately = examination.scheme in ("mqtts", "wss") and "tls_cert" not in settings
     return examination.reach(_PORTS[examination.scheme], shake_hands if separately else None)
 

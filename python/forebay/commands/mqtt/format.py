@@ -69,7 +69,8 @@ def _mosquittos_json(message: MqttMessage, parsed: bool) -> bytes:
     return json.dumps(said, separators=(",", ":")).encode()
 
 
-# Grouped by the effect of a width: numbers and texts are padded, payloads are also cut, the rest ignores it.
+# Grouped by the effect of a width: numbers and texts are padded, payloads are also cut, the rest
+# ignores it.
 _NUMBERS: dict[str, Callable[[MqttMessage], str | None]] = {
     "E": lambda message: _int(message.message_expiry),
     "F": lambda message: "1" if message.is_text else None,

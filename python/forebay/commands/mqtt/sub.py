@@ -38,7 +38,8 @@ def run(given: argparse.Namespace) -> int:
         if not given.topic:
             return 0
         with client.consumer(given.topic, given.subscription, **wanted) as consumer:
-            # As in mosquitto_sub, -W counts from the subscription, and its end is status 27 in any case.
+            # As in mosquitto_sub, -W counts from the subscription, and its end is status 27 in any
+            # case.
             limits.start()
             return 0 if given.exit_after_sub else _print(given, client, consumer, limits, show)
 

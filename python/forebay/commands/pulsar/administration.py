@@ -132,7 +132,8 @@ class Administration:
         else:
             targets = [self._part_of(topic, position)]
         for target in targets:
-            # The first name is the one of Pulsar's own clients, the second that of its documentation.
+            # The first name is the one of Pulsar's own clients, the second that of its
+            # documentation.
             body = {**_body_of(position), "excluded": after}
             self._subscription("POST", target, name, "resetcursor", body=body)
 

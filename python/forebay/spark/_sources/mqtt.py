@@ -358,7 +358,8 @@ class _Ingest:
             self._stopping = True
             self._changed.notify_all()
         self._thread.join()
-        # The session stays: the broker delivers unacknowledged messages again to the next connection.
+        # The session stays: the broker delivers unacknowledged messages again to the next
+        # connection.
         with contextlib.suppress(Exception):
             self._client.close()
         self.log.close()
@@ -373,8 +374,9 @@ class _Ingest:
                     self.log.append(_table(messages))
                     # Not before the messages are on disk.
                     self._consumer.ack_many([message for message in messages if message.qos])
-                # A broker that has messages in store fills the window at once. Those that are published now
-                # and then do not end the silence, or a live topic would never be quiet.
+                # A broker that has messages in store fills the window at once. Those that are
+                # published now and then do not end the silence, or a live topic would never be
+                # quiet.
                 busy = len(messages) >= min(FEW, self._window) or sum(len(m.data) for m in messages) >= MUCH
                 with self._changed:
                     self._silence = 0.0 if busy else self._silence + waited

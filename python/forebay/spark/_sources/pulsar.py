@@ -80,7 +80,8 @@ class PulsarReader(Shipped, DataSourceReader):
             return [InputPartition(part) for part in plan(client, self._config.read)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        # Spark has a task even if there is nothing to read; its partition is None itself with PySpark 4.0.
+        # Spark has a task even if there is nothing to read; its partition is None itself with
+        # PySpark 4.0.
         part: Range | None = getattr(partition, "value", None)
         if part is not None:
             yield from batches(self._config, part, self._columns)

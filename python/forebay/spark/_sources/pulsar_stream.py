@@ -110,7 +110,8 @@ class _Driver:
             # A topic may be gone, or the connection be one that is not mended.
             self._look()
             ids = self._tail.last_message_ids() if self._tail is not None else []
-        # The last message is the last of its entry. That can be acknowledged without the number of them.
+        # The last message is the last of its entry. That can be acknowledged without the number of
+        # them.
         self._last = {id.topic: whole(id) for id in ids if id.entry >= 0}
         self._asked_at = time.monotonic()
         return self._last

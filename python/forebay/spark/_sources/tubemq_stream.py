@@ -122,8 +122,8 @@ class _Driver:
     def end(
         self, start: dict[str, int], ends: dict[str, int], most: int | None, most_bytes: int | None = None
     ) -> dict[str, int]:
-        # A new partition has no rows in the batch that tells where it begins. So that is known, whatever is
-        # deleted before a batch with rows of it is repeated.
+        # A new partition has no rows in the batch that tells where it begins. So that is known,
+        # whatever is deleted before a batch with rows of it is repeated.
         end = start | {name: self._begin(start, ends, name) for name in ends}
         begun = {name: last for name, last in ends.items() if name in start}
         entries = self._entries(start, begun)

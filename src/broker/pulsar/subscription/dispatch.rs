@@ -10,8 +10,8 @@ use forebay_base::random::HashSet;
 
 /// Number of entries, for each consumer, that a Key_Shared subscription reads past blocked ones.
 const LOOK_AHEAD: usize = 2_000;
-/// Limit on the messages of a Shared subscription of which some chunks are delivered and others not. Beyond it the
-/// rest of the oldest one may go to another consumer.
+/// Limit on the messages of a Shared subscription of which some chunks are delivered and others
+/// not. Beyond it the rest of the oldest one may go to another consumer.
 const MAX_CHUNKED: usize = 10_000;
 
 impl Subscription {
@@ -103,8 +103,8 @@ impl Subscription {
         }
     }
 
-    /// The consumer for a chunk: the one that has the others of its message, or else the one whose turn it is. A
-    /// client puts a message together from chunks of one consumer only.
+    /// The consumer for a chunk: the one that has the others of its message, or else the one whose
+    /// turn it is. A client puts a message together from chunks of one consumer only.
     fn owner_of_chunk(&mut self, entry: &Entry, turn: usize) -> usize {
         let Facts { uuid, chunk_follows, .. } = Facts::read(&entry.body);
         let known = self.chunked.get(&uuid).map(|(key, _)| *key);
@@ -181,8 +181,8 @@ impl Subscription {
         }
     }
 
-    /// The owner of the slot, if an entry of it may be sent now. If not, no entry of the slot may be sent in
-    /// this pass, because it would overtake another.
+    /// The owner of the slot, if an entry of it may be sent now. If not, no entry of the slot may
+    /// be sent in this pass, because it would overtake another.
     fn owner_with_permits(
         &self,
         hash: u16,
@@ -195,8 +195,8 @@ impl Subscription {
         let at = self.ring.owner(hash).and_then(|key| self.consumers.iter().position(|c| c.key == key));
         let at = at.filter(|at| {
             let consumer = &self.consumers[*at];
-            // After a slot has changed its owner, it waits until the previous owner has acknowledged the entries
-            // it holds.
+            // After a slot has changed its owner, it waits until the previous owner has
+            // acknowledged the entries it holds.
             let drained = consumer.out_of_order
                 || self.holders.get(&hash).is_none_or(|(holder, _)| *holder == consumer.key);
             drained && self.has_room(*at, sink)

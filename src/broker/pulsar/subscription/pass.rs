@@ -4,9 +4,9 @@ use super::{Delivery, Kind, Sink, Subscription};
 use crate::log::Entry;
 
 impl Subscription {
-    /// Sends an entry that is not stored. Returns the number of messages that were dropped instead: the consumer had no
-    /// permits, or its connection no room. Delivery times and the chunks of a message do not count, as on the real
-    /// broker.
+    /// Sends an entry that is not stored. Returns the number of messages that were dropped instead:
+    /// the consumer had no permits, or its connection no room. Delivery times and the chunks of a
+    /// message do not count, as on the real broker.
     pub fn pass(&mut self, entry: &Entry, sink: &mut dyn Sink) -> u64 {
         let chosen = match self.kind {
             Kind::Exclusive | Kind::Failover => self.active,

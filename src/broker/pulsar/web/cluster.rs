@@ -1,4 +1,5 @@
-//! Lookups, clusters, tenants and namespaces. There is one cluster, and a namespace exists as soon as it may have topics.
+//! Lookups, clusters, tenants and namespaces. There is one cluster, and a namespace exists as soon
+//! as it may have topics.
 
 use std::collections::BTreeSet;
 

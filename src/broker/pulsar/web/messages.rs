@@ -1,5 +1,6 @@
-//! Single messages: the n-th of a subscription or of a topic, or one by its id. The body is the payload, decompressed; what belongs to it is in
-//! headers, by the names that Pulsar's Java client reads.
+//! Single messages: the n-th of a subscription or of a topic, or one by its id. The body is the
+//! payload, decompressed; what belongs to it is in headers, by the names that Pulsar's Java client
+//! reads.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -34,7 +35,8 @@ impl Broker {
         }
     }
 
-    /// The n-th message or batch of a topic, from its beginning or, unless that is asked for, from its end.
+    /// The n-th message or batch of a topic, from its beginning or, unless that is asked for, from
+    /// its end.
     pub(super) fn examine(&mut self, name: &Name, request: &Request) -> Reply {
         let id = self.log_of(name, "Examine messages")?;
         let Some(topic) = self.topics.get(&id).filter(|_| is_stored(id)) else {
@@ -68,7 +70,8 @@ impl Broker {
         }
     }
 
-    /// The id of the first message that was published at a time, in milliseconds since 1970, or later.
+    /// The id of the first message that was published at a time, in milliseconds since 1970, or
+    /// later.
     pub(super) fn id_by_time(&mut self, name: &Name, time: &str) -> Reply {
         let since = number(time, "time")?;
         let id = self.log_of(name, "Get message id by timestamp")?;
@@ -94,8 +97,8 @@ fn described(ledger: u64, entry: &Entry, limit: usize) -> Reply {
     let body = payload.body()?;
     let unknown =
         || Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the message has an unknown compression");
-    // The real broker counts the whole entry but for its metadata: with its checksum, with the lengths and numbers that begin its
-    // parts, and with what the broker has added.
+    // The real broker counts the whole entry but for its metadata: with its checksum, with the
+    // lengths and numbers that begin its parts, and with what the broker has added.
     let of_broker =
         pb::BrokerEntryMetadata { broker_timestamp: Some(entry.stored_ms), index: Some(entry.last_index) };
     let batch_size = (2 + 4 + of_broker.encoded_len()) + (2 + 4) + 4 + body.len();

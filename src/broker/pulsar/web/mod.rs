@@ -1,5 +1,5 @@
-//! Pulsar's side of HTTP: the lookups of clients with an `http://` URL, and the part of the administration that a
-//! developer needs, with the paths, statuses and fields of the real broker.
+//! Pulsar's side of HTTP: the lookups of clients with an `http://` URL, and the part of the
+//! administration that a developer needs, with the paths, statuses and fields of the real broker.
 //!
 //! * `cluster`: lookups, clusters, tenants and namespaces
 //! * `topics`: topics and partitions; `subscriptions`: theirs, and their positions
@@ -156,8 +156,8 @@ impl Broker {
         }
     }
 
-    /// Refuses what the permissions do not allow: who may use a topic may ask about it as clients do, and everything else is
-    /// for superusers.
+    /// Refuses what the permissions do not allow: who may use a topic may ask about it as clients
+    /// do, and everything else is for superusers.
     fn check_request(&mut self, reads: bool, path: &[&str], user: Option<&str>) -> Result<(), Refusal> {
         if self.settings.permissions.as_ref().is_none_or(|rules| rules.is_superuser(user)) {
             return Ok(());

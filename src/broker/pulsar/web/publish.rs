@@ -1,7 +1,8 @@
-//! A message of an operator: `POST /forebay/v1/pulsar/publish` with `topic`, `payload` or `payload_base64`, `key`, and
-//! `properties`.
+//! A message of an operator: `POST /forebay/v1/pulsar/publish` with `topic`, `payload` or
+//! `payload_base64`, `key`, and `properties`.
 //!
-//! What consumers of a topic with a schema could not decode is refused: only text and JSON are written to one.
+//! What consumers of a topic with a schema could not decode is refused: only text and JSON are
+//! written to one.
 
 use bytes::Bytes;
 use serde_json::{Value, json};

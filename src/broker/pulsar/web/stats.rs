@@ -16,7 +16,8 @@ impl Broker {
         Ok(Answer::json(&self.topics.get(&id).map_or(Value::Null, |topic| self.topic_figures(topic))))
     }
 
-    /// The topic. As on the real broker, figures of the whole of a partitioned one have paths of their own.
+    /// The topic. As on the real broker, figures of the whole of a partitioned one have paths of
+    /// their own.
     pub(super) fn plain(&self, name: &Name) -> Result<u64, Refusal> {
         if self.is_partitioned(name) { Err(no_topic(name)) } else { Ok(self.logs_of(name)?[0]) }
     }

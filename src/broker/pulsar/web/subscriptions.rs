@@ -1,6 +1,8 @@
-//! Subscriptions: create, delete, and move. With the name of a partitioned topic, those of all its partitions.
+//! Subscriptions: create, delete, and move. With the name of a partitioned topic, those of all its
+//! partitions.
 //!
-//! A subscription that is moved has its consumers closed, as by SEEK: they come back and go on from there.
+//! A subscription that is moved has its consumers closed, as by SEEK: they come back and go on from
+//! there.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,10 +21,12 @@ use crate::pulsar::subscription::Subscription;
 use crate::pulsar::topic::is_stored;
 use forebay_pulsar::pb;
 
-/// Backlog below which the real broker expires nothing for consumers that are connected, unless the oldest message is old enough.
+/// Backlog below which the real broker expires nothing for consumers that are connected, unless the
+/// oldest message is old enough.
 const NEARLY_READ: u64 = 1_000;
 
-/// Limit on the messages that one request skips one by one, when others behind them are acknowledged.
+/// Limit on the messages that one request skips one by one, when others behind them are
+/// acknowledged.
 const MAX_SKIPPED: u64 = 100_000;
 
 /// The position in a body.
@@ -140,8 +144,8 @@ impl Broker {
         }
     }
 
-    /// Expires messages of all subscriptions. As on the real broker, one for which there is nothing to do makes it a conflict, and
-    /// the others are done all the same.
+    /// Expires messages of all subscriptions. As on the real broker, one for which there is nothing
+    /// to do makes it a conflict, and the others are done all the same.
     pub(super) fn expire_all(&mut self, name: &Name, seconds: &str) -> Reply {
         let seconds = number(seconds, "number of seconds")?;
         let to = Move::Expire(self.wall_ms().saturating_sub(seconds.saturating_mul(1000)));

@@ -145,7 +145,8 @@ impl Broker {
         Ok(Answer::done())
     }
 
-    /// Terminates a topic without partitions, or all partitions of one with; gives the last message id of each.
+    /// Terminates a topic without partitions, or all partitions of one with; gives the last message
+    /// id of each.
     pub(super) fn end_topic(&mut self, name: &Name, partitioned: bool) -> Reply {
         let ids = self.logs_of(name)?;
         if partitioned != self.is_partitioned(name) {

@@ -1,5 +1,5 @@
-//! TubeMQ's side of HTTP: what is under `/forebay/v1/tubemq` for the page for operators. `operate`: its requests; `peek`: messages
-//! that it shows.
+//! TubeMQ's side of HTTP: what is under `/forebay/v1/tubemq` for the page for operators. `operate`:
+//! its requests; `peek`: messages that it shows.
 
 use std::time::Instant;
 

@@ -6,7 +6,8 @@
 //! | `POST groups/reset` | moves a group, `{"group", "topic", "partition", "to"}`: to `earliest`, `latest` or an offset |
 //! | `GET peek?topic=TOPIC&...` | messages, as `peek` describes |
 //!
-//! As with the real server, a group is moved whether or not a client holds the partition: its next get goes on from there.
+//! As with the real server, a group is moved whether or not a client holds the partition: its next
+//! get goes on from there.
 
 use std::sync::Arc;
 
@@ -172,7 +173,8 @@ impl Broker {
         }
     }
 
-    /// Moves a group in a partition, and writes that. Offsets outside of the partition are taken for its ends.
+    /// Moves a group in a partition, and writes that. Offsets outside of the partition are taken
+    /// for its ends.
     fn move_group(&mut self, reset: &Reset, index: usize, id: u64) -> Option<Value> {
         let partition = self.partitions.get_mut(&id)?;
         let (first, end) = (partition.log.first(), partition.log.committed());

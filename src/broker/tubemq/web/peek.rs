@@ -7,8 +7,8 @@
 //! | `offset` | from an offset of the partition on, from `earliest`, which is the default, or the `latest` messages |
 //! | `limit` | of messages, 10 unless it is stated, and 100 at most |
 //!
-//! The answer has the number of `partitions`, the `messages` in their order, each with an `error` in place of its contents if it cannot
-//! be read, and whether there are `more`.
+//! The answer has the number of `partitions`, the `messages` in their order, each with an `error`
+//! in place of its contents if it cannot be read, and whether there are `more`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -80,7 +80,8 @@ impl<'r> Query<'r> {
     }
 }
 
-/// Messages of a partition: its index and number, and the numbers of the first message and of the one behind the last.
+/// Messages of a partition: its index and number, and the numbers of the first message and of the
+/// one behind the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     index: usize,
@@ -95,8 +96,9 @@ impl Range {
     }
 }
 
-/// Shortens ranges so that together they have at most `limit` messages: in equal parts but for one message, and what a short one
-/// leaves goes to the others. They lose messages at the end, or in front if the `latest` are asked for.
+/// Shortens ranges so that together they have at most `limit` messages: in equal parts but for one
+/// message, and what a short one leaves goes to the others. They lose messages at the end, or in
+/// front if the `latest` are asked for.
 fn share(mut ranges: Vec<Range>, mut limit: u64, latest: bool) -> Vec<Range> {
     let mut by_length: Vec<usize> = (0..ranges.len()).collect();
     by_length.sort_by_key(|at| ranges.get(*at).map(Range::len));

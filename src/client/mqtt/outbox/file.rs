@@ -21,7 +21,8 @@ use forebay_sqlite::{Connection, Sync, structure};
 
 /// Application id of an outbox: "PsOb".
 const APPLICATION: i32 = 0x5073_4F62;
-/// Version of the tables. A file of another version is refused. A change of the tables needs the next number.
+/// Version of the tables. A file of another version is refused. A change of the tables needs the
+/// next number.
 const FORMAT: i32 = 1;
 /// Time to wait for another program that locks the file.
 const BUSY: Duration = Duration::from_secs(5);
@@ -75,7 +76,8 @@ pub struct Found {
     pub client_id: Option<String>,
     /// Publications in flight, in the order of their keys.
     pub in_flight: Vec<InFlight>,
-    /// Number of publications without a packet identifier, for [`Outbox::load`](super::Outbox::load).
+    /// Number of publications without a packet identifier, for
+    /// [`Outbox::load`](super::Outbox::load).
     pub waiting: u64,
     /// Lowest key that was never used.
     pub next_key: u64,
@@ -131,7 +133,8 @@ fn check_header(path: &Path) -> Result<()> {
     let known = if header.starts_with(b"SQLite format 3\0") {
         new || word(68) == Some(APPLICATION)
     } else {
-        // A power cut may have torn the first page while it was written, and the log still has the whole of it.
+        // A power cut may have torn the first page while it was written, and the log still has the
+        // whole of it.
         has_log(path)
     };
     if !known {
@@ -144,8 +147,9 @@ fn foreign() -> Error {
     Error::new(ErrorKind::InvalidArgument, "the file exists and is not an outbox: choose another path")
 }
 
-/// Refuses the database of another program and leaves it as it is. Its header does not tell one that is in the log beside the
-/// file, and a connection that is closed as usual writes the log to the file.
+/// Refuses the database of another program and leaves it as it is. Its header does not tell one
+/// that is in the log beside the file, and a connection that is closed as usual writes the log to
+/// the file.
 fn require_own(path: &Path) -> Result<()> {
     // An empty file is a new one.
     if !std::fs::metadata(path).is_ok_and(|found| found.len() > 0) {
@@ -222,7 +226,8 @@ pub(super) fn session_sum(client_id: &str) -> u32 {
     sum_of("session", &[ValueRef::Text(client_id.as_bytes())])
 }
 
-/// Verifies a row of [`COLUMNS`], of which nothing may be used otherwise. Returns its key and its packet.
+/// Verifies a row of [`COLUMNS`], of which nothing may be used otherwise. Returns its key and its
+/// packet.
 fn verify<'row>(row: &'row Row<'_>) -> rusqlite::Result<Result<(u64, &'row [u8])>> {
     let key = row.get_ref(0)?.as_i64()?;
     let damaged = || {
@@ -336,7 +341,8 @@ pub(super) fn load(
     Ok(Ok(loaded))
 }
 
-/// Encodes an MQTT 5 packet with an arbitrary identifier; the decoder of the wire reads it back, as strictly.
+/// Encodes an MQTT 5 packet with an arbitrary identifier; the decoder of the wire reads it back, as
+/// strictly.
 pub(super) fn encode(publish: &Publish) -> Result<BytesMut> {
     let publish = Publish { packet_id: Some(PacketId::MIN), dup: false, ..publish.clone() };
     let mut out = Transmit::default();

@@ -1,14 +1,15 @@
-//! The way of a durable publication: into the outbox, from there into the session, and out of both once the broker
-//! has it.
+//! The way of a durable publication: into the outbox, from there into the session, and out of both
+//! once the broker has it.
 //!
 //! ```text
 //!  push ──► staged ── on disk ──► session ── PUBACK, PUBCOMP ──► removed
 //!              │  (the send ends)    ▲
 //!              └── no room ──► disk ─┘ loaded, in order, when there is room
 //! ```
-//! A send ends when its message is on disk: from then on the outbox is responsible for it. A message that the broker
-//! refuses later is counted and dropped. Messages are in memory as far as the memory limit allows. The others wait on
-//! disk, and everything newer waits behind them, so that the order is kept.
+//! A send ends when its message is on disk: from then on the outbox is responsible for it. A
+//! message that the broker refuses later is counted and dropped. Messages are in memory as far as
+//! the memory limit allows. The others wait on disk, and everything newer waits behind them, so
+//! that the order is kept.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -125,7 +126,8 @@ impl Reports {
 }
 
 impl OutboxSession {
-    /// Opens the outbox of `options`, restores what was in flight to the session, and fixes the client identifier.
+    /// Opens the outbox of `options`, restores what was in flight to the session, and fixes the
+    /// client identifier.
     pub(in crate::mqtt) fn open(options: &mut ClientOptions, session: &mut Session) -> Result<Option<Self>> {
         let Some(outbox_options) = &options.outbox else { return Ok(None) };
         let reports = Arc::new(Reports::default());
@@ -200,7 +202,8 @@ impl OutboxSession {
         OutboxStats { bytes, ..state.stats.clone() }
     }
 
-    /// Stores a publication of `owner`, whose send ends when it is on disk. The caller holds the session's lock.
+    /// Stores a publication of `owner`, whose send ends when it is on disk. The caller holds the
+    /// session's lock.
     pub(in crate::mqtt) fn push(&self, owner: u64, publish: Publish) -> Result<()> {
         let mut state = self.state.lock();
         let key = state.next_key;
@@ -234,7 +237,8 @@ impl OutboxSession {
         }
     }
 
-    /// Removes publications of the session that have an outcome. Not called once the client has ended: then they stay.
+    /// Removes publications of the session that have an outcome. Not called once the client has
+    /// ended: then they stay.
     pub(in crate::mqtt) fn ended(&self, outcomes: Vec<Outcome>) {
         if outcomes.is_empty() {
             return;
@@ -283,7 +287,8 @@ impl OutboxSession {
         self.pumping.lock()
     }
 
-    /// Takes what the outbox's thread has reported: the sends that have ended, and the messages for the session.
+    /// Takes what the outbox's thread has reported: the sends that have ended, and the messages for
+    /// the session.
     pub(in crate::mqtt) fn take_progress(&self) -> Progress {
         let Reported { ticket, failed, loaded } = {
             let mut reported = self.reports.reported.lock();

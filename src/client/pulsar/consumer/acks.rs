@@ -1,4 +1,5 @@
-//! Outcomes of messages that were handed out: acknowledged, negatively acknowledged, or consumed later.
+//! Outcomes of messages that were handed out: acknowledged, negatively acknowledged, or consumed
+//! later.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,10 +38,12 @@ impl Consumer {
         }
     }
 
-    /// Sends a message to the topic of retries, to be delivered again after `delay`, and acknowledges it after the receipt; a
-    /// message that has been there as often as the policy allows is sent to the dead letter topic instead. `properties` are added to
-    /// its own. If that fails, the message is delivered again after the nack delay. With `receipt` it waits for the broker's receipt of
-    /// the acknowledgement too; if that does not come, the acknowledgement is sent again.
+    /// Sends a message to the topic of retries, to be delivered again after `delay`, and
+    /// acknowledges it after the receipt; a message that has been there as often as the policy
+    /// allows is sent to the dead letter topic instead. `properties` are added to its own. If that
+    /// fails, the message is delivered again after the nack delay. With `receipt` it waits for the
+    /// broker's receipt of the acknowledgement too; if that does not come, the acknowledgement is
+    /// sent again.
     pub async fn reconsume_later(
         &self,
         message: &Message,
@@ -134,8 +137,8 @@ impl Consumer {
         Ok(())
     }
 
-    /// Negatively acknowledges messages: they are delivered again after `delay`, or after the consumer's nack delay
-    /// when `None`.
+    /// Negatively acknowledges messages: they are delivered again after `delay`, or after the
+    /// consumer's nack delay when `None`.
     pub fn nack(&self, messages: &[Target], delay: Option<Duration>) -> Result<()> {
         self.each(messages, |machine, now, target| {
             machine.nack(now, &target.id, target.redeliveries, delay);

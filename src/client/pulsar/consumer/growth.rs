@@ -1,7 +1,8 @@
-//! Topics of a consumer that get more partitions, are deleted, and are there again; and topics that a pattern matches.
+//! Topics of a consumer that get more partitions, are deleted, and are there again; and topics that
+//! a pattern matches.
 //!
-//! The broker is asked for the number of partitions from time to time: it sends no news of that. `watch` knows the topics of a
-//! pattern.
+//! The broker is asked for the number of partitions from time to time: it sends no news of that.
+//! `watch` knows the topics of a pattern.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +34,8 @@ pub(super) struct Family {
 }
 
 impl Family {
-    /// Asks for the number of partitions. With `create` the topic is created if the broker allows it.
+    /// Asks for the number of partitions. With `create` the topic is created if the broker allows
+    /// it.
     pub(super) async fn find(shared: Arc<Shared>, topic: TopicName, own: bool, create: bool) -> Result<Self> {
         let partitions = match topic.partition() {
             Some(_) => 0,
@@ -64,8 +66,8 @@ impl Family {
     }
 }
 
-/// The topics of a listing, each with its partitions. Those of `known` are left out. `without` decides about a topic that cannot
-/// be looked up: it is left out, or nothing is found.
+/// The topics of a listing, each with its partitions. Those of `known` are left out. `without`
+/// decides about a topic that cannot be looked up: it is left out, or nothing is found.
 pub(super) async fn families_of(
     shared: &Shared,
     listing: &Listing,
@@ -125,7 +127,8 @@ pub(super) struct Rules {
     pub(super) left_out: Box<dyn Fn(&TopicName) -> bool + Send + Sync>,
 }
 
-/// Starts the task that looks after topics, if there is something to look after: a topic without partitions never gets any.
+/// Starts the task that looks after topics, if there is something to look after: a topic without
+/// partitions never gets any.
 pub(super) fn start(
     shared: Arc<Shared>,
     members: Arc<Members>,
@@ -350,7 +353,8 @@ impl Growth {
         }
     }
 
-    /// Closes the partitions of a topic that has been deleted. The name is kept: the topic may be there again later.
+    /// Closes the partitions of a topic that has been deleted. The name is kept: the topic may be
+    /// there again later.
     fn gone(&mut self, index: usize) {
         let family = &self.families[index];
         // The end of the only topic is the end of the consumer, which its partitions see to.

@@ -2,12 +2,14 @@
 //!
 //! A consumer may have ten thousand partitions. A receive asks only those that are listed here:
 //!
-//! * A partition is added when a message has come, or the schema that it waited for, and before the consumer is told that it is readable.
-//! * It is removed when a receive leaves no message in it that can be taken. If its messages have become void, by a seek or with its
-//!   connection, it stays until a receive finds that out.
+//! * A partition is added when a message has come, or the schema that it waited for, and before the
+//!   consumer is told that it is readable.
+//! * It is removed when a receive leaves no message in it that can be taken. If its messages have
+//!   become void, by a seek or with its connection, it stays until a receive finds that out.
 //!
-//! Both are done under the lock of its machine, so that no message that can be taken is in a partition that is not listed, whichever
-//! threads receive. A partition that the consumer no longer has may be removed at any time.
+//! Both are done under the lock of its machine, so that no message that can be taken is in a
+//! partition that is not listed, whichever threads receive. A partition that the consumer no longer
+//! has may be removed at any time.
 //!
 //! A consumer of one partition asks it directly, and removes nothing.
 

@@ -1,7 +1,8 @@
-//! Dead letters and retried messages: copies that are sent to another topic, whose receipt acknowledges the original.
+//! Dead letters and retried messages: copies that are sent to another topic, whose receipt
+//! acknowledges the original.
 //!
 //! ```text
-//! machine ── take_dead ──► Undertaker ── Letters::send ──► producer of the topic, opened by the first letter
+//! machine ── take_dead ──► Undertaker ── Letters::send ──► producer, opened by the first letter
 //!    ▲                                                         │ receipt or error
 //!    └───────────────────────── settle_dead ◄──────────────────┘
 //! ```
@@ -54,8 +55,8 @@ const DELAY_TIME: &str = "DELAY_TIME";
 /// A property of a letter.
 type Property = (String, String);
 
-/// Checks a policy against the other options, and names its topics: the one of dead letters, if it is the same for all topics,
-/// and the one of retried messages, if there is one.
+/// Checks a policy against the other options, and names its topics: the one of dead letters, if it
+/// is the same for all topics, and the one of retried messages, if there is one.
 pub(super) fn check(
     consumed: &Consumed,
     subscription: &str,
@@ -86,7 +87,8 @@ pub(super) fn check(
     if policy.retry_topic.is_some() && !policy.retry {
         return refused("the dead letter policy has a retry_topic and retry=False: set retry=True".into());
     }
-    // As the Java client: with retries the topics are named after the first in the order of the names, and otherwise each has its own.
+    // As the Java client: with retries the topics are named after the first in the order of the
+    // names, and otherwise each has its own.
     let mut names: Vec<String> = topics.iter().map(ToString::to_string).collect();
     names.sort();
     let default = |topic: &String, suffix: &str| {
@@ -125,7 +127,8 @@ pub(super) fn check(
     Ok(Some(Topics { dead, retry }))
 }
 
-/// Tells the topics that a consumer sends to itself, which a pattern of it leaves out: it would get its letters again and again.
+/// Tells the topics that a consumer sends to itself, which a pattern of it leaves out: it would get
+/// its letters again and again.
 pub(super) fn sent_to(
     topics: Option<&Topics>,
     subscription: &str,
@@ -179,7 +182,8 @@ struct Lines {
 #[derive(Debug)]
 struct Line {
     opened: watch::Receiver<Option<Opened>>,
-    /// Held by the one letter that waits for `opened`: the channel would wake several waiters in arbitrary order.
+    /// Held by the one letter that waits for `opened`: the channel would wake several waiters in
+    /// arbitrary order.
     turn: Arc<Semaphore>,
     task: AbortHandle,
     pauses: Backoff,
@@ -281,8 +285,8 @@ impl Letters {
         self.send(to, options, message, properties, None).await
     }
 
-    /// Sends a message to the topic of retries, to be delivered after `delay`; or to that of dead letters, if it has been there as
-    /// often as the policy allows.
+    /// Sends a message to the topic of retries, to be delivered after `delay`; or to that of dead
+    /// letters, if it has been there as often as the policy allows.
     pub(super) async fn retry(
         &self,
         message: &Message,
@@ -313,7 +317,8 @@ impl Letters {
         Ok(())
     }
 
-    /// Properties of a message, and those that say where it is from; the first letter of a message has set them for good.
+    /// Properties of a message, and those that say where it is from; the first letter of a message
+    /// has set them for good.
     fn properties(&self, message: &Message, topic: &str, first_chunk: Option<MessageId>) -> Vec<Property> {
         let mut all: Vec<Property> =
             message.properties().iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
@@ -369,8 +374,9 @@ impl Letters {
         outcome
     }
 
-    /// The version at the topic of letters of the schema that a message was written with. Asked for each time: either topic may
-    /// have been deleted and made again meanwhile, which gives the versions another meaning.
+    /// The version at the topic of letters of the schema that a message was written with. Asked for
+    /// each time: either topic may have been deleted and made again meanwhile, which gives the
+    /// versions another meaning.
     async fn schema_version(&self, message: &Message, to: &Producer) -> Result<Option<Bytes>> {
         let version = message.entry.rare().schema_version.as_ref().filter(|version| !version.is_empty());
         let (Some(version), true) = (version, self.reads) else { return Ok(None) };
@@ -420,7 +426,8 @@ impl Letters {
         drop(line);
     }
 
-    /// The producer of a topic. All letters wait for one attempt to open it and get its error, until the next is due.
+    /// The producer of a topic. All letters wait for one attempt to open it and get its error,
+    /// until the next is due.
     async fn sender(&self, topic: &str, options: ProducerOptions) -> Result<Sender> {
         let (mut opened, turn) = self.attempt(topic, options)?;
         let _turn = turn.acquire().await.map_err(|_| closed())?;
@@ -432,7 +439,8 @@ impl Letters {
         }
     }
 
-    /// The latest attempt to open the producer of a topic; begins one if there is none, or if it has failed and its pause is over.
+    /// The latest attempt to open the producer of a topic; begins one if there is none, or if it
+    /// has failed and its pause is over.
     fn attempt(
         &self,
         topic: &str,
@@ -491,7 +499,8 @@ impl Letters {
         }
     }
 
-    /// Ends the attempts to open producers, and closes those that are open. Letters without a receipt fail.
+    /// Ends the attempts to open producers, and closes those that are open. Letters without a
+    /// receipt fail.
     pub(super) async fn close(&self) {
         let lines = {
             let mut lines = self.lines.lock();
@@ -510,7 +519,8 @@ impl Letters {
 }
 
 impl Sender {
-    /// Pushes a letter, and waits for room in the memory of the client and in the window, as long as a send may take.
+    /// Pushes a letter, and waits for room in the memory of the client and in the window, as long
+    /// as a send may take.
     async fn push_when_there_is_room(&self, message: &Outgoing<'_>) -> Result<oneshot::Receiver<Result<()>>> {
         let mut refused = None;
         let pushed = until(&self.receipts.room, || match self.push(message) {
@@ -642,7 +652,8 @@ async fn deliver(under_way: UnderWay, part: Arc<PartitionConsumer>, letter: Dead
     part.change(|machine| machine.settle_dead(clock::now(), &letter, sent.is_ok()));
 }
 
-/// Options of the producers of letters: each letter is an entry, so that its receipt is for it alone.
+/// Options of the producers of letters: each letter is an entry, so that its receipt is for it
+/// alone.
 fn letter_options() -> ProducerOptions {
     ProducerOptions { batching: false, chunking: true, max_pending: WINDOW, ..ProducerOptions::default() }
 }
@@ -659,8 +670,8 @@ pub(super) fn not_enabled() -> Error {
     )
 }
 
-/// Whether an error stays when the schema of a letter is registered again. The letter then goes without: it would otherwise come
-/// back for ever.
+/// Whether an error stays when the schema of a letter is registered again. The letter then goes
+/// without: it would otherwise come back for ever.
 fn is_for_good(kind: ErrorKind) -> bool {
     // A schema that is not found is gone.
     kind == ErrorKind::TopicNotFound

@@ -32,7 +32,8 @@ pub(super) struct Place {
     pub(super) own: bool,
 }
 
-/// The partitions at one time: those of the consumer's own topics, then those of the topic of retries.
+/// The partitions at one time: those of the consumer's own topics, then those of the topic of
+/// retries.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     all: Vec<Arc<PartitionConsumer>>,
@@ -83,8 +84,8 @@ impl Parts {
         self.index(topic, id).map(|index| &self.all[index])
     }
 
-    /// Index of the partition that a message came from. An id without a topic is found by its partition, if there is
-    /// one of that number only.
+    /// Index of the partition that a message came from. An id without a topic is found by its
+    /// partition, if there is one of that number only.
     pub(super) fn index(&self, topic: &Arc<str>, id: &MessageId) -> Result<usize> {
         let fits = |part: &PartitionConsumer| id.partition < 0 || part.partition == id.partition;
         if !topic.is_empty() {
@@ -209,8 +210,9 @@ impl Members {
         self.state.lock().gone
     }
 
-    /// Adds partitions, in place of those of their names, and begins to open them. Those that `join` a consumer that runs begin at
-    /// their first message, whatever the consumer began at: all their messages are newer.
+    /// Adds partitions, in place of those of their names, and begins to open them. Those that
+    /// `join` a consumer that runs begin at their first message, whatever the consumer began at:
+    /// all their messages are newer.
     pub(super) fn add(&self, places: Vec<Place>, join: bool) -> Vec<Opening> {
         if places.is_empty() {
             return Vec::new();

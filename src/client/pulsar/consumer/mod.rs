@@ -1,9 +1,10 @@
 //! A consumer over the partitions of one or several topics.
 //!
-//! Each partition is a `PartitionConsumer` (in `part`): the sans-IO machine behind a short lock, and a supervisor
-//! that subscribes again whenever its connection ends or the broker closes the consumer. `members` is the set of them, which
-//! `growth` changes while the consumer runs: topics get more partitions, and others appear and disappear. `holders` knows in which of
-//! them messages can be taken. `letters` sends messages to the topics of a dead letter policy.
+//! Each partition is a `PartitionConsumer` (in `part`): the sans-IO machine behind a short lock,
+//! and a supervisor that subscribes again whenever its connection ends or the broker closes the
+//! consumer. `members` is the set of them, which `growth` changes while the consumer runs: topics
+//! get more partitions, and others appear and disappear. `holders` knows in which of them messages
+//! can be taken. `letters` sends messages to the topics of a dead letter policy.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -138,8 +139,8 @@ impl Consumer {
         mut options: ConsumerOptions,
         events: Arc<dyn ConsumerEvents>,
     ) -> Result<Self> {
-        // One name for all partitions, as in the official clients: brokers spread the partitions of a Failover
-        // subscription over the names of its consumers.
+        // One name for all partitions, as in the official clients: brokers spread the partitions of
+        // a Failover subscription over the names of its consumers.
         options.name.get_or_insert_with(|| format!("forebay-{:012x}", random::bits() >> 16));
         let title = topics.title();
         if options.key_shared.is_some() && options.kind != SubType::KeyShared {
@@ -280,8 +281,8 @@ impl Consumer {
         taken
     }
 
-    /// The partition of an id that [`Holders`](holders::Holders) gave, unless it was taken out. The members are read after the id:
-    /// a partition is one of them before it holds a message.
+    /// The partition of an id that [`Holders`](holders::Holders) gave, unless it was taken out. The
+    /// members are read after the id: a partition is one of them before it holds a message.
     fn member(&self, id: u64) -> Option<Arc<PartitionConsumer>> {
         self.parts().of_id(id).map(Arc::clone)
     }
@@ -307,8 +308,8 @@ impl Consumer {
         holders.first().is_some_and(|first| is_ready(first) || holders.all().into_iter().any(is_ready))
     }
 
-    /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is something to take
-    /// already: a message or the end.
+    /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is
+    /// something to take already: a message or the end.
     pub fn arm(&self) -> bool {
         let has_ready = || self.0.members.ahead.is_ready() || self.has_queued();
         if self.0.asks && !has_ready() {
@@ -317,8 +318,8 @@ impl Consumer {
         self.0.signal.arm(|| has_ready() || self.0.closed.load(Ordering::Acquire) || self.are_at_end())
     }
 
-    /// Whether every topic of the consumer was terminated and has nothing more to receive. A seek or a message that
-    /// comes again ends this state.
+    /// Whether every topic of the consumer was terminated and has nothing more to receive. A seek
+    /// or a message that comes again ends this state.
     pub fn is_at_end(&self) -> bool {
         self.are_at_end() && self.0.members.ahead.is_empty()
     }
@@ -338,8 +339,9 @@ impl Consumer {
         async move { watch(&consumer, &ends.changed, |consumer| consumer.is_at_end().then_some(())).await }
     }
 
-    /// Resolves with a partition, given by its full topic name, that this consumer of a Failover subscription has become the active one
-    /// of, or has ceased to be. Changes that were not asked for wait, the latest of each partition. Does not keep the consumer open.
+    /// Resolves with a partition, given by its full topic name, that this consumer of a Failover
+    /// subscription has become the active one of, or has ceased to be. Changes that were not asked
+    /// for wait, the latest of each partition. Does not keep the consumer open.
     pub fn active_change(&self) -> impl Future<Output = Result<(Arc<str>, bool)>> + Send + use<> {
         let (consumer, active) = (Arc::downgrade(&self.0), Arc::clone(&self.0.members.active));
         async move { watch(&consumer, &active.changed, |consumer| consumer.0.members.active.next()).await }
@@ -358,9 +360,9 @@ impl Consumer {
         own.map(|part| Arc::clone(&part.topic)).collect()
     }
 
-    /// Deletes the subscription and closes the consumer. With `force` also if it has other consumers: the broker closes them, and
-    /// those that subscribe again make a new one. If that fails in some partitions, it is deleted in the others, and the consumer stays
-    /// open.
+    /// Deletes the subscription and closes the consumer. With `force` also if it has other
+    /// consumers: the broker closes them, and those that subscribe again make a new one. If that
+    /// fails in some partitions, it is deleted in the others, and the consumer stays open.
     pub async fn unsubscribe(&self, force: bool) -> Result<()> {
         self.check_open()?;
         let asked = self.each_part(move |part| async move {
@@ -375,7 +377,8 @@ impl Consumer {
         self.close().await
     }
 
-    /// Asks all partitions that have not ended, at the same time. Gives the answers in the order of the partitions.
+    /// Asks all partitions that have not ended, at the same time. Gives the answers in the order of
+    /// the partitions.
     async fn each_part<T: Send + 'static, F>(
         &self,
         ask: impl Fn(Arc<PartitionConsumer>) -> F,
@@ -392,8 +395,8 @@ impl Consumer {
         parts.into_iter().zip(answers).map(named).collect()
     }
 
-    /// Sends gathered acknowledgements and closes the consumer at the broker. Messages that were taken and not
-    /// acknowledged are delivered again, to this or another consumer.
+    /// Sends gathered acknowledgements and closes the consumer at the broker. Messages that were
+    /// taken and not acknowledged are delivered again, to this or another consumer.
     pub async fn close(&self) -> Result<()> {
         if self.0.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -533,7 +536,8 @@ async fn watch<T>(
     }
 }
 
-/// Checks that a start position is of the one partition that is opened: a message is of one partition only.
+/// Checks that a start position is of the one partition that is opened: a message is of one
+/// partition only.
 fn check_position(
     title: &str,
     is_pattern: bool,

@@ -42,7 +42,8 @@ const SEEK_CLOSE: Duration = Duration::from_secs(1);
 /// Target of [`Consumer::seek`](super::Consumer::seek).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SeekTo {
-    /// A message: the next one received is the one behind it, or, with `inclusive`, the message itself.
+    /// A message: the next one received is the one behind it, or, with `inclusive`, the message
+    /// itself.
     Id {
         /// Topic of the message; empty if unknown.
         topic: Arc<str>,
@@ -58,8 +59,8 @@ pub enum SeekTo {
 /// Figures that the partitions of one consumer share when one of them ends.
 #[derive(Debug)]
 pub(super) struct Others {
-    /// Whether the consumer has several topics. The partitions of one topic belong together: the end of one is the end
-    /// of the consumer.
+    /// Whether the consumer has several topics. The partitions of one topic belong together: the
+    /// end of one is the end of the consumer.
     pub(super) several: bool,
     /// Whether it has those of a pattern: it goes on without any, and creates none.
     pub(super) endless: bool,
@@ -75,7 +76,8 @@ pub(super) struct PartitionConsumer {
     pub(super) id: u64,
     pub(super) topic: Arc<str>,
     pub(super) partition: i32,
-    /// Whether subscribing creates the topic. Those that a pattern matches are not created: they may have been deleted.
+    /// Whether subscribing creates the topic. Those that a pattern matches are not created: they
+    /// may have been deleted.
     pub(super) creates_topic: bool,
     subscription: String,
     /// Name at the broker.
@@ -241,8 +243,9 @@ impl PartitionConsumer {
         }
     }
 
-    /// Ends it with an error that another attempt cannot mend, and with it the consumer, unless that has other topics. One that
-    /// `joins` a consumer that runs, and has never been open, ends alone.
+    /// Ends it with an error that another attempt cannot mend, and with it the consumer, unless
+    /// that has other topics. One that `joins` a consumer that runs, and has never been open, ends
+    /// alone.
     fn fail(&self, error: Error, first: bool, joins: bool) {
         if first && joins {
             self.retire(error);
@@ -280,7 +283,8 @@ impl PartitionConsumer {
         self.delivery.news.tell_waits();
     }
 
-    /// Notes that it has ended while the consumer goes on. Returns the number of those that have not; `None` if it had before.
+    /// Notes that it has ended while the consumer goes on. Returns the number of those that have
+    /// not; `None` if it had before.
     pub(super) fn retire(&self, error: Error) -> Option<usize> {
         self.ended.set(error).ok()?;
         Some(self.others.alive.fetch_sub(1, Ordering::AcqRel).saturating_sub(1))
@@ -461,7 +465,8 @@ impl ConsumerRoute for PartitionConsumer {
     }
 }
 
-/// Whether a seek was refused because another consumer of the subscription seeks: the broker has closed this one, or is about to.
+/// Whether a seek was refused because another consumer of the subscription seeks: the broker has
+/// closed this one, or is about to.
 fn meets_another(error: &Error) -> bool {
     let says = |part| error.peer_text().is_some_and(|text| text.contains(part));
     match error.kind() {

@@ -24,8 +24,8 @@ impl Consumer {
         seek_parts(parts).await
     }
 
-    /// Moves each of these partitions, given by their full topic names, to a position of its own, all at the same time. Nothing is moved
-    /// if a position is of another partition.
+    /// Moves each of these partitions, given by their full topic names, to a position of its own,
+    /// all at the same time. Nothing is moved if a position is of another partition.
     pub async fn seek_each(&self, positions: Vec<(Arc<str>, SeekTo)>) -> Result<()> {
         self.check_open()?;
         let now = self.parts();
@@ -68,8 +68,8 @@ impl Consumer {
         part.machine().first_chunk(&message.id)
     }
 
-    /// The latest publish time, in milliseconds since 1970, of the chunks of messages that have not come whole, whose first chunk `is_in`
-    /// a range; `None` if there are none.
+    /// The latest publish time, in milliseconds since 1970, of the chunks of messages that have not
+    /// come whole, whose first chunk `is_in` a range; `None` if there are none.
     pub(in crate::pulsar) fn incomplete(&self, is_in: impl Fn(&MessageId) -> bool) -> Option<u64> {
         let parts = self.parts();
         let of = |part: &Arc<PartitionConsumer>| {
@@ -79,12 +79,14 @@ impl Consumer {
         parts.iter().filter_map(of).max()
     }
 
-    /// The first chunk of a message that was given up, but not because its next chunk did not come in time, if it `is_in` a range.
+    /// The first chunk of a message that was given up, but not because its next chunk did not come
+    /// in time, if it `is_in` a range.
     pub(in crate::pulsar) fn lost(&self, is_in: impl Fn(&MessageId) -> bool) -> Option<MessageId> {
         self.parts().iter().find_map(|part| part.machine().lost().find(|first| is_in(first)))
     }
 
-    /// The latest entry that has arrived, if no message that has arrived waits to be taken. Of several partitions, of any.
+    /// The latest entry that has arrived, if no message that has arrived waits to be taken. Of
+    /// several partitions, of any.
     pub(in crate::pulsar) fn drained_to(&self) -> Option<MessageId> {
         self.parts().iter().find_map(|part| part.machine().drained_to())
     }
@@ -101,8 +103,9 @@ impl Consumer {
         ids.collect()
     }
 
-    /// Whether there is a message to be received: one that has arrived, or one behind the last one that was taken. A message that another
-    /// consumer of the subscription has received counts; one that is to come again does not.
+    /// Whether there is a message to be received: one that has arrived, or one behind the last one
+    /// that was taken. A message that another consumer of the subscription has received counts; one
+    /// that is to come again does not.
     pub async fn has_message_available(&self) -> Result<bool> {
         self.check_open()?;
         if self.has_ready() {

@@ -1,13 +1,15 @@
-//! Topics of a pattern, as far as they are known: the list that the broker gave last, and the watcher that tells of changes.
+//! Topics of a pattern, as far as they are known: the list that the broker gave last, and the
+//! watcher that tells of changes.
 //!
 //! ```text
-//!              WATCH_TOPIC_LIST, with the hash of the list          success
-//!   Unwatched ─────────────────────────────────────────────► asked ─────────► Watched ── update ──► the list changes
-//!       ▲  ▲                                                   │                 │
-//!       │  └──────────────── refused: polled only ─────────────┘                 │ the connection ends
-//!       └────────────────────────────────────────────────────────────────────────┘ again after a pause
+//!         WATCH_TOPIC_LIST, with the hash         success
+//!   Unwatched ───────────────────────────► asked ─────────► Watched ── update ──► the list changes
+//!       ▲  ▲                                 │                 │
+//!       │  └─────── refused: polled only ────┘                 │ the connection ends
+//!       └──────────────────────────────────────────────────────┘ again after a pause
 //! ```
-//! The list is asked for every now and then, watched or not: with its hash that costs next to nothing, and news may be lost.
+//! The list is asked for every now and then, watched or not: with its hash that costs next to
+//! nothing, and news may be lost.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -157,7 +159,8 @@ impl Listing {
         self.watcher = None;
     }
 
-    /// Applies the updates that have come. Returns false if some were lost: the list is to be asked for.
+    /// Applies the updates that have come. Returns false if some were lost: the list is to be asked
+    /// for.
     pub(super) fn apply_news(&mut self) -> bool {
         let Updates { waiting, lost, .. } = std::mem::take(&mut *self.news.updates.lock());
         for update in waiting {

@@ -88,8 +88,8 @@ impl BinaryLookup {
         pairs.map(|(key, value)| pb::KeyValue { key, value }).collect()
     }
 
-    /// Number of partitions, 0 for a topic without partitions. With `create`, a topic that does not exist is created
-    /// if the broker allows it.
+    /// Number of partitions, 0 for a topic without partitions. With `create`, a topic that does not
+    /// exist is created if the broker allows it.
     pub(super) async fn partitions(&self, topic: &str, create: bool) -> Result<u32> {
         let answer = self
             .request(|info, request_id| {
@@ -148,7 +148,8 @@ impl BinaryLookup {
         }
     }
 
-    /// The topics and partitions of the pattern's namespace, or more, with their hash; `None` if they are those of `hash`.
+    /// The topics and partitions of the pattern's namespace, or more, with their hash; `None` if
+    /// they are those of `hash`.
     pub(super) async fn matching(
         &self,
         pattern: &Pattern,

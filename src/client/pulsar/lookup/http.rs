@@ -1,7 +1,7 @@
 //! Lookups by requests to the web service of the brokers.
 //!
-//! Credentials are sent as headers. A redirect leads to another broker of the cluster, which needs them as well; from `https`
-//! none is followed to `http`.
+//! Credentials are sent as headers. A redirect leads to another broker of the cluster, which needs
+//! them as well; from `https` none is followed to `http`.
 
 use std::sync::Arc;
 
@@ -209,8 +209,8 @@ fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     })
 }
 
-/// The error of a status. A refusal is final if it is Pulsar's, which gives a reason: others may be of a gateway that has no
-/// broker for a moment.
+/// The error of a status. A refusal is final if it is Pulsar's, which gives a reason: others may be
+/// of a gateway that has no broker for a moment.
 fn refused(status: u16, body: &[u8]) -> Error {
     let body = serde_json::from_slice::<Value>(body).ok();
     let reason = body.as_ref().and_then(|body| body["reason"].as_str());
@@ -259,7 +259,8 @@ fn kind_of(name: &str) -> Option<Type> {
         .find(|kind| kind.as_str_name().eq_ignore_ascii_case(&name))
 }
 
-/// Definitions of key and value as the binary protocol has them: each behind its length. Those of primitive types are empty.
+/// Definitions of key and value as the binary protocol has them: each behind its length. Those of
+/// primitive types are empty.
 fn pair_of(text: &str) -> Option<Bytes> {
     let both: Value = serde_json::from_str(text).ok()?;
     let mut out = BytesMut::new();

@@ -1,4 +1,5 @@
-//! Lookups: the broker that serves a topic, the number of its partitions, schemas, and the topics of a namespace.
+//! Lookups: the broker that serves a topic, the number of its partitions, schemas, and the topics
+//! of a namespace.
 //!
 //! * `binary`: by commands to any broker, for `pulsar://` and `pulsar+ssl://`
 //! * `http`: by requests to the brokers' web service, for `http://` and `https://`
@@ -80,8 +81,8 @@ impl Lookup {
         self.counters.count(found).await.map_err(|error| error.with_topic(topic))
     }
 
-    /// Number of partitions, 0 for a topic without partitions. With `create`, a topic that does not exist is created
-    /// if the broker allows it.
+    /// Number of partitions, 0 for a topic without partitions. With `create`, a topic that does not
+    /// exist is created if the broker allows it.
     pub(super) async fn partitions(&self, topic: &str, create: bool) -> Result<u32> {
         let way = &self.way;
         let asked = self.retried(|| async move {
@@ -117,7 +118,8 @@ impl Lookup {
         asked.await
     }
 
-    /// The topics and partitions of the pattern's namespace, or more, with their hash; `None` if they are those of `hash`.
+    /// The topics and partitions of the pattern's namespace, or more, with their hash; `None` if
+    /// they are those of `hash`.
     pub(super) async fn matching(
         &self,
         pattern: &Pattern,

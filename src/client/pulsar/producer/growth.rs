@@ -43,7 +43,8 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// As [`Self::begin`], but opens only the partition in `first`; the others wait for [`Starter::start`].
+    /// As [`Self::begin`], but opens only the partition in `first`; the others wait for
+    /// [`Starter::start`].
     pub(super) fn begin_lazily(
         starter: &Starter,
         places: Vec<Place>,

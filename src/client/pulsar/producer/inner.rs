@@ -22,7 +22,8 @@ pub(crate) struct Inner {
     pub(super) name: OnceLock<String>,
     /// Whether the topic has partitions, perhaps one only.
     pub(super) is_partitioned: bool,
-    /// Opens the partitions that get their first message; `None` if all are opened from the beginning.
+    /// Opens the partitions that get their first message; `None` if all are opened from the
+    /// beginning.
     pub(super) lazy: Option<Starter>,
     /// Registers the schemas of messages that have one of their own.
     pub(super) registrar: Registrar,

@@ -27,8 +27,9 @@ impl Starter {
         self.registrar.shared()
     }
 
-    /// Opens the partition, unless that has begun already. Without `ready`, an error that another attempt may mend is
-    /// tried on until the messages have reached their send timeout, and then named by it.
+    /// Opens the partition, unless that has begun already. Without `ready`, an error that another
+    /// attempt may mend is tried on until the messages have reached their send timeout, and then
+    /// named by it.
     pub(super) fn start(&self, part: &Arc<PartitionProducer>, ready: Option<oneshot::Sender<Result<()>>>) {
         if part.has_started() {
             return;

@@ -1,7 +1,8 @@
 //! A producer over the partitions of a topic.
 //!
-//! Each partition is a `PartitionProducer` (in `part`): the sans-IO machine behind one short lock that the
-//! submitting thread and the driver share, and a supervisor task that opens it again whenever its connection ends.
+//! Each partition is a `PartitionProducer` (in `part`): the sans-IO machine behind one short lock
+//! that the submitting thread and the driver share, and a supervisor task that opens it again
+//! whenever its connection ends.
 //!
 //! ```text
 //! Producer ── push ──► PartitionProducer.machine ──► driver's turn ──► socket
@@ -9,11 +10,12 @@
 //!      supervisor: lookup, connect, PRODUCER             └──► ProducerEvents::sent
 //! ```
 //!
-//! With `lazy_start`, the supervisor of a partition starts with its first message (`lazy`); only the first one that is
-//! used is opened with the producer, so that wrong names and missing permissions are noticed.
+//! With `lazy_start`, the supervisor of a partition starts with its first message (`lazy`); only
+//! the first one that is used is opened with the producer, so that wrong names and missing
+//! permissions are noticed.
 //!
-//! The broker is asked from time to time whether the topic has got more partitions (`growth`). Keys are spread over them as soon as
-//! all of them are open.
+//! The broker is asked from time to time whether the topic has got more partitions (`growth`). Keys
+//! are spread over them as soon as all of them are open.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -102,7 +104,8 @@ impl Producer {
         } else {
             growth::places(&topic, 0..count)
         };
-        // Like the Java client, a message without a key stays with one partition for ten batching delays.
+        // Like the Java client, a message without a key stays with one partition for ten batching
+        // delays.
         let stay = if options.batching { options.batching_delay * 10 } else { Duration::ZERO };
         let router = Router::new(count, options.hashing, options.routing, stay, random::bits());
         let registrar = Registrar::new(Arc::clone(&shared));
@@ -113,7 +116,8 @@ impl Producer {
             None => Opening::begin(&registrar, places, &options, &events, false),
         };
         let router = Mutex::leaf(router);
-        // From here on dropping the producer stops the supervisors, also those that have not opened yet.
+        // From here on dropping the producer stops the supervisors, also those that have not opened
+        // yet.
         let patience = options.send_timeout.is_none().then_some(shared.options.operation_timeout);
         let (parts, opened) = opening.into_parts();
         let producer = Self(Arc::new(Inner {
@@ -138,9 +142,10 @@ impl Producer {
         Ok(producer)
     }
 
-    /// Pushes a message and returns its slot: [`ProducerEvents::sent`] reports the outcome under that number. With
-    /// `park`, a message beyond the window waits in the overflow queue, which holds as many as the window.
-    /// `partition` is used instead of the one that the routing would choose.
+    /// Pushes a message and returns its slot: [`ProducerEvents::sent`] reports the outcome under
+    /// that number. With `park`, a message beyond the window waits in the overflow queue, which
+    /// holds as many as the window. `partition` is used instead of the one that the routing would
+    /// choose.
     pub fn push(&self, message: &Outgoing<'_>, partition: Option<u32>, park: bool) -> Result<Pushed<'_>> {
         self.check_open()?;
         let slot = match partition {
@@ -188,8 +193,8 @@ impl Producer {
         part.notify();
     }
 
-    /// Pushes messages until the iterator ends or one is refused. `each` is called with the slot of every message
-    /// that was taken; the refused message is the one after those.
+    /// Pushes messages until the iterator ends or one is refused. `each` is called with the slot of
+    /// every message that was taken; the refused message is the one after those.
     pub fn push_many<'a>(
         &self,
         messages: &mut dyn Iterator<Item = Outgoing<'a>>,
@@ -197,7 +202,8 @@ impl Producer {
     ) -> Result<()> {
         self.check_open()?;
         let (now, wall) = (clock::now(), wall_ms());
-        // One lock for a run of neighbours, so that they get into one batch before the driver looks.
+        // One lock for a run of neighbours, so that they get into one batch before the driver
+        // looks.
         let mut held: Option<(usize, MutexGuard<'_, Machine>)> = None;
         let mut result = Ok(());
         for message in messages {
@@ -224,7 +230,8 @@ impl Producer {
         result
     }
 
-    /// Number of partitions now; 0 for a topic without partitions, and for one partition as a topic of its own.
+    /// Number of partitions now; 0 for a topic without partitions, and for one partition as a topic
+    /// of its own.
     pub fn partitions(&self) -> usize {
         if self.0.is_partitioned { self.0.parts.len() } else { 0 }
     }
@@ -234,7 +241,8 @@ impl Producer {
         self.0.parts.iter().filter(|part| part.has_started()).count()
     }
 
-    /// The version of a schema at the broker, which stores it if it is new: for messages with a schema of their own.
+    /// The version of a schema at the broker, which stores it if it is new: for messages with a
+    /// schema of their own.
     pub(super) async fn register_schema(&self, info: &SchemaInfo) -> Result<Bytes> {
         // The partitions of a topic have one list of schemas.
         let part = Arc::clone(self.0.parts.get(0));
@@ -264,9 +272,9 @@ impl Producer {
         }
     }
 
-    /// With `wait`, waits for every pending message, each at most until its send timeout; without a send timeout as long
-    /// as one has an outcome within each operation timeout. Then closes the producer at the broker, and fails what is
-    /// left.
+    /// With `wait`, waits for every pending message, each at most until its send timeout; without a
+    /// send timeout as long as one has an outcome within each operation timeout. Then closes the
+    /// producer at the broker, and fails what is left.
     pub async fn close(&self, wait: bool) -> Result<()> {
         if self.0.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -294,7 +302,8 @@ impl Producer {
         result
     }
 
-    /// Longest time without an outcome for which [`Self::close`] waits: `None` if the send timeout limits it.
+    /// Longest time without an outcome for which [`Self::close`] waits: `None` if the send timeout
+    /// limits it.
     pub fn patience(&self) -> Option<Duration> {
         self.0.patience
     }
@@ -304,7 +313,8 @@ impl Producer {
         self.0.parts.iter().fold(SendCounts::default(), |sum, part| sum.plus(&part.counts()))
     }
 
-    /// Whether brokers serve all its partitions now, without those that it opens when they are needed.
+    /// Whether brokers serve all its partitions now, without those that it opens when they are
+    /// needed.
     pub fn is_connected(&self) -> bool {
         let mut started = self.0.parts.iter().filter(|part| part.has_started());
         !self.0.closed.load(Ordering::Acquire) && started.all(|part| part.is_connected())
@@ -315,7 +325,8 @@ impl Producer {
         self.0.parts.iter().map(|part| part.machine().pending_messages()).sum()
     }
 
-    /// Name of the producer at the broker, of the partition that was the first to be open when it was asked for.
+    /// Name of the producer at the broker, of the partition that was the first to be open when it
+    /// was asked for.
     pub fn name(&self) -> String {
         let named = || self.0.parts.iter().find_map(|part| part.name());
         if self.0.name.get().is_none()
@@ -331,7 +342,8 @@ impl Producer {
         &self.0.topic
     }
 
-    /// Highest sequence id that has a receipt; before the first the broker's last or the initial one, -1 for none.
+    /// Highest sequence id that has a receipt; before the first the broker's last or the initial
+    /// one, -1 for none.
     pub fn last_sequence_id(&self) -> i64 {
         self.0.parts.iter().map(|part| part.machine().last_sequence_id()).max().unwrap_or(-1)
     }

@@ -47,13 +47,15 @@ pub(super) struct PartitionProducer {
     directions: Directions,
     registration: Mutex<Registration>,
     outcomes: Outcomes,
-    /// Version of the schema of the producer, if it has one: see [`SchemaOptions::version`](crate::pulsar::options::SchemaOptions).
+    /// Version of the schema of the producer, if it has one: see
+    /// [`SchemaOptions::version`](crate::pulsar::options::SchemaOptions).
     schema_version: Option<Arc<Mutex<Bytes>>>,
     started: AtomicBool,
     task: Mutex<Option<AbortHandle>>,
 }
 
-/// Name and epoch that the broker assigned when it opened the producer; repeated when it is opened again.
+/// Name and epoch that the broker assigned when it opened the producer; repeated when it is opened
+/// again.
 #[derive(Clone, Debug)]
 struct Registration {
     name: Option<String>,
@@ -140,7 +142,8 @@ impl PartitionProducer {
         }
     }
 
-    /// Pushes a message to the machine, which the caller has locked. [`Dispatch::notify`] is to follow.
+    /// Pushes a message to the machine, which the caller has locked. [`Dispatch::notify`] is to
+    /// follow.
     pub(super) fn push(
         &self,
         machine: &mut Machine,
@@ -169,7 +172,8 @@ impl PartitionProducer {
         self.outcomes.closed(error);
     }
 
-    /// Fails what is pending with `error`: the partition has never been open. The next message has it opened again.
+    /// Fails what is pending with `error`: the partition has never been open. The next message has
+    /// it opened again.
     fn refuse(&self, error: &Error) {
         let mut machine = self.machine();
         machine.refuse(&error.clone().with_topic(self.topic.as_str()));
@@ -292,8 +296,8 @@ impl PartitionProducer {
         &self.topic
     }
 
-    /// Takes the broker's answer for the schema of messages. False if the connection has been lost since: the topic may be another
-    /// one on the next.
+    /// Takes the broker's answer for the schema of messages. False if the connection has been lost
+    /// since: the topic may be another one on the next.
     pub(super) fn registered(
         &self,
         connection: &Arc<Connection>,

@@ -1,4 +1,5 @@
-//! The partitions of a producer, which only ever become more: a list to which generations are added.
+//! The partitions of a producer, which only ever become more: a list to which generations are
+//! added.
 //!
 //! A slot never changes its partition, and looking one up takes no lock.
 

@@ -41,8 +41,8 @@ impl Registrar {
 /// Longest time between two looks whether messages still wait for a schema.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Registers a schema, on another connection too, until the broker has answered, no message waits for it any more, or the producer
-/// has ended.
+/// Registers a schema, on another connection too, until the broker has answered, no message waits
+/// for it any more, or the producer has ended.
 async fn register(shared: Arc<Shared>, part: Arc<PartitionProducer>, info: Arc<SchemaInfo>) {
     let mut backoff = Backoff::new(shared.options.max_backoff);
     while part.machine().wants_schema(&info) {

@@ -1,4 +1,5 @@
-//! Whether a topic has a schema: many payloads at once, which have none, must not get there by accident.
+//! Whether a topic has a schema: many payloads at once, which have none, must not get there by
+//! accident.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +10,8 @@ use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_base::sync::Mutex;
 use forebay_pulsar::schema::Type;
 
-/// How long a topic is taken to have no schema after the broker said so. That it has one is asked each time: it can be deleted.
+/// How long a topic is taken to have no schema after the broker said so. That it has one is asked
+/// each time: it can be deleted.
 const KEPT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]

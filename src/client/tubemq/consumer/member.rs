@@ -1,5 +1,6 @@
-//! The member of a group: its partitions, and the tasks that keep it known. One sends heartbeats to the master, and
-//! takes and leaves partitions as the balance decides; the other sends heartbeats to the brokers.
+//! The member of a group: its partitions, and the tasks that keep it known. One sends heartbeats to
+//! the master, and takes and leaves partitions as the balance decides; the other sends heartbeats
+//! to the brokers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,7 +117,8 @@ impl Core {
     fn take_location(self: &Arc<Self>, location: PartitionLocation) -> Option<Arc<PartitionConsumer>> {
         let key = (Arc::clone(&location.topic), location.partition);
         let mut parts = self.parts.lock();
-        // A consumer is marked as closed before its partitions are taken away, so none is added after that.
+        // A consumer is marked as closed before its partitions are taken away, so none is added
+        // after that.
         if self.closed.load(Ordering::Acquire) {
             return None;
         }
@@ -274,7 +276,8 @@ impl Core {
         }
     }
 
-    /// Leaves the group without waiting for the answer: the consumer was dropped, and is marked as closed.
+    /// Leaves the group without waiting for the answer: the consumer was dropped, and is marked as
+    /// closed.
     pub(super) fn leave_quietly(self: &Arc<Self>) {
         let core = Arc::clone(self);
         self.shared.runtime.spawn(async move {

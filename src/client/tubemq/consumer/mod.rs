@@ -1,7 +1,8 @@
 //! A consumer: a member of a group, with the partitions that are assigned to it.
 //!
-//! Each partition is a `PartitionConsumer` (in `part`): the sans-IO machine behind a short lock, and a task that keeps
-//! it connected. The tasks in `member` keep the consumer known to the master and the brokers.
+//! Each partition is a `PartitionConsumer` (in `part`): the sans-IO machine behind a short lock,
+//! and a task that keeps it connected. The tasks in `member` keep the consumer known to the master
+//! and the brokers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -95,8 +96,9 @@ impl registry::Shared for Consumer {
     }
 }
 
-/// With server balance a member is told its own partitions only. What the master tells producers says more, but it may
-/// refuse that to a user, and it leaves out what is closed for writing: then a position is not checked.
+/// With server balance a member is told its own partitions only. What the master tells producers
+/// says more, but it may refuse that to a user, and it leaves out what is closed for writing: then
+/// a position is not checked.
 async fn check_at_master(
     shared: &Arc<Shared>,
     topics: &BTreeSet<String>,
@@ -173,7 +175,8 @@ impl Consumer {
         Ok(consumer)
     }
 
-    /// Waits until the member is registered, and with client balance until each partition has been tried.
+    /// Waits until the member is registered, and with client balance until each partition has been
+    /// tried.
     async fn opened(&self) -> Result<()> {
         let core = &self.0.core;
         let limit = core.shared.options.operation_timeout;
@@ -222,8 +225,8 @@ impl Consumer {
         self.0.core.parts.lock().values().map(|part| part.machine().available()).sum()
     }
 
-    /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is something to take
-    /// already: a message or the end.
+    /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is
+    /// something to take already: a message or the end.
     pub fn arm(&self) -> bool {
         let is_ready = || self.ahead().is_ready() || self.fetched() > 0;
         self.0.core.signal().arm(|| self.0.core.closed.load(Ordering::Acquire) || is_ready())
@@ -261,7 +264,8 @@ impl Consumer {
         Ok(())
     }
 
-    /// Negatively acknowledges messages: their packs are delivered again after `delay`, without what was acknowledged.
+    /// Negatively acknowledges messages: their packs are delivered again after `delay`, without
+    /// what was acknowledged.
     pub fn nack<'a>(
         &self,
         messages: impl IntoIterator<Item = &'a Message>,
@@ -376,8 +380,8 @@ impl Consumer {
         parts.iter().map(state).collect()
     }
 
-    /// Whether the brokers of all partitions that are assigned to it serve it now; without a partition, whether the master
-    /// has it in the group.
+    /// Whether the brokers of all partitions that are assigned to it serve it now; without a
+    /// partition, whether the master has it in the group.
     pub fn is_connected(&self) -> bool {
         let core = &self.0.core;
         if core.closed.load(Ordering::Acquire) {
@@ -390,7 +394,8 @@ impl Consumer {
         parts.iter().all(|part| part.is_connected())
     }
 
-    /// Leaves the group: other members can take the partitions at once, and receive what was not acknowledged.
+    /// Leaves the group: other members can take the partitions at once, and receive what was not
+    /// acknowledged.
     pub async fn close(&self) -> Result<()> {
         let core = &self.0.core;
         if core.closed.swap(true, Ordering::AcqRel) {

@@ -1,4 +1,5 @@
-//! Entries from before the position of a seek: they are late, or another client has moved the subscription back.
+//! Entries from before the position of a seek: they are late, or another client has moved the
+//! subscription back.
 
 use super::*;
 

@@ -30,7 +30,8 @@ enum Target {
     Bytes,
     /// Nothing is known of the type.
     Nulls,
-    /// Keys and values, and whether keys are those of the messages unless a message's own schema says otherwise.
+    /// Keys and values, and whether keys are those of the messages unless a message's own schema
+    /// says otherwise.
     Pair(Box<(Self, Self)>, bool),
 }
 
@@ -74,7 +75,8 @@ impl Target {
         })
     }
 
-    /// The type of the newest schema that the messages were written with: it can read the older ones.
+    /// The type of the newest schema that the messages were written with: it can read the older
+    /// ones.
     fn newest(messages: &[core::Message]) -> Result<Self> {
         let readers = messages.iter().filter_map(|message| Some((message, reader(message).ok()?)));
         let newest = readers.max_by_key(|(message, _)| message.entry.rare().schema_version.clone());
@@ -151,7 +153,8 @@ impl Decoder<'_> {
         Ok(Cell::Record(vec![key, value]))
     }
 
-    /// The value of a payload, or of a part of one. Without a reader it was written with the schema of the target.
+    /// The value of a payload, or of a part of one. Without a reader it was written with the schema
+    /// of the target.
     fn part(&mut self, target: &Target, reader: Option<&Reader>, payload: &[u8]) -> Result<Cell> {
         match (target, reader) {
             (Target::Avro(avro), None) => Cell::of_avro(self.plan(avro, avro)?, payload),
@@ -185,8 +188,8 @@ impl Decoder<'_> {
     }
 }
 
-/// The batch with the values of its messages in the column `value`; `None` if payloads are left to the application. If `lenient`,
-/// the value of a message that cannot be decoded is null.
+/// The batch with the values of its messages in the column `value`; `None` if payloads are left to
+/// the application. If `lenient`, the value of a message that cannot be decoded is null.
 pub(in crate::pulsar) fn decode(
     codec: &dyn Codec,
     batch: &RecordBatch,
@@ -270,7 +273,8 @@ pub(crate) struct PulsarValues(pub(in crate::pulsar) Arc<Values>);
 
 #[pymethods]
 impl PulsarValues {
-    /// `stored` is a schema as a client gets it: type, name, definition, properties. `spark`: columns have Spark's types.
+    /// `stored` is a schema as a client gets it: type, name, definition, properties. `spark`:
+    /// columns have Spark's types.
     #[new]
     #[allow(clippy::type_complexity, reason = "the fields of a tuple of Python")]
     fn new(

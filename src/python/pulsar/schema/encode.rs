@@ -43,7 +43,8 @@ pub(super) fn named(logical: Logical) -> (&'static str, u32) {
     }
 }
 
-/// The integer, bytes or text that stand for a value with a meaning. `size` is that of a fixed, else 0.
+/// The integer, bytes or text that stand for a value with a meaning. `size` is that of a fixed,
+/// else 0.
 pub(super) fn plain<'py>(
     logical: Logical,
     size: usize,

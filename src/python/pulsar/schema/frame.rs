@@ -26,8 +26,9 @@ struct Chosen {
     rows: Option<RowSchema>,
 }
 
-/// Encodes a frame. `schema` is `"producer"` for the schema of the producer, `own`; `"avro"` or `"json"` for one that is
-/// defined by the columns; a `PulsarSchema`; or `None` for payloads without a schema, whatever the topic has.
+/// Encodes a frame. `schema` is `"producer"` for the schema of the producer, `own`; `"avro"` or
+/// `"json"` for one that is defined by the columns; a `PulsarSchema`; or `None` for payloads
+/// without a schema, whatever the topic has.
 pub(in crate::pulsar) fn encode(
     py: Python<'_>,
     frame: &Bound<'_, PyAny>,

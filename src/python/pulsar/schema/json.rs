@@ -1,4 +1,5 @@
-//! JSON, with the structure that a definition gives it. As the Java client writes it: bytes as base64 text, enums by name.
+//! JSON, with the structure that a definition gives it. As the Java client writes it: bytes as
+//! base64 text, enums by name.
 
 use std::cell::Cell;
 
@@ -254,7 +255,8 @@ impl Decoder<'_> {
                     return Err(bad("an unknown record"));
                 };
                 let values = PyDict::new(py);
-                // What the definition does not name is passed over, and what is missing has the default of its class.
+                // What the definition does not name is passed over, and what is missing has the
+                // default of its class.
                 for (field, key) in record.fields.iter().zip(keys) {
                     if let Some(item) = dict.get_item(key.bind(py))? {
                         let value = self.value(field.node, &item, depth + 1);

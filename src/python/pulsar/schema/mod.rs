@@ -7,8 +7,9 @@
 //! * `pair`: pairs of a key and a value
 //! * `columns`: the columns of frames, the same
 //!
-//! A schema is made once, by the Python side. A consumer resolves it against the schema of each version that its messages were
-//! written with (`Codec::resolve`), which runs on the engine and makes no Python objects.
+//! A schema is made once, by the Python side. A consumer resolves it against the schema of each
+//! version that its messages were written with (`Codec::resolve`), which runs on the engine and
+//! makes no Python objects.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -114,7 +115,8 @@ impl Names {
             let class = classes.get(&id).map(|class| class.clone_ref(py));
             match &avro.node(id).kind {
                 Kind::Record(record) => {
-                    // Interned names may stay for good: those of a class are there anyway, those of strangers are not kept.
+                    // Interned names may stay for good: those of a class are there anyway, those of
+                    // strangers are not kept.
                     let name = |field: &forebay_avro::schema::Field| match &class {
                         Some(_) => PyString::intern(py, &field.name).unbind(),
                         None => PyString::new(py, &field.name).unbind(),
@@ -289,7 +291,8 @@ fn no_definition() -> Error {
 
 #[pymethods]
 impl PulsarSchema {
-    /// `classes` are the classes of the named types. With `raw` payloads are bytes, which the application encodes.
+    /// `classes` are the classes of the named types. With `raw` payloads are bytes, which the
+    /// application encodes.
     #[new]
     #[pyo3(signature = (kind, name, definition, properties, classes, raw = false))]
     fn new(
@@ -381,7 +384,8 @@ fn kind_of(name: &str) -> Result<Type> {
     })
 }
 
-/// Why a value cannot be written or read: where in the value, and what is wrong; or an exception of Python code.
+/// Why a value cannot be written or read: where in the value, and what is wrong; or an exception of
+/// Python code.
 enum Fail {
     At { path: String, text: String },
     Raised(PyErr),

@@ -52,7 +52,8 @@ pub(super) fn coder(key: &dyn Codec, value: &dyn Codec, separated: bool) -> Resu
     })
 }
 
-/// Whether messages have the keys of pairs as their own. Their payloads are inline until they are sent.
+/// Whether messages have the keys of pairs as their own. Their payloads are inline until they are
+/// sent.
 pub(in crate::pulsar) fn is_separated(codec: Option<&Arc<dyn Codec>>) -> bool {
     let coder = codec.and_then(|codec| (&**codec as &dyn Any).downcast_ref::<Coder>());
     coder.and_then(|coder| coder.pair.as_ref()).is_some_and(|pair| pair.separated)

@@ -1,5 +1,5 @@
-//! What the embedded broker gives to peers that mean no good: to strangers nothing, and to bytes of any kind no more memory
-//! and time than their number explains.
+//! What the embedded broker gives to peers that mean no good: to strangers nothing, and to bytes of
+//! any kind no more memory and time than their number explains.
 
 mod cost;
 mod strangers;

@@ -113,13 +113,15 @@ impl<B: Protocol + Debug> World<B> {
         false
     }
 
-    /// Sends `bytes` on a connection of their own, and watches it until its end. Then the connection is gone.
+    /// Sends `bytes` on a connection of their own, and watches it until its end. Then the
+    /// connection is gone.
     pub(crate) fn visit(&mut self, address: &str, bytes: &[u8]) -> Visit {
         let (before, connection) = (self.changes, self.connect(address));
         let mut input = BytesMut::from(bytes);
         let mut result = Ok(());
         let heap = allocation_counter::measure(|| result = self.feed(connection, &mut input));
-        // Received bytes, too, are held as long as they wait. Those behind an error go with the connection.
+        // Received bytes, too, are held as long as they wait. Those behind an error go with the
+        // connection.
         let waiting = if result.is_ok() { input.len() } else { 0 };
         let held = usize::try_from(heap.bytes_current).unwrap_or_default() + waiting;
         let output = self.hear(connection).to_vec();
@@ -129,7 +131,8 @@ impl<B: Protocol + Debug> World<B> {
         Visit { output, ended, changes: self.changes - before, held }
     }
 
-    /// Everything that the broker knows, without the named fields: those that count connections or follow the time.
+    /// Everything that the broker knows, without the named fields: those that count connections or
+    /// follow the time.
     pub(crate) fn state(&self, apart: &[&str]) -> String {
         let text = format!("{:#?}", self.broker);
         let mut kept = true;

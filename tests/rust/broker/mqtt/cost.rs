@@ -32,7 +32,8 @@ fn a_session_whose_searches_for_retained_messages_are_long_delays_those_of_other
     assert!(turns > 50, "{turns}");
 }
 
-/// Filters of 199 levels that all match one topic, with every combination of `a` and `+` in their first levels.
+/// Filters of 199 levels that all match one topic, with every combination of `a` and `+` in their
+/// first levels.
 fn fan(bits: usize) -> Vec<(String, QoS)> {
     let filter = |number: usize| {
         let head = (0..bits).map(|bit| if number >> bit & 1 == 1 { "a" } else { "+" });

@@ -1,4 +1,5 @@
-//! The embedded MQTT broker as packets. No socket and no clock: the state machine, on a database, is driven by hand.
+//! The embedded MQTT broker as packets. No socket and no clock: the state machine, on a database,
+//! is driven by hand.
 
 use forebay_broker::mqtt::Limits;
 use forebay_mqtt::packet::{Subscribe, SubscribeOptions};

@@ -1,4 +1,5 @@
-//! What MQTT does not allow ends the connection: CONNECT and reason codes, byte by byte against tables of the standard.
+//! What MQTT does not allow ends the connection: CONNECT and reason codes, byte by byte against
+//! tables of the standard.
 
 use forebay_broker::protocol::Protocol as _;
 use forebay_mqtt::packet::{Connect, Will};

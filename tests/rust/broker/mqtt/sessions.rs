@@ -210,8 +210,9 @@ fn a_session_whose_client_never_got_connack_is_not_continued() {
     bench.held = true;
     let (peer, heard) = bench.try_connect(lasting("s"));
     assert_eq!(heard, []);
-    // The client gives up before the session is on disk. It may have lost an earlier session: to be told of this one as the
-    // earlier would let it send with identifiers that the broker has forgotten.
+    // The client gives up before the session is on disk. It may have lost an earlier session: to be
+    // told of this one as the earlier would let it send with identifiers that the broker has
+    // forgotten.
     bench.drop_peer(peer.id);
     bench.held = false;
     bench.write(usize::MAX);

@@ -58,7 +58,8 @@ fn a_subscriber_that_keeps_taking_messages_gets_all_of_a_bulk_that_is_far_larger
     let (subscriber, publisher) = (bench.connect("s"), bench.connect("p"));
     bench.subscribe(&subscriber, "t", Q1);
     let (mut sent, mut acked, mut delivered) = (0, 0, 0);
-    // The publisher always has its window full, and the subscriber takes 400 messages in the time of the grace.
+    // The publisher always has its window full, and the subscriber takes 400 messages in the time
+    // of the grace.
     for _ in 0..60 {
         while sent < 20_000 && sent - acked < 1000 {
             sent += 1;

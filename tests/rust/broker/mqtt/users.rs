@@ -95,7 +95,8 @@ fn nothing_waits_for_the_verification_of_a_password_but_its_client() {
     }
     bench.pass_for(Duration::ZERO);
     assert_eq!(reason(&bench.hear_as(bob, Version::V5)), Some(Reason::Success));
-    // Each guess for this name costs a second now, so most clients are told that the broker is busy.
+    // Each guess for this name costs a second now, so most clients are told that the broker is
+    // busy.
     assert_eq!(bench.hear_as(last, Version::V5), []);
     bench.now = bench.broker.session_timeout(last).unwrap();
     bench.broker.handle_session_timeout(bench.now, last).unwrap();

@@ -101,7 +101,8 @@ fn a_delayed_will_keeps_its_time_across_a_kill_and_so_does_the_end_of_a_session(
     assert!(bench.hear(&watcher).is_empty());
     bench.pass(2);
     assert_eq!(bench.payloads(&watcher), ["gone"]);
-    // Connected when the broker was killed, and never back: two more kills must not extend its life for ever.
+    // Connected when the broker was killed, and never back: two more kills must not extend its life
+    // for ever.
     bench.connect_with(with_will("b", 0, 30), false);
     for _ in 0..3 {
         bench.kill(usize::MAX);

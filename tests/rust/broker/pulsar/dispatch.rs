@@ -276,7 +276,8 @@ fn sticky_ranges_must_not_overlap() {
     let answer = bench.subscription(peer, 2, KEY_SHARED, range(100, 200));
     assert_eq!(error_of(&answer[0]), pb::ServerError::ConsumerAssignError);
     assert!(matches!(bench.subscription(peer, 3, KEY_SHARED, range(101, 200))[0], Command::Success(_)));
-    // Nor do consumers join that would split a range, or choose one of a subscription that splits them by itself.
+    // Nor do consumers join that would split a range, or choose one of a subscription that splits
+    // them by itself.
     let answer = bench.subscription(peer, 4, KEY_SHARED, |_| {});
     assert_eq!(error_of(&answer[0]), pb::ServerError::ConsumerBusy);
     let auto = |s: &mut pb::CommandSubscribe| s.subscription = "auto".into();

@@ -15,9 +15,10 @@ struct Reader {
     held: Vec<u64>,
 }
 
-/// A subscription lives through sends, acknowledgements, nacks, broken connections and a slow disk, in an order
-/// drawn from `seed`. Invariants: no message is delivered before its commit, after its acknowledgement or without a
-/// permit, keys stay in order, and at the end every message was delivered.
+/// A subscription lives through sends, acknowledgements, nacks, broken connections and a slow disk,
+/// in an order drawn from `seed`. Invariants: no message is delivered before its commit, after its
+/// acknowledgement or without a permit, keys stay in order, and at the end every message was
+/// delivered.
 fn live(kind: i32, seed: u64) {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut random = move |below: u64| {

@@ -1,4 +1,5 @@
-//! The embedded Pulsar broker as commands and answers. No socket, no disk, no clock: its state machine is driven by hand.
+//! The embedded Pulsar broker as commands and answers. No socket, no disk, no clock: its state
+//! machine is driven by hand.
 
 use std::sync::Arc;
 use std::time::Duration;

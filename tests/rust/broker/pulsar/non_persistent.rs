@@ -1,4 +1,5 @@
-//! Non-persistent topics: what goes to whom at once, what is dropped, and that nothing is left behind.
+//! Non-persistent topics: what goes to whom at once, what is dropped, and that nothing is left
+//! behind.
 
 use super::*;
 

@@ -1,5 +1,6 @@
-//! The recorded requests of official clients to a real broker, sent to the embedded one: it must answer each with the
-//! same command and the same error. [`different`] lists the exceptions and their reasons.
+//! The recorded requests of official clients to a real broker, sent to the embedded one: it must
+//! answer each with the same command and the same error. [`different`] lists the exceptions and
+//! their reasons.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

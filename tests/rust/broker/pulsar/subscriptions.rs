@@ -12,7 +12,8 @@ fn a_cumulative_acknowledgement_takes_all_before_it() {
     bench.flow(peer, 1, 100);
     assert_eq!(bench.entries(peer), [0, 1, 2, 3, 4]);
     bench.ack(peer, 1, 1, vec![id(2)], None);
-    // The position before the first entry is -1, which as unsigned is the largest: nothing is acknowledged.
+    // The position before the first entry is -1, which as unsigned is the largest: nothing is
+    // acknowledged.
     bench.ack(peer, 1, 1, vec![id(u64::MAX)], None);
     let redeliver = pb::CommandRedeliverUnacknowledgedMessages { consumer_id: 1, ..Default::default() };
     bench.tell(peer, Command::RedeliverUnacknowledgedMessages(redeliver)).unwrap();

@@ -1,4 +1,5 @@
-//! Requests over HTTP, made of parts that make sense and of parts that do not: each is answered, whatever comes before it.
+//! Requests over HTTP, made of parts that make sense and of parts that do not: each is answered,
+//! whatever comes before it.
 
 use std::time::Instant;
 

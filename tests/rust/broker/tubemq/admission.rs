@@ -135,7 +135,8 @@ fn with_users_a_connection_without_a_token_learns_and_moves_nothing() {
     let got = get(&mut bench, rightful, "billing-7f3a9c");
     assert_eq!(got.messages.iter().map(|m| &m.pay_load_data[..]).collect::<Vec<_>>(), [b"card number"]);
 
-    // The rightful client comes back on another connection: a heartbeat with the token binds the lease to it.
+    // The rightful client comes back on another connection: a heartbeat with the token binds the
+    // lease to it.
     let back = bench.connect();
     let request = pb::HeartBeatRequestC2b {
         client_id: "billing-7f3a9c".into(),

@@ -320,8 +320,8 @@ fn offsets_and_messages_outlive_a_kill() {
     assert_eq!(bench.broker.topics(), [("tubemq:demo".to_owned(), 2)]);
 }
 
-/// Before format 6 the rows of topics had no checksums. A number of partitions that is too large took the time of as many
-/// look-ups.
+/// Before format 6 the rows of topics had no checksums. A number of partitions that is too large
+/// took the time of as many look-ups.
 #[test]
 fn a_partition_that_a_damaged_store_lacks_is_not_replaced_by_the_next_one() {
     let (mut bench, seat) = Bench::demo();

@@ -1,5 +1,5 @@
-//! The embedded TubeMQ master and broker as calls and answers. No socket and no clock: the state machine, on a database,
-//! is driven by hand.
+//! The embedded TubeMQ master and broker as calls and answers. No socket and no clock: the state
+//! machine, on a database, is driven by hand.
 
 use std::time::Duration;
 
@@ -203,7 +203,8 @@ fn done(event: &pb::EventProto) -> Option<pb::EventProto> {
     Some(pb::EventProto { status: Some(2), ..event.clone() })
 }
 
-/// Registers a producer with the user's signature and gives the visit token that the master answers with.
+/// Registers a producer with the user's signature and gives the visit token that the master answers
+/// with.
 fn visit_token(bench: &mut Bench, seat: u64) -> i64 {
     let signed = pb::AuthenticateInfo {
         user_name: "user".into(),

@@ -1,5 +1,5 @@
-//! Requests of the page for operators: groups that are moved and messages that are looked into, beside clients, restarts and a
-//! store that fails.
+//! Requests of the page for operators: groups that are moved and messages that are looked into,
+//! beside clients, restarts and a store that fails.
 
 use forebay_broker::http::message::{Answer, Request as HttpRequest};
 use serde_json::{Value, json};
@@ -42,7 +42,8 @@ impl Bench {
         (places, answer["more"].as_bool().unwrap())
     }
 
-    /// Five messages in the first partition and one in the second, and a client that holds the first.
+    /// Five messages in the first partition and one in the second, and a client that holds the
+    /// first.
     fn filled() -> (Self, u64) {
         let (mut bench, seat) = Self::demo();
         (0..5).for_each(|n| assert!(bench.produce(seat, "demo", 0, &[b'0' + n]).success));

@@ -106,7 +106,8 @@ fn rules_are_those_of_the_user_whose_token_a_call_carries() {
     }
 }
 
-/// Users `ann`, `bob` and `root`, of whom none comes with a signature: each connection has one of them.
+/// Users `ann`, `bob` and `root`, of whom none comes with a signature: each connection has one of
+/// them.
 fn bench_of_users(certificates: bool) -> Bench {
     let mut bench = Bench::with(|settings| {
         settings.users = Some(Users::parse("ann:a\nbob:b\nroot:r\n").unwrap());

@@ -1,4 +1,5 @@
-//! The faults of a run. Each seed draws a swarm: which kinds may occur at all, and how often each does.
+//! The faults of a run. Each seed draws a swarm: which kinds may occur at all, and how often each
+//! does.
 
 use std::rc::Rc;
 

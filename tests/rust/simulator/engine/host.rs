@@ -1,5 +1,5 @@
-//! What the engine runs on in a run: a paused clock, a simulated network and disk, seeded randomness, and the production
-//! broker on a thread that it shares with the clients.
+//! What the engine runs on in a run: a paused clock, a simulated network and disk, seeded
+//! randomness, and the production broker on a thread that it shares with the clients.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -26,7 +26,8 @@ use crate::support::chance::Chance;
 /// The time of day when the runs begin.
 pub(crate) const WALL_MS: u64 = 1_700_000_000_000;
 
-/// Time within which the broker notices a step of the clock, in milliseconds. It does not while it stops, which takes 3 s.
+/// Time within which the broker notices a step of the clock, in milliseconds. It does not while it
+/// stops, which takes 3 s.
 const NOTICE_MS: u64 = 5_000;
 
 /// Codes of SQLite.
@@ -240,7 +241,8 @@ pub(crate) struct Run {
     pub(crate) cells: BTreeMap<(&'static str, &'static str), u64>,
 }
 
-/// Plays a run: `script` with the broker running. It has a thread of its own, as buffers of the engine belong to threads.
+/// Plays a run: `script` with the broker running. It has a thread of its own, as buffers of the
+/// engine belong to threads.
 pub(crate) fn play(
     seed: u64,
     setting: impl FnOnce(&mut Chance) -> Setting + Send,
@@ -328,8 +330,8 @@ pub(crate) async fn ends<T>(seconds: u64, what: &str, future: impl Future<Output
         .map_err(|_| format!("{what} has not ended within {seconds} s"))
 }
 
-/// Opens something until it succeeds, at most `seconds` for each attempt: in a run nothing need succeed at first. `check`
-/// judges the errors. `None` after a violation.
+/// Opens something until it succeeds, at most `seconds` for each attempt: in a run nothing need
+/// succeed at first. `check` judges the errors. `None` after a violation.
 pub(crate) async fn opened<T>(
     (seconds, what): (u64, &str),
     pause: usize,
@@ -351,7 +353,8 @@ pub(crate) async fn opened<T>(
     None
 }
 
-/// Waits for what a visitor does, and a while longer: it lingers, so that faults find it there. `None` if that has failed.
+/// Waits for what a visitor does, and a while longer: it lingers, so that faults find it there.
+/// `None` if that has failed.
 pub(crate) async fn linger<T>(
     what: &str,
     chance: &mut Chance,
@@ -364,7 +367,8 @@ pub(crate) async fn linger<T>(
     done.inspect_err(|error| check(what, error)).ok()
 }
 
-/// Waits for what ends within `seconds` once everything is `healed`: the faults may last for longer than anything may take.
+/// Waits for what ends within `seconds` once everything is `healed`: the faults may last for longer
+/// than anything may take.
 pub(crate) async fn settles<T>(
     healed: &Cell<bool>,
     seconds: u64,

@@ -1,8 +1,9 @@
-//! The production clients of Pulsar, MQTT and TubeMQ against the production broker on its SQLite store: reconnecting
-//! supervisors, pools, lookups, partitions, sessions, drivers, hubs and the writer, on a simulated network, disk and
-//! clock.
+//! The production clients of Pulsar, MQTT and TubeMQ against the production broker on its SQLite
+//! store: reconnecting supervisors, pools, lookups, partitions, sessions, drivers, hubs and the
+//! writer, on a simulated network, disk and clock.
 //!
-//! Every run follows from its seed. Two runs of a seed have the same trace; a test holds that for some of them.
+//! Every run follows from its seed. Two runs of a seed have the same trace; a test holds that for
+//! some of them.
 
 mod events;
 mod faults;
@@ -41,7 +42,8 @@ struct Table {
 }
 
 impl Table {
-    /// Prints how often each fault has hit each state, the rarest pairs first. `make simulate` shows it.
+    /// Prints how often each fault has hit each state, the rarest pairs first. `make simulate`
+    /// shows it.
     #[allow(clippy::print_stdout, reason = "what was tried")]
     fn print(&self, cells: &Cells) {
         for state in self.states {
@@ -102,7 +104,8 @@ impl Seeds {
     }
 }
 
-/// Plays seeds and checks what they have reached. Fewer seeds than those of `make test-deep` may reach less.
+/// Plays seeds and checks what they have reached. Fewer seeds than those of `make test-deep` may
+/// reach less.
 #[allow(clippy::print_stdout, reason = "what was not tried")]
 fn cover(seeds: &Seeds, table: &Table, run: fn(u64) -> Result<Run, String>) {
     let cells = play(seeds, run);
@@ -118,8 +121,8 @@ fn cover(seeds: &Seeds, table: &Table, run: fn(u64) -> Result<Run, String>) {
     }
 }
 
-/// Plays seeds on as many threads as there are processors. Each takes the next seed when it has played one: they differ in
-/// length.
+/// Plays seeds on as many threads as there are processors. Each takes the next seed when it has
+/// played one: they differ in length.
 fn play(of: &Seeds, run: fn(u64) -> Result<Run, String>) -> Cells {
     let seeds = of.all();
     let next = AtomicUsize::new(0);

@@ -1,5 +1,5 @@
-//! Publishers and subscribers of MQTT with kept sessions: every publication ends in one outcome, what is acknowledged
-//! reaches every session, in order, with QoS 2 once; every future ends.
+//! Publishers and subscribers of MQTT with kept sessions: every publication ends in one outcome,
+//! what is acknowledged reaches every session, in order, with QoS 2 once; every future ends.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -30,8 +30,8 @@ pub(super) const PORT: u16 = 1883;
 const BEFORE: &str = "before CONNECT";
 const CONNECT: u8 = 1;
 const DISCONNECT: u8 = 14;
-/// Those that once failed: what the store reported while the broker stopped counted as delivered, and was removed;
-/// an own CONNECT that came late ended the client (884).
+/// Those that once failed: what the store reported while the broker stopped counted as delivered,
+/// and was removed; an own CONNECT that came late ended the client (884).
 const SEEDS: Seeds = Seeds { count: 1000, once_failed: &[6, 17, 34, 63, 87, 884], twice: 40 };
 /// The last packet that a client has sent, in every fault.
 const TABLE: Table = Table {
@@ -156,7 +156,8 @@ impl World {
                 Ok(receipt) => trace::event(format_args!("publisher {who}: {names:?} {receipt:?}")),
                 Err(error) => {
                     trace::event(format_args!("publisher {who}: {names:?} failed: {error}"));
-                    // The broker says that its disk broke; or a session that was never written is gone.
+                    // The broker says that its disk broke; or a session that was never written is
+                    // gone.
                     if error.kind() != ErrorKind::Closed && !error.to_string().contains("the store failed") {
                         violate(format!("{names:?} failed: {error}"));
                     }
@@ -277,7 +278,8 @@ impl World {
         let _ = ends(PATIENCE, "close of a client", client.close()).await.map_err(violate);
     }
 
-    /// A session that comes and goes: it subscribes, unsubscribes and disconnects while others publish.
+    /// A session that comes and goes: it subscribes, unsubscribes and disconnects while others
+    /// publish.
     async fn visit(self: Rc<Self>, mut chance: Chance) {
         while !self.healed.get() && !host::is_violated() {
             let Some(client) = self.connect("visitor", &mut chance).await else { return };

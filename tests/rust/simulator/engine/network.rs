@@ -1,7 +1,9 @@
-//! The network of a run: names, ports, and connections whose bytes arrive late and in pieces of any size.
+//! The network of a run: names, ports, and connections whose bytes arrive late and in pieces of any
+//! size.
 //!
-//! A connection that is cut loses the end of what is under way, at any byte. Each end learns of that at a time of its
-//! own, or never. What a cut left of the client's bytes may reach the broker long after the client has connected again.
+//! A connection that is cut loses the end of what is under way, at any byte. Each end learns of
+//! that at a time of its own, or never. What a cut left of the client's bytes may reach the broker
+//! long after the client has connected again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -356,7 +358,8 @@ struct State {
 pub(crate) struct Network(Shared<State>);
 
 impl Network {
-    /// A network whose bytes take at most `slowness` microseconds. `tap` gives what looks at a connection to a port.
+    /// A network whose bytes take at most `slowness` microseconds. `tap` gives what looks at a
+    /// connection to a port.
     pub(crate) fn new(chance: Chance, slowness: usize, tap: fn(u16) -> Option<Box<dyn Tap>>) -> Self {
         Self(Arc::new(Mutex::new(State {
             ports: BTreeMap::new(),

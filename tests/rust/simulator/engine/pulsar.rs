@@ -1,7 +1,8 @@
-//! Producers, consumers and readers of Pulsar: every push ends in one outcome, what is acknowledged reaches every subscription, in
-//! order and once in the store; what a receipt confirmed does not come back; nothing is acknowledged that was not handed out;
-//! nothing is trimmed that a subscription has not acknowledged; what a dead letter policy takes away is in the dead letter topic;
-//! every future ends.
+//! Producers, consumers and readers of Pulsar: every push ends in one outcome, what is acknowledged
+//! reaches every subscription, in order and once in the store; what a receipt confirmed does not
+//! come back; nothing is acknowledged that was not handed out; nothing is trimmed that a
+//! subscription has not acknowledged; what a dead letter policy takes away is in the dead letter
+//! topic; every future ends.
 
 mod grow;
 mod ledger;
@@ -43,10 +44,10 @@ const TOKEN_KEY: &[u8] = b"a key that no stranger knows";
 const CHUNK: usize = 1000;
 /// Retention within which nothing is trimmed.
 const KEPT: Duration = Duration::from_secs(600);
-/// Those that once failed: the last chunk of a message was acknowledged without the others when the first receipt was lost
-/// (33, 48); a consumer acknowledged what another one had moved the subscription back to (55); and the checks of the
-/// simulation itself took no account of a seek that is under way (38, 225, 318) or leads into the middle of a chunked message
-/// (133).
+/// Those that once failed: the last chunk of a message was acknowledged without the others when the
+/// first receipt was lost (33, 48); a consumer acknowledged what another one had moved the
+/// subscription back to (55); and the checks of the simulation itself took no account of a seek
+/// that is under way (38, 225, 318) or leads into the middle of a chunked message (133).
 const SEEDS: Seeds = Seeds { count: 550, once_failed: &[33, 48, 55, 38, 133, 225, 318], twice: 30 };
 /// The last command that a client has sent, in every fault.
 const TABLE: Table = Table {
@@ -98,7 +99,8 @@ struct Plan {
     client: ClientOptions,
     drops: bool,
     timeouts: bool,
-    /// Whether entries are trimmed while the run goes on: then nothing is sent before all have subscribed.
+    /// Whether entries are trimmed while the run goes on: then nothing is sent before all have
+    /// subscribed.
     trims: bool,
     /// Whether a topic gets more partitions while the run goes on.
     grows: bool,
@@ -161,8 +163,8 @@ impl World {
 
     /// Entries that a subscription has not acknowledged, over all topics.
     async fn backlog(&self) -> u64 {
-        // The chunks of a message whose last one is never sent stay, and so do those behind a seek that passes over its
-        // first ones where entries do not come in order.
+        // The chunks of a message whose last one is never sent stay, and so do those behind a seek
+        // that passes over its first ones where entries do not come in order.
         let stays = self.plan.seeks > 0 && self.plan.kinds.iter().any(|(kind, _)| is_shared(*kind));
         if self.plan.chunking && (self.plan.drops || self.plan.timeouts || stays) {
             return 0;

@@ -1,5 +1,6 @@
-//! Producers and groups of consumers of TubeMQ: every push ends in one outcome, what is acknowledged reaches every group, in
-//! order for each key where no broker has refused a message; a group moves over nothing that its application has not acknowledged, and never back unless it
+//! Producers and groups of consumers of TubeMQ: every push ends in one outcome, what is
+//! acknowledged reaches every group, in order for each key where no broker has refused a message; a
+//! group moves over nothing that its application has not acknowledged, and never back unless it
 //! seeks; a member reads nothing of a partition that another has taken; every future ends.
 
 use std::cell::{Cell, RefCell};
@@ -36,7 +37,8 @@ const BEFORE: &str = "before the first call";
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 /// Types of messages; some groups want only the first.
 const TYPES: [&str; 2] = ["till", "web"];
-/// Those that once failed: the time in which no broker could be asked counted as a refusal of the visit token (348).
+/// Those that once failed: the time in which no broker could be asked counted as a refusal of the
+/// visit token (348).
 const SEEDS: Seeds = Seeds { count: 400, once_failed: &[6, 33, 348], twice: 25 };
 /// The last call that a client has sent, in every fault.
 const TABLE: Table = Table {
@@ -172,7 +174,8 @@ impl World {
         host::opened((90, "opening a producer"), 500_000, chance, check_error, open).await
     }
 
-    /// Notes where a message is stored. Nothing else is there, and its key is in one partition only.
+    /// Notes where a message is stored. Nothing else is there, and its key is in one partition
+    /// only.
     fn store(&self, name: Name, at: Position) {
         let mut ledger = self.ledger.borrow_mut();
         let push = &ledger.pushes[&name];
@@ -524,7 +527,8 @@ impl World {
         }
     }
 
-    /// A client that comes and goes with a producer or a consumer of its own topic, and lingers at each step.
+    /// A client that comes and goes with a producer or a consumer of its own topic, and lingers at
+    /// each step.
     async fn visit(self: Rc<Self>, mut chance: Chance) {
         let sink = Arc::new(Sink::<Name>::default());
         while !self.healed.get() && !host::is_violated() {

@@ -1,5 +1,5 @@
-//! All protocols at once on one broker with one store: under faults each keeps what it promises, and the load of one does
-//! not hold up the others.
+//! All protocols at once on one broker with one store: under faults each keeps what it promises,
+//! and the load of one does not hold up the others.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! The users of the state machines: they push, take, acknowledge and negatively acknowledge, and compare each
-//! outcome and each message with the log.
+//! The users of the state machines: they push, take, acknowledge and negatively acknowledge, and
+//! compare each outcome and each message with the log.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

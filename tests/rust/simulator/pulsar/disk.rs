@@ -1,5 +1,5 @@
-//! The broker's store: committed changes survive a kill, pending ones do not. It decodes every entry as a consumer
-//! does, and so knows the messages in the log.
+//! The broker's store: committed changes survive a kill, pending ones do not. It decodes every
+//! entry as a consumer does, and so knows the messages in the log.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -75,7 +75,8 @@ pub(crate) struct Disk {
     pub(crate) contents: BTreeMap<u64, Vec<Name>>,
     /// Chunks by uuid. Complete messages stay, so that a repeated chunk is recognised.
     chunks: BTreeMap<String, BTreeMap<i32, Bytes>>,
-    /// Whether producers have a batch for each key, so that only the messages of a key are in order.
+    /// Whether producers have a batch for each key, so that only the messages of a key are in
+    /// order.
     key_based: bool,
     /// The last message by producer and, with key-based batching, key.
     last: BTreeMap<(u8, u64), u64>,

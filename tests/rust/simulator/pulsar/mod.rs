@@ -1,13 +1,14 @@
 //! Pulsar's client state machines against the embedded broker's, without sockets, disks and clocks.
 //!
-//! The network delays, cuts and loses the last bytes in flight, and each side detects a cut by itself. The broker is
-//! killed between its commits. It shows what `engine` cannot see from outside: the permits that both sides count, and the
-//! log after each commit.
+//! The network delays, cuts and loses the last bytes in flight, and each side detects a cut by
+//! itself. The broker is killed between its commits. It shows what `engine` cannot see from
+//! outside: the permits that both sides count, and the log after each commit.
 //!
-//! Each run follows from its seed: `SIMULATOR_SEED=n` replays one run, `SIMULATOR_SEEDS=n` sets the number of runs.
+//! Each run follows from its seed: `SIMULATOR_SEED=n` replays one run, `SIMULATOR_SEEDS=n` sets the
+//! number of runs.
 //!
-//! [`world`] lists the checks of each run: nothing acknowledged is lost, repeated or reordered, permits and memory
-//! are conserved, every push and every request ends in exactly one outcome.
+//! [`world`] lists the checks of each run: nothing acknowledged is lost, repeated or reordered,
+//! permits and memory are conserved, every push and every request ends in exactly one outcome.
 
 mod application;
 pub(crate) mod disk;

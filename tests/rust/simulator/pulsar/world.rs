@@ -3,11 +3,11 @@
 //! * A message with a receipt is in the committed log, at the position in the receipt.
 //! * The log holds each message once, and those of a producer in the order of the pushes.
 //! * Each push ends in one outcome, in order; without a send timeout, in success.
-//! * A consumer gets the messages of the log, each under one id, in the log's order where the subscription has one,
-//!   and no message again that it acknowledged on the same connection.
+//! * A consumer gets the messages of the log, each under one id, in the log's order where the
+//!   subscription has one, and no message again that it acknowledged on the same connection.
 //! * A seek redelivers the messages behind its target, all of them and only those.
-//! * At the end each message of the log was delivered, nothing is pending, the subscription has no backlog (nor after
-//!   a restart), and both sides count the same permits.
+//! * At the end each message of the log was delivered, nothing is pending, the subscription has no
+//!   backlog (nor after a restart), and both sides count the same permits.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -455,7 +455,8 @@ impl World {
                 for message in messages {
                     let name = name_of(&message.payload)?;
                     check_given(reader, &message, name, &self.disk.borrow(), &mut self.given)?;
-                    // A batch with one negative acknowledgement is redelivered with the messages that were open then.
+                    // A batch with one negative acknowledgement is redelivered with the messages
+                    // that were open then.
                     let together = self.weather.kind == SubType::Shared && self.weather.max_batch > 1;
                     if !together && self.acked.get(&name) == Some(&(reader.id, reader.opening.generation)) {
                         return Err(format!("{name:?} was given again after its acknowledgement"));

@@ -59,7 +59,8 @@ class Aiomqtt(LoopedPeer):
                 properties=paho_properties(PacketTypes.CONNECT, properties),
                 **options,
             )
-            # The client does not report whether the session was present; the paho client below it does.
+            # The client does not report whether the session was present; the paho client below it
+            # does.
             present = False
             inner = self.client._client
             inner.connect_timeout = PATIENCE

@@ -93,7 +93,8 @@ class AvroSchema(Schema):
         return self._writers[topic, version]
 
     def _read(self, data: bytes, writer: Any) -> Any:
-        # Avro resolves records of the same name only; the class may have another name than the writer's.
+        # Avro resolves records of the same name only; the class may have another name than the
+        # writer's.
         writer = {**writer, "name": self._schema["name"]}
         value = cast("Any", fastavro).schemaless_reader(io.BytesIO(data), writer, self._schema)
         return value if self._record_cls is None else self._record_cls(**value)

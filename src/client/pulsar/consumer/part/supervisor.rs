@@ -19,12 +19,12 @@ use forebay_pulsar::command::Command;
 use forebay_pulsar::pb::command_subscribe::InitialPosition as Position;
 use forebay_pulsar::{MessageId, pb};
 
-/// Time for which a durable subscription is refused at most while one of its name that is not durable is deleted, and the
-/// pause before each attempt.
+/// Time for which a durable subscription is refused at most while one of its name that is not
+/// durable is deleted, and the pause before each attempt.
 const PLACE_LIMIT: Duration = Duration::from_secs(15);
 const PLACE_PAUSE: Duration = Duration::from_millis(50);
-/// Attempts while the subscription seems to have the cursor of the one that is deleted, and the pause between them: until
-/// the broker has deleted that cursor a second time.
+/// Attempts while the subscription seems to have the cursor of the one that is deleted, and the
+/// pause between them: until the broker has deleted that cursor a second time.
 const DYING_ATTEMPTS: u32 = 3;
 const DYING_PAUSE: Duration = Duration::from_secs(1);
 
@@ -37,7 +37,8 @@ pub(in crate::pulsar::consumer) struct Supervisor {
     unplaced: AtomicBool,
     /// It did not exist before this consumer created it, or tried to.
     is_new: AtomicBool,
-    /// Position of the subscription that was created to learn that. Brokers before Pulsar 2.8 do not tell.
+    /// Position of the subscription that was created to learn that. Brokers before Pulsar 2.8 do
+    /// not tell.
     probed: Mutex<Option<MessageId>>,
     /// Whether the consumer runs already, and this is one of the partitions that it has got since.
     joins: bool,
@@ -55,8 +56,8 @@ impl Supervisor {
         Self { shared, part, options, unplaced, is_new: AtomicBool::new(false), probed, joins }
     }
 
-    /// Notes where a reader stands that begins at the end, so that it misses nothing should the connection be lost before it has
-    /// taken a message.
+    /// Notes where a reader stands that begins at the end, so that it misses nothing should the
+    /// connection be lost before it has taken a message.
     async fn note_end(&self, connection: &Connection) -> Result<()> {
         if !self.part.machine().begins_at_end(self.options.position) {
             return Ok(());
@@ -72,8 +73,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Has a reader start at the time again that it sought, unless that seek itself has ended its subscription: the broker has kept
-    /// the position then.
+    /// Has a reader start at the time again that it sought, unless that seek itself has ended its
+    /// subscription: the broker has kept the position then.
     async fn seek_again(&self, connection: &Arc<Connection>, route: Arc<dyn ConsumerRoute>) -> Result<()> {
         let part = &self.part;
         let sought_on = part.sought_on.lock().take();
@@ -91,9 +92,9 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Creates a durable subscription that begins at a message. Brokers ignore the position of a durable SUBSCRIBE, so
-    /// this is a seek, and it must not move a subscription that exists. SUBSCRIBE does not tell whether it does, but
-    /// one that is not durable is refused then.
+    /// Creates a durable subscription that begins at a message. Brokers ignore the position of a
+    /// durable SUBSCRIBE, so this is a seek, and it must not move a subscription that exists.
+    /// SUBSCRIBE does not tell whether it does, but one that is not durable is refused then.
     async fn place(&self, connection: &Connection) -> Result<()> {
         let part = PartId::Consumer(self.part.id);
         // An attempt whose answers were lost may have created it.
@@ -106,15 +107,17 @@ impl Supervisor {
         self.create(connection).await?;
         send_seek(connection, self.part.id, Some(whole_entry(self.options.position)), None).await?;
         self.unplaced.store(false, Ordering::Release);
-        // The broker closes the consumer around its answer. Closing it here too makes the next SUBSCRIBE a new one.
+        // The broker closes the consumer around its answer. Closing it here too makes the next
+        // SUBSCRIBE a new one.
         connection.close_part(part).await;
         Ok(())
     }
 
-    /// Creates the durable subscription at the first message. Pulsar deletes the one that is not durable in three steps after
-    /// it has confirmed its CLOSE_CONSUMER. Between them SUBSCRIBE is refused, or it makes a durable subscription of the
-    /// cursor that is not durable and about to be deleted: this is to be seen from where that stands, and closing
-    /// its consumer deletes the subscription.
+    /// Creates the durable subscription at the first message. Pulsar deletes the one that is not
+    /// durable in three steps after it has confirmed its CLOSE_CONSUMER. Between them SUBSCRIBE is
+    /// refused, or it makes a durable subscription of the cursor that is not durable and about to
+    /// be deleted: this is to be seen from where that stands, and closing its consumer deletes the
+    /// subscription.
     async fn create(&self, connection: &Connection) -> Result<()> {
         let until = clock::now() + PLACE_LIMIT;
         let mut dying = 0;
@@ -126,7 +129,8 @@ impl Supervisor {
                 Ok(()) => {
                     let probed = *self.probed.lock();
                     let is_dying = probed.is_some() && self.stands_at(connection).await? == probed;
-                    // It may really stand there: after a seek whose answer was lost, or in an empty topic.
+                    // It may really stand there: after a seek whose answer was lost, or in an empty
+                    // topic.
                     if !is_dying || dying == DYING_ATTEMPTS {
                         return Ok(());
                     }
@@ -138,14 +142,15 @@ impl Supervisor {
         }
     }
 
-    /// Last message before the first that the subscription has not acknowledged; `None` if the broker does not tell, or the
-    /// topic is empty.
+    /// Last message before the first that the subscription has not acknowledged; `None` if the
+    /// broker does not tell, or the topic is empty.
     async fn stands_at(&self, connection: &Connection) -> Result<Option<MessageId>> {
         let last = self.last(connection).await?.filter(|last| last.last_message_id.entry_id != u64::MAX);
         Ok(last.and_then(|last| last.consumer_mark_delete_position).as_ref().map(MessageId::from))
     }
 
-    /// The last message, and where the subscription stands; `None` from brokers and of topics that have no such thing.
+    /// The last message, and where the subscription stands; `None` from brokers and of topics that
+    /// have no such thing.
     async fn last(
         &self,
         connection: &Connection,
@@ -183,8 +188,8 @@ impl Supervisor {
         if part.directions.has_moved() {
             part.machine().forget_place();
         }
-        // A reader's cursor ends with its connection: it goes on behind the last message taken. The position of a
-        // durable subscription is kept by the broker.
+        // A reader's cursor ends with its connection: it goes on behind the last message taken. The
+        // position of a durable subscription is kept by the broker.
         let start = match part.machine().resume_position() {
             _ if durable || options.durable => None,
             resume => Some(whole_entry(resume.unwrap_or(options.position))),
@@ -195,8 +200,8 @@ impl Supervisor {
                         again at a position of its own";
             return Err(Error::new(ErrorKind::NotAllowed, text));
         }
-        // A subscription that is about to be placed needs what follows its position. The one that is created to learn
-        // whether it exists begins at the end, which tells the two apart.
+        // A subscription that is about to be placed needs what follows its position. The one that
+        // is created to learn whether it exists begins at the end, which tells the two apart.
         let probes = options.durable && !durable;
         let earliest = !probes && (options.position == MessageId::EARLIEST || is_exact(options.position));
         let subscribe = |request_id| {
@@ -263,14 +268,16 @@ impl Supervised for Supervisor {
     async fn open(&self, _attempt: u64) -> Result<()> {
         let part = &self.part;
         let connection = self.shared.connection(&part.directions, &part.topic, part.id).await?;
-        // In the routes before the broker knows it, so that a CLOSE_CONSUMER right behind the success is seen.
+        // In the routes before the broker knows it, so that a CLOSE_CONSUMER right behind the
+        // success is seen.
         let route: Arc<dyn ConsumerRoute> = Arc::clone(part) as _;
         connection.session().lock().add_consumer(part.id, Arc::clone(&route));
         let id = PartId::Consumer(part.id);
         let withdraw = Withdraw { connection: &connection, part: id };
         if self.unplaced.load(Ordering::Acquire) {
             self.place(&connection).await?;
-            // The CLOSE_CONSUMER of the seek, which came before the answer to our own, has removed it.
+            // The CLOSE_CONSUMER of the seek, which came before the answer to our own, has removed
+            // it.
             connection.session().lock().add_consumer(part.id, Arc::clone(&route));
         }
         self.subscribe(&connection).await?;

@@ -29,7 +29,8 @@ pub(in crate::pulsar::producer) struct Supervisor {
     /// A broker has been asked for a producer that waits for its turn.
     asked: AtomicBool,
     registrar: Registrar,
-    /// Whether the producer is open already, and this is one of the partitions that its topic has got since.
+    /// Whether the producer is open already, and this is one of the partitions that its topic has
+    /// got since.
     joins: bool,
 }
 
@@ -108,7 +109,8 @@ impl Supervised for Supervisor {
     async fn open(&self, attempt: u64) -> Result<()> {
         let part = &self.part;
         let connection = self.shared.connection(&part.directions, &part.topic, part.id).await?;
-        // In the routes before the broker knows it, so that a CLOSE_PRODUCER right behind the success is seen.
+        // In the routes before the broker knows it, so that a CLOSE_PRODUCER right behind the
+        // success is seen.
         let route: Arc<dyn ProducerRoute> = Arc::clone(part) as _;
         connection.session().lock().add_producer(part.id, route);
         let id = PartId::Producer(part.id);

@@ -1,8 +1,10 @@
-//! What bytes cost: the memory and the time of the broker's thread, and the output, as functions of the number of bytes in.
+//! What bytes cost: the memory and the time of the broker's thread, and the output, as functions of
+//! the number of bytes in.
 //!
-//! Each case repeats something that a client may say, up to two megabytes of it, in one packet or in many: the same filter,
-//! the same request, a list in an acknowledgement. A client that does not read its answers makes the broker queue no more than
-//! the limit; one that reads them is served in turns that are short.
+//! Each case repeats something that a client may say, up to two megabytes of it, in one packet or
+//! in many: the same filter, the same request, a list in an acknowledgement. A client that does not
+//! read its answers makes the broker queue no more than the limit; one that reads them is served in
+//! turns that are short.
 
 use bytes::BytesMut;
 use forebay_broker::protocol::Protocol;
@@ -21,7 +23,8 @@ const SIZES: [usize; 3] = [200, 20_000, 2_000_000];
 /// Input up to which a client that reads is tried: its answers may be a thousand times as long.
 const READER: usize = 20_000;
 
-/// Hands `bytes` to the broker as its driver would. If the client `reads`, its output is taken after each turn.
+/// Hands `bytes` to the broker as its driver would. If the client `reads`, its output is taken
+/// after each turn.
 fn spend<B: Protocol + std::fmt::Debug>(
     world: &mut World<B>,
     id: u64,
@@ -83,7 +86,8 @@ fn repeat(size: usize, mut piece: impl FnMut(usize) -> Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Checks the bytes of one case against `limit`, with a client that reads and with one that does not.
+/// Checks the bytes of one case against `limit`, with a client that reads and with one that does
+/// not.
 fn assert_cheap<B: Protocol + std::fmt::Debug>(
     what: &str,
     limit: Limit,

@@ -31,7 +31,8 @@ fn world(secured: bool) -> World<Broker> {
     World::new(Broker::new(settings, Found::default(), None, now), now)
 }
 
-/// A connected client with a producer and a consumer, on a broker with many topics, a schema and some messages.
+/// A connected client with a producer and a consumer, on a broker with many topics, a schema and
+/// some messages.
 fn known() -> (World<Broker>, u64) {
     let mut world = world(false);
     for index in 0..2000 {

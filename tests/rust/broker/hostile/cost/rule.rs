@@ -1,4 +1,5 @@
-//! The limits on what bytes cost, for the tests beside this file and for the fuzz targets, which include it.
+//! The limits on what bytes cost, for the tests beside this file and for the fuzz targets, which
+//! include it.
 #![allow(unreachable_pub, dead_code, reason = "the fuzz targets are other crates, and each uses a part")]
 
 use std::time::Duration;
@@ -13,7 +14,8 @@ pub const OUTPUT: usize = (8 << 20) + (6 << 20);
 pub const CHANGE: usize = 5 << 20;
 /// CPU time for each 64 KiB, in a release build.
 pub const TIME: Duration = Duration::from_millis(50);
-/// How much slower a build is that checks, and a processor that others use. The fuzz targets have one of their own.
+/// How much slower a build is that checks, and a processor that others use. The fuzz targets have
+/// one of their own.
 pub const SLOWER: u32 = if cfg!(debug_assertions) { 30 } else { 3 };
 
 /// A limit on the heap, as a multiple of the input and a base.
@@ -50,8 +52,9 @@ impl Cost {
         self.turn = self.turn.max(time / units(bytes));
     }
 
-    /// The limit that is exceeded, if one is. `time` is that for each 64 KiB. If `turns` are what counts, each one has the
-    /// time of the bytes that it took; if not, all of them together have that of the input.
+    /// The limit that is exceeded, if one is. `time` is that for each 64 KiB. If `turns` are what
+    /// counts, each one has the time of the bytes that it took; if not, all of them together have
+    /// that of the input.
     pub fn excess(&self, limit: Limit, time: Duration, turns: bool) -> Option<String> {
         let heap = limit.factor * self.input + limit.base;
         let (took, time) = if turns { (self.turn, time) } else { (self.time, time * units(self.input)) };

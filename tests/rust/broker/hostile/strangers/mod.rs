@@ -1,9 +1,11 @@
-//! Every command of each protocol, sent by those who may not: without credentials, with wrong ones, with expired ones, and
-//! with the valid ones of another user; about their own things and about those of somebody else.
+//! Every command of each protocol, sent by those who may not: without credentials, with wrong ones,
+//! with expired ones, and with the valid ones of another user; about their own things and about
+//! those of somebody else.
 //!
-//! Without valid credentials a visitor gets the same bytes from a broker that holds somebody's data as from an empty one,
-//! changes nothing, and is gone within ten seconds. Another user may do what every user may do with a topic whose name is
-//! known, but nothing with what belongs to another connection, session or client.
+//! Without valid credentials a visitor gets the same bytes from a broker that holds somebody's data
+//! as from an empty one, changes nothing, and is gone within ten seconds. Another user may do what
+//! every user may do with a topic whose name is known, but nothing with what belongs to another
+//! connection, session or client.
 //!
 //! One table per protocol gives the bytes of each command; a command without a row fails the test.
 

@@ -133,7 +133,8 @@ fn empty() -> World<Broker> {
     World::new(Broker::new(settings, Found::default(), None, now), now)
 }
 
-/// A broker with a user's session, a retained message, and a QoS 2 message on its way to the session.
+/// A broker with a user's session, a retained message, and a QoS 2 message on its way to the
+/// session.
 fn full() -> (World<Broker>, u64) {
     let mut world = empty();
     let key = TokenKeys::new(KEY).unwrap();

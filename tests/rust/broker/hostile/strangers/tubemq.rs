@@ -254,8 +254,8 @@ fn empty() -> World<Broker> {
     World::new(Broker::new(settings, Found::default(), None, now), now)
 }
 
-/// A broker on which a user produces and consumes; one pack is delivered and not confirmed. Gives her connection and
-/// what she shows.
+/// A broker on which a user produces and consumes; one pack is delivered and not confirmed. Gives
+/// her connection and what she shows.
 fn full() -> (World<Broker>, u64, Shown) {
     let mut world = empty();
     let alice = world.connect("127.0.0.1:1");
@@ -361,7 +361,8 @@ fn a_connection_whose_token_is_no_longer_valid_gets_and_commits_nothing() {
     let (mut world, alice, hers) = full();
     let (mut requests, _) = row(Method::CommitOffset, Ids::Others, &hers);
     call(&mut world, alice, requests.remove(0));
-    // Gets keep the partition, and two tokens later the one that the connection has shown is worth nothing.
+    // Gets keep the partition, and two tokens later the one that the connection has shown is worth
+    // nothing.
     for _ in 0..62 {
         world.now += Duration::from_secs(10);
         world.broker.handle_timeout(world.now);
@@ -410,7 +411,8 @@ fn a_stranger_to_tubemq_holds_little_however_much_it_asks_and_however_little_it_
         let (mut input, mut most) = (BytesMut::new(), 0);
         let heap = allocation_counter::measure(|| {
             for _ in 0..2000 {
-                // What the broker does not take stays on the wire: the socket is read only while it may be.
+                // What the broker does not take stays on the wire: the socket is read only while it
+                // may be.
                 if !world.broker.may_read(id) {
                     break;
                 }

@@ -16,8 +16,9 @@ impl World {
         };
         for partitions in before + 1..=before + chance.within(1, 3) as u32 {
             tokio::time::sleep(chance.micros(10_000_000)).await;
-            // A consumer that is just being opened may have counted the partitions, and is on none yet: the new one would not have its
-            // subscription, as with Apache Pulsar, and would trim what the others have acknowledged.
+            // A consumer that is just being opened may have counted the partitions, and is on none
+            // yet: the new one would not have its subscription, as with Apache Pulsar, and would
+            // trim what the others have acknowledged.
             while !host::is_violated() && !self.ledger.borrow().subscriptions.iter().all(|one| one.is_open) {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }

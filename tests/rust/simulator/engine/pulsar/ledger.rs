@@ -21,8 +21,8 @@ pub(super) fn position(id: MessageId) -> Position {
 #[derive(Debug)]
 pub(super) struct Push {
     pub(super) fate: Fate,
-    /// Messages with the same number keep their order: those of a producer's handle, or, when batches hold one key, those
-    /// of a key of it.
+    /// Messages with the same number keep their order: those of a producer's handle, or, when
+    /// batches hold one key, those of a key of it.
     pub(super) order: u32,
     pub(super) at: Instant,
     /// Where it is stored, once that is known.
@@ -45,7 +45,8 @@ pub(super) struct Subscription {
     pub(super) seeks: u32,
     /// Whether it was moved, so that messages may come again and in another order.
     pub(super) moved: bool,
-    /// What seeks may have passed over: what is below a position of a ledger, and what was pushed before a time.
+    /// What seeks may have passed over: what is below a position of a ledger, and what was pushed
+    /// before a time.
     pub(super) passed: BTreeMap<u64, Position>,
     pub(super) passed_before: Option<Instant>,
     /// Whether messages may become dead letters, which are acknowledged without the application.
@@ -86,8 +87,9 @@ impl Ledger {
         }
     }
 
-    /// Messages that are stored and that a subscription has not received. Those that a policy may have taken away before the
-    /// application had them, in deliveries that were cut off, are looked for among the dead letters.
+    /// Messages that are stored and that a subscription has not received. Those that a policy may
+    /// have taken away before the application had them, in deliveries that were cut off, are looked
+    /// for among the dead letters.
     pub(super) fn missing(&self) -> Vec<(usize, Name)> {
         let mut missing = Vec::new();
         for (at, subscription) in self.subscriptions.iter().enumerate().filter(|(_, of)| !of.buries) {
@@ -113,7 +115,8 @@ impl Ledger {
         buried
     }
 
-    /// The entries below one that is the first of its ledger were trimmed: every subscription has acknowledged them.
+    /// The entries below one that is the first of its ledger were trimmed: every subscription has
+    /// acknowledged them.
     pub(super) fn trimmed(&self, first: Position) {
         for (at, subscription) in self.subscriptions.iter().enumerate().filter(|(_, of)| !of.buries) {
             for (name, push) in &self.pushes {

@@ -210,7 +210,8 @@ impl World {
                 Ok(Err(error)) => {
                     trace::event(format_args!("no receipt: {error}"));
                     check_error("acknowledgement", &error);
-                    // It may be acknowledged or not; the message may not come again on this connection.
+                    // It may be acknowledged or not; the message may not come again on this
+                    // connection.
                     held.extend(now);
                 }
                 Err(late) => violate(late),
@@ -229,7 +230,8 @@ impl World {
         acknowledged.extend(received.keys().filter(below));
     }
 
-    /// Moves a subscription: to a message, to the first or the last one, or to a time before or behind all.
+    /// Moves a subscription: to a message, to the first or the last one, or to a time before or
+    /// behind all.
     async fn seek(&self, at: usize, consumer: &Consumer, message: Option<&Message>, chance: &mut Chance) {
         let (mut below, mut all) = (None, false);
         let unknown = || "".into();
@@ -283,7 +285,8 @@ impl World {
         }
     }
 
-    /// Readers from the beginning or the end, one after the other. What is the first entry of a topic shows what was trimmed.
+    /// Readers from the beginning or the end, one after the other. What is the first entry of a
+    /// topic shows what was trimmed.
     pub(super) async fn browse(self: Rc<Self>, mut chance: Chance) {
         let Some(client) = self.connect(&mut chance).await else { return };
         let mut number = 0;

@@ -1,5 +1,5 @@
-//! A topic and a subscription that are deleted and created while they are used: every future ends, every push has one outcome,
-//! and once they are left alone everything arrives.
+//! A topic and a subscription that are deleted and created while they are used: every future ends,
+//! every push has one outcome, and once they are left alone everything arrives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

@@ -1,4 +1,5 @@
-//! What a connection of Pulsar may carry: nothing is opened twice on it, and nothing is acknowledged that was not handed out.
+//! What a connection of Pulsar may carry: nothing is opened twice on it, and nothing is
+//! acknowledged that was not handed out.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,8 @@ use forebay_pulsar::pb::command_ack::AckType;
 
 use super::super::network::Tap;
 
-/// Entries of which the application has some messages, by the subscription: ledger and entry, the indexes, and how many there are.
+/// Entries of which the application has some messages, by the subscription: ledger and entry, the
+/// indexes, and how many there are.
 type Handed = BTreeMap<String, BTreeMap<(u64, u64), (BTreeSet<i32>, i32)>>;
 
 thread_local! {

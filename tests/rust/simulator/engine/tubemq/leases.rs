@@ -1,4 +1,5 @@
-//! What the calls on the wire say about partitions: who has taken each, and how far each group has moved.
+//! What the calls on the wire say about partitions: who has taken each, and how far each group has
+//! moved.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,23 +1,26 @@
-//! A protocol's changes on their way to the store, and the actions that wait until they are written.
+//! A protocol's changes on their way to the store, and the actions that wait until they are
+//! written.
 //!
 //! ```text
 //!   write ───────────┐
 //!                    ▼
 //!   open ──close──► issued ──poll_op──► with the writer ──handle_report──► written
-//!                                                             └─ on failure ──► failed, as all after it
+//!                                                             └─ on failure ──► failed
 //! ```
-//! Changes are numbered from 1 as they are issued, and the store reports them in that order. So one number says
-//! how far it is, and one queue is enough for all waiting actions: an action enters with the number of the last
-//! issued change ([`Commits::when_written`]) and leaves once that change is reported ([`Commits::poll_action`]).
-//! Actions keep their order, those that depend on no change included: no answer overtakes another.
+//! Changes are numbered from 1 as they are issued, and the store reports them in that order. So one
+//! number says how far it is, and one queue is enough for all waiting actions: an action enters
+//! with the number of the last issued change ([`PendingWrites::when_written`]) and leaves once that
+//! change is reported ([`PendingWrites::poll_action`]). Actions keep their order, those that depend on no
+//! change included: no answer overtakes another.
 //!
-//! After a failure no action waits forever: every action still leaves the queue, and its handler checks
-//! [`Commits::failure`] first. A change may also fail alone; then [`Commits::outcome`] tells the action whose last
-//! change it was.
+//! After a failure no action waits forever: every action still leaves the queue, and its handler
+//! checks [`PendingWrites::failure`] first. A change may also fail alone; then [`PendingWrites::outcome`] tells
+//! the action whose last change it was.
 //!
-//! Received messages stay in memory until they are written. Their bytes are charged to the sending connection
-//! as long as the action that answers them waits. A connection with too many such bytes is not read from
-//! ([`Commits::may_read`]) until the store has caught up ([`Commits::take_resumed`]).
+//! Received messages stay in memory until they are written. Their bytes are charged to the sending
+//! connection as long as the action that answers them waits. A connection with too many such bytes
+//! is not read from ([`PendingWrites::may_read`]) until the store has caught up
+//! ([`PendingWrites::take_resumed`]).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -43,9 +46,10 @@ struct Waiting<A> {
     connection: u64,
 }
 
-/// Changes on their way to the store, as the [module](self) describes. `A` is an action that waits for them.
+/// Changes on their way to the store, as the [module](self) describes. `A` is an action that waits
+/// for them.
 #[derive(Debug)]
-pub(super) struct Commits<A> {
+pub(super) struct PendingWrites<A> {
     ops: VecDeque<Op>,
     issued: u64,
     written: u64,
@@ -69,7 +73,7 @@ pub(super) struct Commits<A> {
     own: u64,
 }
 
-impl<A> Commits<A> {
+impl<A> PendingWrites<A> {
     /// For a store that has `used` bytes, or for memory.
     pub(super) fn new(usage: StoreUsage, stored: bool, used: u64) -> Self {
         if stored {
@@ -108,7 +112,8 @@ impl<A> Commits<A> {
         self.failed.as_ref()
     }
 
-    /// Why the store cannot write at the moment. It tries again, and nothing is acknowledged meanwhile.
+    /// Why the store cannot write at the moment. It tries again, and nothing is acknowledged
+    /// meanwhile.
     pub(super) fn stalled(&self) -> Option<String> {
         self.stalled.as_ref().map(ToString::to_string)
     }
@@ -118,8 +123,8 @@ impl<A> Commits<A> {
         self.stalled.is_some()
     }
 
-    /// Why the action that was polled last did not get what it waited for: the failure of the store, or that of the
-    /// action's last change alone.
+    /// Why the action that was polled last did not get what it waited for: the failure of the
+    /// store, or that of the action's last change alone.
     pub(super) fn outcome(&self) -> Option<&Error> {
         self.failed.as_ref().or(self.refused.as_ref())
     }
@@ -155,7 +160,8 @@ impl<A> Commits<A> {
         self.own = bytes;
     }
 
-    /// Without a store, counts the bytes of a message as used, ahead of the next [`Self::set_used`].
+    /// Without a store, counts the bytes of a message as used, ahead of the next
+    /// [`Self::set_used`].
     pub(super) fn add_used(&mut self, bytes: usize) {
         if !self.stored {
             self.set_used(self.own + bytes as u64);
@@ -184,14 +190,15 @@ impl<A> Commits<A> {
         self.ops.pop_front()
     }
 
-    /// Keeps the action until every change issued so far is written. Returns it if that is so already and no
-    /// other action waits.
+    /// Keeps the action until every change issued so far is written. Returns it if that is so
+    /// already and no other action waits.
     #[must_use = "a returned action must be done now"]
     pub(super) fn when_written(&mut self, action: A) -> Option<A> {
         self.when_written_charging(0, 0, action)
     }
 
-    /// Like [`Self::when_written`]; as long as the action waits, the bytes are charged to the connection.
+    /// Like [`Self::when_written`]; as long as the action waits, the bytes are charged to the
+    /// connection.
     #[must_use = "a returned action must be done now"]
     pub(super) fn when_written_charging(&mut self, connection: u64, bytes: usize, action: A) -> Option<A> {
         if self.issued == self.written && self.waiting.is_empty() {
@@ -275,7 +282,7 @@ impl<A> Commits<A> {
     }
 }
 
-impl<A> Drop for Commits<A> {
+impl<A> Drop for PendingWrites<A> {
     fn drop(&mut self) {
         self.usage.replace(self.own, 0);
     }
@@ -286,8 +293,8 @@ mod tests {
     use super::*;
     use forebay_base::error::ErrorKind;
 
-    fn commits(used: u64) -> Commits<u32> {
-        Commits::new(StoreUsage::default(), true, used)
+    fn commits(used: u64) -> PendingWrites<u32> {
+        PendingWrites::new(StoreUsage::default(), true, used)
     }
 
     fn op() -> Op {
@@ -295,7 +302,7 @@ mod tests {
     }
 
     /// The writer takes the oldest changes and writes them; gives what is done then.
-    fn written(commits: &mut Commits<u32>, jobs: u64) -> Vec<u32> {
+    fn written(commits: &mut PendingWrites<u32>, jobs: u64) -> Vec<u32> {
         (0..jobs).for_each(|_| assert!(commits.poll_op().is_some()));
         commits.handle_report(Report { jobs, outcome: Outcome::Written(7) });
         std::iter::from_fn(|| commits.poll_action()).collect()
@@ -491,8 +498,8 @@ mod tests {
     #[test]
     fn what_a_protocol_has_in_memory_counts_until_it_ends() {
         let usage = StoreUsage::default();
-        let mut one: Commits<u32> = Commits::new(usage.clone(), false, 0);
-        let mut other: Commits<u32> = Commits::new(usage.clone(), false, 0);
+        let mut one: PendingWrites<u32> = PendingWrites::new(usage.clone(), false, 0);
+        let mut other: PendingWrites<u32> = PendingWrites::new(usage.clone(), false, 0);
         one.set_used(5);
         other.set_used(7);
         assert_eq!((one.used(), one.used_by_others(), other.used_by_others()), (12, 7, 5));
@@ -500,7 +507,7 @@ mod tests {
         assert_eq!((other.used(), other.used_by_others()), (9, 2));
         drop(one);
         assert_eq!((other.used(), other.used_by_others()), (7, 0));
-        let stored: Commits<u32> = Commits::new(StoreUsage::default(), true, 11);
+        let stored: PendingWrites<u32> = PendingWrites::new(StoreUsage::default(), true, 11);
         assert_eq!(stored.used(), 11, "the store is not empty when it is opened");
     }
 
@@ -520,7 +527,7 @@ mod tests {
     #[test]
     fn a_message_is_counted_at_once_where_no_store_counts_it() {
         for (stored, expected) in [(true, 100), (false, 120)] {
-            let mut commits = Commits::<u32>::new(StoreUsage::default(), stored, 0);
+            let mut commits = PendingWrites::<u32>::new(StoreUsage::default(), stored, 0);
             commits.set_used(100);
             commits.add_used(20);
             assert_eq!(commits.used(), expected, "with a store: {stored}");

@@ -160,7 +160,8 @@ struct Row {
 }
 
 impl Rows {
-    /// Takes the payloads of the rows that will be pushed, each in its turn: none of them is copied.
+    /// Takes the payloads of the rows that will be pushed, each in its turn: none of them is
+    /// copied.
     pub(super) fn share(&mut self, values: Buffer) {
         debug_assert!(self.is_empty());
         self.payloads = Payloads::Shared(values);
