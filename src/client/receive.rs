@@ -1,10 +1,11 @@
 //! Handing out the messages of a consumer, written once for all protocols.
 //!
-//! A message that has arrived lies in one place until the application has it: in the queue of a partition (in MQTT: of the
-//! subscription), or in the consumer's [`Ahead`], from which the application gets it. [`Ahead`] exists for speed: to hand out a
-//! message costs one lock and one `pop_front`. Whoever revokes deliveries (a seek, a redelivery, a dead letter, the end of
-//! the connection or of the consumer) removes them from both places under the lock of the queue, so that none of them is
-//! handed out afterwards.
+//! A message that has arrived lies in one place until the application has it: in the queue of a
+//! partition (in MQTT: of the subscription), or in the consumer's [`Ahead`], from which the
+//! application gets it. [`Ahead`] exists for speed: to hand out a message costs one lock and one
+//! `pop_front`. Whoever revokes deliveries (a seek, a redelivery, a dead letter, the end of the
+//! connection or of the consumer) removes them from both places under the lock of the queue, so
+//! that none of them is handed out afterwards.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -49,23 +50,24 @@ pub trait Receive: Send + Sync {
     /// The topics or filters, joined by commas.
     fn topic(&self) -> &str;
 
-    /// Asks for one [`readable`](crate::events::ConsumerEvents::readable). Returns false, and asks for nothing, if there is
-    /// something to take already: a message or the end. After a [`Self::take_batch`] that took nothing, only further messages
-    /// count.
+    /// Asks for one [`readable`](crate::events::ConsumerEvents::readable). Returns false, and asks
+    /// for nothing, if there is something to take already: a message or the end. After a
+    /// [`Self::take_batch`] that took nothing, only further messages count.
     fn arm(&self) -> bool;
 
-    /// Takes back a message that the application got and did not use. It becomes the next one again, unless its delivery
-    /// was revoked meanwhile.
+    /// Takes back a message that the application got and did not use. It becomes the next one
+    /// again, unless its delivery was revoked meanwhile.
     fn give_back(&self, message: Self::Message);
 
     /// The messages that are to be handed out next.
     fn ahead(&self) -> &Ahead<Self::Message>;
 
-    /// Moves up to `max` messages from the queues to `out` and returns their number. Fails if there are none and the consumer
-    /// has ended.
+    /// Moves up to `max` messages from the queues to `out` and returns their number. Fails if there
+    /// are none and the consumer has ended.
     fn fill(&self, max: usize, out: &mut impl Extend<Self::Message>) -> Result<usize>;
 
-    /// Called with messages that the application gets, without those of which [`Self::gathered`] knows.
+    /// Called with messages that the application gets, without those of which [`Self::gathered`]
+    /// knows.
     fn handed_out(&self, _messages: &[Self::Message]) {}
 
     /// Called when [`Self::ahead`] has messages of a batch that is not complete.
@@ -87,8 +89,8 @@ pub trait Receive: Send + Sync {
         }))
     }
 
-    /// Moves the messages of a batch to `out`, or none while the batch is not complete. `partial` takes those that have arrived,
-    /// and so does a call after the end of the consumer.
+    /// Moves the messages of a batch to `out`, or none while the batch is not complete. `partial`
+    /// takes those that have arrived, and so does a call after the end of the consumer.
     fn take_batch(&self, batch: Batch, partial: bool, out: &mut Vec<Self::Message>) -> Result<()> {
         let (ahead, before) = (self.ahead(), out.len());
         let mut gathered = 0;
@@ -278,8 +280,8 @@ impl<M: Received> Ahead<M> {
         Ok(())
     }
 
-    /// Removes messages whose delivery is revoked. `is_revoked` is told whether [`Self::gather`] has passed them on. Called
-    /// under the lock of their queue.
+    /// Removes messages whose delivery is revoked. `is_revoked` is told whether [`Self::gather`]
+    /// has passed them on. Called under the lock of their queue.
     pub(crate) fn revoke(&self, is_revoked: impl Fn(&M, bool) -> bool) {
         let mut state = self.state.lock();
         let (mut index, before) = (0, state.gathered);
@@ -295,7 +297,8 @@ impl<M: Received> Ahead<M> {
         state.weighed = (0, 0);
     }
 
-    /// Takes no message any more. Returns those that were not handed out; gathered ones can still be taken.
+    /// Takes no message any more. Returns those that were not handed out; gathered ones can still
+    /// be taken.
     pub(crate) fn close(&self) -> VecDeque<M> {
         let mut state = self.state.lock();
         state.closed = true;

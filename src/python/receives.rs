@@ -1,7 +1,8 @@
 //! The waits for a consumer's messages.
 //!
-//! Messages stay in the engine until a wait can be served, so cancelling a wait loses nothing. Waits are served in their
-//! order, on the loop's thread if there is one and on the engine's otherwise.
+//! Messages stay in the engine until a wait can be served, so cancelling a wait loses nothing.
+//! Waits are served in their order, on the loop's thread if there is one and on the engine's
+//! otherwise.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,7 +80,8 @@ impl<S: Source> Receives<S> {
         self.state.lock()
     }
 
-    /// Whether a wait is due to get the next message. Waits that were cancelled are not: each gets what it can first.
+    /// Whether a wait is due to get the next message. Waits that were cancelled are not: each gets
+    /// what it can first.
     #[inline]
     fn is_waiting(&self, py: Option<Python<'_>>) -> bool {
         if !self.waiting.load(Ordering::Acquire) {
@@ -89,7 +91,8 @@ impl<S: Source> Receives<S> {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// The next message, if one has arrived and no wait is due to get it. `py` is there on a loop's thread.
+    /// The next message, if one has arrived and no wait is due to get it. `py` is there on a loop's
+    /// thread.
     #[inline]
     pub(super) fn try_next(&self, py: Option<Python<'_>>) -> Result<Option<S::Message>> {
         if self.is_waiting(py) { Ok(None) } else { self.source.next() }
@@ -215,8 +218,8 @@ impl<S: Source> Receives<S> {
         }
     }
 
-    /// Expires a wait. It ends on the thread that may touch futures, so that the messages it gets are not lost if it is
-    /// cancelled at the same moment.
+    /// Expires a wait. It ends on the thread that may touch futures, so that the messages it gets
+    /// are not lost if it is cancelled at the same moment.
     fn expire(self: &Arc<Self>, number: u64) {
         {
             let mut state = self.state();

@@ -249,8 +249,8 @@ pub struct Consumer {
     priority: Option<i32>,
     /// Messages that were taken may be revoked.
     revoked: bool,
-    /// Packs with a lower number are revoked, whatever was acknowledged of them: the position has moved, or the partition was given
-    /// back.
+    /// Packs with a lower number are revoked, whatever was acknowledged of them: the position has
+    /// moved, or the partition was given back.
     first_valid: u64,
     offset: Option<i64>,
     max_offset: Option<i64>,
@@ -363,7 +363,8 @@ impl Consumer {
         self.behind
     }
 
-    /// Drops the messages that wait, and those that were taken and that the application does not have.
+    /// Drops the messages that wait, and those that were taken and that the application does not
+    /// have.
     fn clear_queue(&mut self) {
         self.revoked = true;
         self.queue.clear();
@@ -433,8 +434,8 @@ impl Consumer {
         }
     }
 
-    /// Moves up to `max` messages to `out` and returns their number. Until the application has them,
-    /// [`Self::take_revoked`] says whether to drop some of them.
+    /// Moves up to `max` messages to `out` and returns their number. Until the application has
+    /// them, [`Self::take_revoked`] says whether to drop some of them.
     pub fn take(&mut self, max: usize, out: &mut impl Extend<Message>) -> usize {
         let taken = max.min(self.queue.len());
         self.queued_bytes -= self.queue.range(..taken).map(|message| message.payload.len()).sum::<usize>();
@@ -442,14 +443,15 @@ impl Consumer {
         taken
     }
 
-    /// Whether deliveries were revoked since the last call: the owner drops messages for which [`Self::is_revoked`] is true.
+    /// Whether deliveries were revoked since the last call: the owner drops messages for which
+    /// [`Self::is_revoked`] is true.
     pub fn take_revoked(&mut self) -> bool {
         std::mem::take(&mut self.revoked)
     }
 
-    /// Whether a message came from this partition and its delivery is revoked: the message comes again, to this member or another, or
-    /// lies before the new position, or was acknowledged by an earlier delivery. One that is `acknowledged` itself does not come
-    /// again.
+    /// Whether a message came from this partition and its delivery is revoked: the message comes
+    /// again, to this member or another, or lies before the new position, or was acknowledged by an
+    /// earlier delivery. One that is `acknowledged` itself does not come again.
     pub fn is_revoked(&self, message: &Message, acknowledged: bool) -> bool {
         let is_held = match &self.state {
             State::Holding(held) => held.is_of(message) && !held.is_acked(message),

@@ -97,8 +97,8 @@ impl Consumer {
         }
     }
 
-    /// Moves up to `max` messages to `out` and returns their number; 0 when there are none now. With `auto_ack` this
-    /// acknowledges them.
+    /// Moves up to `max` messages to `out` and returns their number; 0 when there are none now.
+    /// With `auto_ack` this acknowledges them.
     pub fn take(&self, max: usize, out: &mut Vec<Message>) -> Result<usize> {
         let before = out.len();
         self.take_batch(Batch::of(max), true, out)?;

@@ -138,7 +138,8 @@ pub(super) struct Subscription {
     queue: Mutex<VecDeque<Message>>,
     /// Messages that are to be handed out next.
     pub(super) ahead: Ahead<Message>,
-    /// Messages that the application has dropped and not acknowledged: they are held until the consumer is closed.
+    /// Messages that the application has dropped and not acknowledged: they are held until the
+    /// consumer is closed.
     dropped: Mutex<Vec<Abandoned>>,
     /// The channel that passes such messages on.
     abandoned: UnboundedSender<Abandoned>,

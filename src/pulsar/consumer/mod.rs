@@ -213,8 +213,9 @@ impl Consumer {
         self.attach();
     }
 
-    /// Handles the end of the connection. Messages not taken or not acknowledged will be redelivered; acknowledgements that
-    /// were not written are kept. Without a durable subscription, what was taken counts as read.
+    /// Handles the end of the connection. Messages not taken or not acknowledged will be
+    /// redelivered; acknowledgements that were not written are kept. Without a durable
+    /// subscription, what was taken counts as read.
     pub fn detach(&mut self) {
         self.state = State::Detached;
         self.at_end = false;
@@ -285,8 +286,8 @@ impl Consumer {
         result
     }
 
-    /// Moves up to `max` messages to `out` and returns their number. Until the application has them,
-    /// [`Self::take_revoked`] says whether to drop some of them.
+    /// Moves up to `max` messages to `out` and returns their number. Until the application has
+    /// them, [`Self::take_revoked`] says whether to drop some of them.
     pub fn take(&mut self, max: usize, out: &mut impl Extend<Message>) -> usize {
         let n = self.ready(max);
         if n > 0 {
@@ -308,13 +309,14 @@ impl Consumer {
         }
     }
 
-    /// Whether deliveries were revoked since the last call: the owner drops messages for which [`Self::is_revoked`] is true.
+    /// Whether deliveries were revoked since the last call: the owner drops messages for which
+    /// [`Self::is_revoked`] is true.
     pub fn take_revoked(&mut self) -> bool {
         self.recalls.take_news()
     }
 
-    /// Whether a message came from this partition and its delivery is revoked: the message comes again, or is dead, or lies before the
-    /// new position.
+    /// Whether a message came from this partition and its delivery is revoked: the message comes
+    /// again, or is dead, or lies before the new position.
     pub fn is_revoked(&self, message: &Message) -> bool {
         self.has_delivered(message) && self.recalls.covers(message)
     }

@@ -1,13 +1,14 @@
-//! Deliveries that are revoked: their entries were requested again, or are dead. The owner may hold messages of them that it has
-//! taken and not yet handed to the application, which would get them beside their new copies.
+//! Deliveries that are revoked: their entries were requested again, or are dead. The owner may hold
+//! messages of them that it has taken and not yet handed to the application, which would get them
+//! beside their new copies.
 
 use std::collections::BTreeMap;
 
 use super::acks::Entry;
 use crate::message::Message;
 
-/// Maximum number of entries that are remembered. The owner drops their messages at once; a message that the application gives back
-/// later, and whose entry is forgotten, comes twice.
+/// Maximum number of entries that are remembered. The owner drops their messages at once; a message
+/// that the application gives back later, and whose entry is forgotten, comes twice.
 const MAX_ENTRIES: usize = 1000;
 
 /// Deliveries that are revoked.

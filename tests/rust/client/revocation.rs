@@ -1,4 +1,5 @@
-//! A direct user of the client gets no message of a delivery that was revoked, however it takes messages.
+//! A direct user of the client gets no message of a delivery that was revoked, however it takes
+//! messages.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

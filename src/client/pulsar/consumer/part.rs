@@ -1,4 +1,5 @@
-//! One partition of a consumer: the subscription, and seek. `supervisor` subscribes it; `delivery` has its machine.
+//! One partition of a consumer: the subscription, and seek. `supervisor` subscribes it; `delivery`
+//! has its machine.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -213,7 +214,8 @@ impl PartitionConsumer {
         result
     }
 
-    /// Moves up to `max` messages to `out` and returns their number. After that it is the turn of the others.
+    /// Moves up to `max` messages to `out` and returns their number. After that it is the turn of
+    /// the others.
     pub(super) fn take(&self, max: usize, out: &mut impl Extend<Message>) -> usize {
         let (taken, wake) = self.delivery.take(max, out);
         if wake {
@@ -222,7 +224,8 @@ impl PartitionConsumer {
         taken
     }
 
-    /// Removes its messages from those that are to be handed out next: it is no part of the consumer any more.
+    /// Removes its messages from those that are to be handed out next: it is no part of the
+    /// consumer any more.
     pub(super) fn revoke_all(&self) {
         self.delivery.revoke_all();
     }

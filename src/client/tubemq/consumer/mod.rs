@@ -328,8 +328,8 @@ impl Consumer {
         })
     }
 
-    /// Stops fetching from partitions, or resumes; `None` means all, also those assigned later. Fetched messages are
-    /// still delivered, and the partitions stay held.
+    /// Stops fetching from partitions, or resumes; `None` means all, also those assigned later.
+    /// Fetched messages are still delivered, and the partitions stay held.
     pub fn set_paused(&self, partitions: Option<&[Partition]>, paused: bool) -> Result<()> {
         self.check_open()?;
         let core = &self.0.core;

@@ -172,8 +172,9 @@ impl PartitionConsumer {
         }
     }
 
-    /// Drops what was revoked, and updates the count of fetched bytes; returns whether there are more than before. The
-    /// machine's lock is held, so that no revoked message is handed out later, and never more is subtracted than was added.
+    /// Drops what was revoked, and updates the count of fetched bytes; returns whether there are
+    /// more than before. The machine's lock is held, so that no revoked message is handed out
+    /// later, and never more is subtracted than was added.
     fn settle(&self, machine: &mut Machine) -> bool {
         if machine.take_revoked() {
             self.fetched.ahead.revoke(|message, acknowledged| machine.is_revoked(message, acknowledged));

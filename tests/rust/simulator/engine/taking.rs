@@ -5,8 +5,8 @@ use forebay_client::receive::{Batch, Receive};
 
 use crate::support::chance::Chance;
 
-/// Takes messages in one of the ways that a consumer has, and may give the last one back. Returns their number. With `at_once`
-/// none stays behind that counts as handed out.
+/// Takes messages in one of the ways that a consumer has, and may give the last one back. Returns
+/// their number. With `at_once` none stays behind that counts as handed out.
 pub(super) fn take<C: Receive>(
     consumer: &C,
     at_once: bool,

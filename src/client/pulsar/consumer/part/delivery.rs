@@ -33,7 +33,8 @@ pub(super) struct Delivery {
     machine: Mutex<Machine>,
     /// The driver has been woken and has not looked yet.
     notified: AtomicBool,
-    /// Whether it was added to the [`Holders`], and no receive has found since that it has no message. Changes under the machine's lock.
+    /// Whether it was added to the [`Holders`], and no receive has found since that it has no
+    /// message. Changes under the machine's lock.
     listed: AtomicBool,
     signal: Arc<Signal>,
     pub(super) news: News,
@@ -61,8 +62,8 @@ pub(in crate::pulsar::consumer) struct News {
     pub(in crate::pulsar::consumer) chunks_warned: Arc<AtomicBool>,
 }
 
-/// Partitions that this consumer has become or ceased to be the active one of, and that were not asked for. A partition that has changed
-/// again stands with its latest state.
+/// Partitions that this consumer has become or ceased to be the active one of, and that were not
+/// asked for. A partition that has changed again stands with its latest state.
 #[derive(Debug, Default)]
 pub(in crate::pulsar::consumer) struct ActiveChanges {
     changes: Mutex<Changes>,
@@ -160,7 +161,8 @@ impl Delivery {
         self.machine.lock()
     }
 
-    /// Changes the machine. Tells whether the driver is to be woken, because that made something due, or due sooner.
+    /// Changes the machine. Tells whether the driver is to be woken, because that made something
+    /// due, or due sooner.
     pub(super) fn change<T>(&self, act: impl FnOnce(&mut Machine) -> T) -> (T, bool) {
         let mut machine = self.machine();
         let due = machine.poll_timeout();
@@ -172,8 +174,8 @@ impl Delivery {
         (result, wake && !self.notified.swap(true, Ordering::AcqRel))
     }
 
-    /// Moves up to `max` messages to `out` and returns their number, and as [`Self::change`]. After that it is the turn of the other
-    /// [`Holders`].
+    /// Moves up to `max` messages to `out` and returns their number, and as [`Self::change`]. After
+    /// that it is the turn of the other [`Holders`].
     pub(super) fn take(&self, max: usize, out: &mut impl Extend<Message>) -> (usize, bool) {
         self.change(|machine| {
             let taken = machine.take(max, out);
@@ -187,7 +189,8 @@ impl Delivery {
         })
     }
 
-    /// Removes its messages from those that are to be handed out next: it is no part of the consumer any more.
+    /// Removes its messages from those that are to be handed out next: it is no part of the
+    /// consumer any more.
     pub(super) fn revoke_all(&self) {
         let machine = self.machine();
         self.news.ahead.revoke(|message, _| machine.has_delivered(message));
@@ -227,7 +230,8 @@ impl Delivery {
         }
     }
 
-    /// Adds it to the [`Holders`] if a message can be taken, and tells whether one can. Under the lock of its machine.
+    /// Adds it to the [`Holders`] if a message can be taken, and tells whether one can. Under the
+    /// lock of its machine.
     fn list(&self, machine: &Machine) -> bool {
         let is_ready = machine.has_ready();
         if is_ready && !self.listed.load(Ordering::Relaxed) {
@@ -254,7 +258,8 @@ impl Delivery {
         if let Err(error) = &handled
             && failed
         {
-            // Under the machine's lock, as in `settle_seek`: a seek has it go on only if it comes later.
+            // Under the machine's lock, as in `settle_seek`: a seek has it go on only if it comes
+            // later.
             self.signal.stop(self.id, error.clone());
         }
         let readable = self.list(&machine) || failed;
