@@ -1,6 +1,6 @@
 //! The embedded broker: for development, tests, demos and the edge. One process, one node, no JVM.
 //!
-//! * [`protocol`]: the contract between the I/O tasks and a protocol; `commits`: a protocol's
+//! * [`protocol`]: the contract between the I/O tasks and a protocol; `pending_writes`: a protocol's
 //!   changes on their way to the store
 //! * [`pulsar`], [`mqtt`], [`tubemq`]: the protocols, sans-IO
 //! * [`log`](mod@log): entries and cursors, which Pulsar and TubeMQ share

@@ -168,6 +168,15 @@ class RealTubeMq(ScriptedServer, TubeMqService):
             for one in subscribed["offsets"]
         }
 
+    def ends(self, topic: str) -> dict[int, tuple[int, int]]:
+        """The first and the next offset of each partition's store."""
+        answer = self.ask_broker("admin_query_pubinfo", topicName=topic)
+        return {
+            one["partitionId"]: (one["offsetMin"], one["offsetMax"])
+            for found in answer["dataSet"]
+            for one in found["offsetInfo"]
+        }
+
     def active(self) -> str:
         """The active master: "master1", ...; empty while there is none."""
         with contextlib.suppress(RuntimeError):
