@@ -177,6 +177,16 @@ class RealTubeMq(ScriptedServer, TubeMqService):
             for one in found["offsetInfo"]
         }
 
+    def holders(self, group: str) -> dict[int, str]:
+        """The member that holds each partition, in the broker's view."""
+        answer = self.ask_broker("admin_query_broker_all_consumer_info", groupName=group)
+        return {int(one["partitionId"]): one["consumerId"] for one in answer["dataSet"]}
+
+    def members(self, group: str) -> list[dict[str, Any]]:
+        """The members of the group, in the master's view."""
+        answer = self.ask("admin_query_consume_group_detail", consumeGroup=group)
+        return answer.get("data", [])
+
     def active(self) -> str:
         """The active master: "master1", ...; empty while there is none."""
         with contextlib.suppress(RuntimeError):
