@@ -1,7 +1,7 @@
 //! The embedded broker: for development, tests, demos and the edge. One process, one node, no JVM.
 //!
-//! * [`protocol`]: the contract between the I/O tasks and a protocol; `pending_writes`: a protocol's
-//!   changes on their way to the store
+//! * [`protocol`]: the contract between the I/O tasks and a protocol; `pending_writes`: a
+//!   protocol's changes on their way to the store
 //! * [`pulsar`], [`mqtt`], [`tubemq`]: the protocols, sans-IO
 //! * [`log`](mod@log): entries and cursors, which Pulsar and TubeMQ share
 //! * [`store`]: the tables in SQLite, all SQL of the broker

@@ -10,12 +10,12 @@
 //! Changes are numbered from 1 as they are issued, and the store reports them in that order. So one
 //! number says how far it is, and one queue is enough for all waiting actions: an action enters
 //! with the number of the last issued change ([`PendingWrites::when_written`]) and leaves once that
-//! change is reported ([`PendingWrites::poll_action`]). Actions keep their order, those that depend on no
-//! change included: no answer overtakes another.
+//! change is reported ([`PendingWrites::poll_action`]). Actions keep their order, those that depend
+//! on no change included: no answer overtakes another.
 //!
 //! After a failure no action waits forever: every action still leaves the queue, and its handler
-//! checks [`PendingWrites::failure`] first. A change may also fail alone; then [`PendingWrites::outcome`] tells
-//! the action whose last change it was.
+//! checks [`PendingWrites::failure`] first. A change may also fail alone; then
+//! [`PendingWrites::outcome`] tells the action whose last change it was.
 //!
 //! Received messages stay in memory until they are written. Their bytes are charged to the sending
 //! connection as long as the action that answers them waits. A connection with too many such bytes

@@ -33,6 +33,7 @@ impl Record {
     /// Long values, which peers may have chosen, are cut.
     #[must_use]
     pub(super) fn with(mut self, name: &'static str, value: impl AsRef<str>) -> Self {
+        debug_assert!(FIELDS.contains(&name), "{name} would be left out of the record");
         let value = value.as_ref();
         if !value.is_empty() {
             self.fields.push((name, cut(value)));
@@ -57,7 +58,12 @@ pub(super) fn cut(text: &str) -> String {
 /// Loggers, and the fields that their records may have: `tracing` wants all names when it is
 /// compiled.
 macro_rules! loggers {
-    ($($(#[$doc:meta])* $name:ident = $target:literal),*; $fields:tt) => {
+    ($($(#[$doc:meta])* $name:ident = $target:literal),*; [$($field:ident),*]) => {
+        const FIELDS: &[&str] = &[$(stringify!($field)),*];
+
+        loggers! { @enum [$($(#[$doc])* $name = $target),*] [$($field),*] }
+    };
+    (@enum [$($(#[$doc:meta])* $name:ident = $target:literal),*] $fields:tt) => {
         /// Logger of a part of the broker.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Logger {

@@ -102,7 +102,7 @@ impl Subscriber for Events {
         }
         let mut state = queue().lock();
         // The level of a logger that is new is not among those that were looked up.
-        state.is_new(metadata.target())
+        state.note_logger(metadata.target())
             || state.looked.is_none_or(|looked| clock::now().duration_since(looked) >= FRESH)
     }
 
@@ -141,7 +141,7 @@ struct State {
 
 impl State {
     /// Notes a logger, and returns whether it has not been noted before.
-    fn is_new(&mut self, logger: &str) -> bool {
+    fn note_logger(&mut self, logger: &str) -> bool {
         !self.loggers.contains(logger) && self.loggers.insert(logger.to_owned())
     }
 }
@@ -207,8 +207,7 @@ pub(super) fn forked() {
 
 /// Connects the engine's records to the loggers.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    // Another subscriber in this process can only be of another copy of this module, whose records
-    // it may keep.
+    // Fails only if another copy of this module was loaded first; that copy then logs all records.
     let _ = set_global_default(Events);
     module.add_function(wrap_pyfunction!(log_records_dropped, module)?)
 }
@@ -227,7 +226,7 @@ fn push(record: Record) {
             DROPPED.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        state.is_new(record.logger);
+        state.note_logger(record.logger);
         state.records.push_back(record);
         !FORKING.load(Ordering::SeqCst) && !std::mem::replace(&mut state.running, true)
     };
