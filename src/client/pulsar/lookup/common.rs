@@ -16,8 +16,7 @@ const MAX_PARTITIONS: u32 = 1 << 16;
 pub(super) struct Preferred(AtomicUsize);
 
 impl Preferred {
-    /// The result of `attempt` at the first address at which it succeeds; the last error, if there
-    /// is none.
+    /// The result of `attempt` at the first address at which it succeeds, or the last error.
     pub(super) async fn first<'a, T, F: Future<Output = Result<T>> + Send>(
         &self,
         url: &'a ServiceUrl,
