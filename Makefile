@@ -64,7 +64,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
 	--config-settings=--build-option=--compression=stored
 
 .PHONY: help demo test test-steps test-brokers test-brokers-steps test-spark test-spark-steps test-deep test-deep-steps compiled check test-one bench bench-compare bench-mqtt bench-tubemq bench-operating bench-curves bench-footprint bench-quick bench-all wheel wheel-test sdist fuzz crashes simulate build clean prerequisites test-prerequisites \
-	fmt clippy rust-test fuzz-test lint types python-test contract-test fast-test brokers-test campaign-test spark-core-test spark-rest-test simulate-test fuzz-built docs docs-serve docs-test deny audit rustdoc \
+	fmt clippy rust-test fuzz-test lint types python-test contract-test fast-test brokers-test campaign-test spark-core-test spark-rest-test simulate-test docs docs-serve docs-test deny audit rustdoc \
 	soak mutants
 
 help:
@@ -97,11 +97,18 @@ $(VENV)/.dev: tools/locks/dev.txt $(VENV)/.demo
 	@$(STEP) "Python packages of the tests" $(PIP) -r tools/locks/dev.txt
 	@touch $@
 
-# The engine goes into python/forebay/, which the environment refers to: Python files need no new build.
+# An engine goes into python/forebay/, which the environment refers to: Python files need no new build. There is room for one: that
+# of `make demo` and the benches is optimised; that of the tests shares its build with the Rust tests, and checks more.
 # PIP_QUIET: maturin hands pip every optional dependency, and pip would list those that it ignores.
+MATURIN := env VIRTUAL_ENV=$(CURDIR)/$(VENV) PIP_QUIET=1 $(VENV)/bin/maturin
 $(VENV)/.engine: $(ENGINE_SOURCES) $(VENV)/.maturin
-	@$(STEP) "engine, release build" env VIRTUAL_ENV=$(CURDIR)/$(VENV) PIP_QUIET=1 \
-		$(VENV)/bin/maturin develop --release --quiet
+	@rm -f $(VENV)/.test-engine
+	@$(STEP) "engine, release build" $(MATURIN) develop --release --quiet
+	@touch $@
+
+$(VENV)/.test-engine: $(ENGINE_SOURCES) $(VENV)/.maturin
+	@rm -f $(VENV)/.engine
+	@$(STEP) "engine of the tests" $(MATURIN) develop --profile dev --features tests --quiet
 	@touch $@
 
 build: $(VENV)/.engine $(VENV)/.demo
@@ -119,12 +126,13 @@ demo:
 test test-brokers test-spark test-deep: test-prerequisites
 	@tools/timed "make $@" $(MAKE) --no-print-directory --keep-going $@-steps
 
-# What only compiles is compiled behind all that waits: for pip, for the last crate of the engine, for brokers. It takes the
-# time that they leave, and begins first, so that little of it is left when Spark is at work.
+# The engine has both cores, but for what pip fetches. What else only compiles is compiled behind all that waits for brokers: it
+# takes the time that they leave.
 test-steps:
 	@failed=; \
+	$(SIDE_BY_SIDE) --keep-going $(VENV)/.test-engine fmt lint || failed=yes; \
 	tools/behind $(MAKE) --no-print-directory compiled -- $(MAKE) --no-print-directory --keep-going \
-		fmt lint types python-test contract-test || failed=yes; \
+		types python-test contract-test || failed=yes; \
 	$(MAKE) --no-print-directory --keep-going rust-test spark-and-docs || failed=yes; \
 	[ -z "$$failed" ]
 
@@ -146,11 +154,11 @@ compiled: clippy rustdoc
 check: test-prerequisites
 	@tools/timed "make check" $(MAKE) --no-print-directory --keep-going fmt clippy rust-check lint types fast-test
 
-fast-test: $(VENV)/.dev $(VENV)/.engine
+fast-test: $(VENV)/.dev $(VENV)/.test-engine
 	@$(STEP) "pytest, fast half" $(PYTEST) tests/python tests/contract -m "not slow and not real_mqtt and not ($(JVM)) and not spark"
 
 # A Rust test needs no Python environment.
-test-one: $(if $(filter src% tests/rust%,$(T)),,$(VENV)/.dev $(VENV)/.engine)
+test-one: $(if $(filter src% tests/rust%,$(T)),,$(VENV)/.dev $(VENV)/.test-engine)
 	@PYTHON=$(PY) tools/test-one "$(T)"
 
 fmt:
@@ -158,6 +166,7 @@ fmt:
 
 clippy:
 	@$(STEP) "clippy" cargo clippy --quiet --workspace --all-targets -- -D warnings
+	@$(STEP) "clippy, as published: without what simulators need" cargo clippy --quiet --workspace --exclude forebay-tests -- -D warnings
 
 # After clippy, which has checked the dependencies.
 rustdoc:
@@ -178,12 +187,10 @@ rust-check:
 simulate:
 	@SIMULATOR_SEEDS=$(SEEDS) cargo test -p forebay-tests --test simulator engine:: -- --show-output
 
-fuzz-built:
-	@$(STEP) "fuzz targets, built" env FUZZ_SEED=1 tools/fuzz build
-
-# The same inputs each time: what mutation finds by chance is for `make fuzz`.
+# What mutation by coverage finds is for `make fuzz`.
 fuzz-test:
-	@$(STEP) "fuzz, $(FUZZ_SECONDS_IN_TEST) s a target" env FUZZ_SEED=1 tools/fuzz $(FUZZ_SECONDS_IN_TEST)
+	@$(STEP) "fuzz targets, $(FUZZ_SECONDS_IN_TEST) s each" env FUZZ_SECONDS=$(FUZZ_SECONDS_IN_TEST) \
+		tools/in-memory cargo test --quiet -p forebay-tests --test fuzz
 
 # Licences and sources of the crates, and their known vulnerabilities where the RustSec database can be reached: where not,
 # it says so loudly and goes on.
@@ -203,39 +210,40 @@ lint: $(VENV)/.dev
 	@$(STEP) "spelling" $(VENV)/bin/typos
 	@$(STEP) "words to avoid" $(PY) tools/check_words.py $(WORDS_CHECKED)
 	@$(STEP) "comments: at most 100 columns" tools/check-comments
+	@$(STEP) "engine and Rust tests share one build" tools/check-shared-build
 
-types: $(VENV)/.dev $(VENV)/.engine
+types: $(VENV)/.dev $(VENV)/.test-engine
 	@$(STEP) "tables of options are generated from the engine" $(PY) tools/generate_options.py --check
 	@$(STEP) "pyright, strict" $(VENV)/bin/pyright --pythonpath $(PY)
 	@$(STEP) "mypy: the types that users see" $(PY) -m mypy --warn-unused-ignores tests/typing
 	@$(STEP) "stubs against the module" $(PY) -m mypy.stubtest forebay._engine
 
 # With the embedded broker and Mosquitto: brokers on a JVM are for `make test-brokers`.
-python-test: $(VENV)/.dev $(VENV)/.engine
+python-test: $(VENV)/.dev $(VENV)/.test-engine
 	@$(STEP) "pytest: the Python face" $(PYTEST) $(THREE) tests/python -m "not ($(JVM))"
 
-contract-test: $(VENV)/.dev $(VENV)/.engine
+contract-test: $(VENV)/.dev $(VENV)/.test-engine
 	@$(STEP) "pytest: contract, embedded broker and Mosquitto" $(PYTEST) $(THREE) tests/contract -m "not ($(JVM))"
 
-brokers-test: $(VENV)/.dev $(VENV)/.engine
+brokers-test: $(VENV)/.dev $(VENV)/.test-engine
 	@$(STEP) "pytest: contract on brokers on a JVM" $(PYTEST) $(THREE) tests/python tests/contract -m "$(JVM)"
 	@$(STEP) "pytest: interop with real brokers and other clients" $(PYTEST) $(THREE) tests/interop
 
 # The kills in one process, bad networks in the other: worksteal halves the list.
-campaign-test: $(VENV)/.dev $(VENV)/.engine
+campaign-test: $(VENV)/.dev $(VENV)/.test-engine
 	@$(STEP) "pytest: kills and bad networks" $(PYTEST) $(TWO) --dist worksteal tests/campaign
 
 # A session of Spark for each file. tests/spark/conftest.py orders them.
 SPARK_TEST := $(PYTEST) $(TWO) --dist loadfile --no-loadscope-reorder tests/spark
-spark-core-test: $(VENV)/.dev $(VENV)/.engine
+spark-core-test: $(VENV)/.dev $(VENV)/.test-engine
 	@$(STEP) "pytest: Spark, core" $(SPARK_TEST) -m "core and not ($(JVM))"
 
-spark-rest-test: $(VENV)/.dev $(VENV)/.engine
+spark-rest-test: $(VENV)/.dev $(VENV)/.test-engine
 	@$(STEP) "pytest: Spark, the rest" $(SPARK_TEST) -m "not core or $(JVM)"
 
 wheel-test: $(VENV)/.dev
-	@$(STEP) "wheel, release profile" \
-		$(VENV)/bin/maturin build --quiet --profile release --out target/wheel-test --interpreter $(PY)
+	@$(STEP) "wheel, with the engine of the tests" \
+		$(VENV)/bin/maturin build --quiet --profile dev --features tests --out target/wheel-test --interpreter $(PY)
 	@$(STEP) "wheel in a clean environment: README's examples" $(PYTHON) tests/wheel/check_wheel.py target/wheel-test
 
 # ---------------------------------------------------------------------------- docs
@@ -247,15 +255,15 @@ $(VENV)/.docs: tools/locks/docs.txt $(VENV)/.dev
 # Warnings are errors: a broken link, a page that is not in the navigation, an option without a text. With --quiet
 # mkdocs would not count them.
 docs: export NO_MKDOCS_2_WARNING := 1
-docs: $(VENV)/.docs $(VENV)/.engine
+docs: $(VENV)/.docs $(VENV)/.test-engine
 	@$(STEP) "generated pages" $(PY) tools/docs_pages.py
 	@$(STEP) "site" $(PY) -m mkdocs build --strict
 
-docs-serve: $(VENV)/.docs $(VENV)/.engine
+docs-serve: $(VENV)/.docs $(VENV)/.test-engine
 	@$(PY) tools/docs_pages.py
 	@$(PY) -m mkdocs serve
 
-docs-test: $(VENV)/.dev $(VENV)/.engine
+docs-test: $(VENV)/.dev $(VENV)/.test-engine
 	@$(STEP) "pytest: code blocks of the docs, examples" $(PYTEST) $(TWO) tests/docs
 
 # ---------------------------------------------------------------------------- the rest
@@ -306,7 +314,7 @@ sdist: $(VENV)/.demo
 	@$(PY) tests/wheel/check_sdist.py dist
 
 fuzz:
-	@tools/fuzz $(SECONDS)
+	@tools/in-memory tools/fuzz $(SECONDS)
 
 # Without a file each mutant is built: a quarter of an hour. All files: hours; AGAIN=1 repeats only what survived.
 mutants:

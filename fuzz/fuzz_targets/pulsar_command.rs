@@ -1,23 +1,2 @@
-//! A `BaseCommand`: a decoded command encodes to as many bytes as announced, which decode to the
-//! same.
-//!
-//! Commands are compared by their encodings: some hold a `double`, and NaN differs from itself.
 #![no_main]
-
-use bytes::{Bytes, BytesMut};
-use libfuzzer_sys::fuzz_target;
-use forebay_pulsar::command::Command;
-
-fn encode(command: &Command) -> Bytes {
-    let mut out = BytesMut::new();
-    command.encode(&mut out);
-    out.freeze()
-}
-
-fuzz_target!(|data: &[u8]| {
-    let Ok(command) = Command::decode(&Bytes::copy_from_slice(data)) else { return };
-    let _ = (command.request_id(), command.name(), format!("{command:?}"));
-    let encoded = encode(&command);
-    assert_eq!(encoded.len(), command.encoded_len());
-    assert_eq!(encode(&Command::decode(&encoded).expect("what we wrote")), encoded);
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| forebay_fuzz::targets::pulsar_command::play(data));

@@ -1,20 +1,2 @@
-//! Metadata of messages: the hand-written encoder against the decoder.
 #![no_main]
-
-use bytes::{Bytes, BytesMut};
-use libfuzzer_sys::fuzz_target;
-use forebay_pulsar::hot;
-
-fuzz_target!(|data: &[u8]| {
-    let data = Bytes::copy_from_slice(data);
-    if let Ok(metadata) = hot::decode_metadata(&data) {
-        let mut encoded = BytesMut::new();
-        hot::encode_metadata(&metadata, &mut encoded);
-        assert_eq!(hot::decode_metadata(&encoded.freeze()).expect("what we wrote"), metadata);
-    }
-    if let Ok(single) = hot::decode_single(&data) {
-        let mut encoded = BytesMut::new();
-        hot::encode_single(&single, &mut encoded);
-        assert_eq!(hot::decode_single(&encoded.freeze()).expect("what we wrote"), single);
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| forebay_fuzz::targets::pulsar_metadata::play(data));

@@ -6,11 +6,9 @@ use forebay_sqlite::Connection;
 
 use crate::script::Script;
 
-/// A folder of this process, in memory where the system has one.
+/// A folder of this process.
 pub fn folder(name: &str) -> PathBuf {
-    let memory = Path::new("/dev/shm");
-    let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-    let folder = base.join(format!("forebay-fuzz-{name}-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("forebay-fuzz-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     folder
 }

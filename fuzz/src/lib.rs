@@ -1,5 +1,6 @@
-//! What the fuzz targets share.
+//! The fuzz targets, and what they share.
 //!
+//! * [`targets`]: what each plays
 //! * [`files`]: databases that are damaged
 //! * [`script`]: an input as a series of steps
 //! * [`meter`]: what some steps cost in memory and time
@@ -16,3 +17,4 @@ pub mod files;
 pub mod hub;
 pub mod meter;
 pub mod script;
+pub mod targets;

@@ -1,11 +1,6 @@
 //! What some steps cost in memory and time.
 
-use crate::rule::{Cost, Limit, TIME, cpu};
-
-/// How much longer than in a release build something takes in this one, with its assertions, its
-/// sanitizer and its counters of branches. Measured with MQTT's packets: 10 times for routing
-/// messages, 14 times for subscriptions.
-const SLOWER: u32 = 15;
+use crate::rule::{Cost, Limit, SLOWER, TIME, cpu};
 
 /// Counts what is allocated, and the time of each step. What a step leaves behind counts until
 /// another one frees it.

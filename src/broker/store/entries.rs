@@ -591,7 +591,7 @@ fn read_from(
 }
 
 /// See [`super::renew_sums`]. An entry that cannot be read at all keeps its checksum.
-#[cfg(fuzzing)]
+#[cfg(feature = "simulation")]
 pub(super) fn renew_sums(db: &Connection) -> Result<()> {
     let mut statement = db.prepare(READ)?;
     let rows = statement.query_map([i64::MIN, i64::MAX, -1], |row| {

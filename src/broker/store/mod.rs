@@ -25,6 +25,6 @@ pub(crate) use database::DATABASE;
 pub use database::{Database, Directory, prepare};
 pub use entries::{Found, MAX_PARTITIONS, Stored, StoredCursor, StoredTopic, load};
 pub use op::Op;
-#[cfg(fuzzing)]
+#[cfg(feature = "simulation")]
 pub use rows::renew_sums;
 pub use usage::StoreUsage;

@@ -140,7 +140,7 @@ impl Table {
 
 /// Writes the checksums of all rows as they are, for fuzzing: damage behind them is found when the
 /// rows are loaded.
-#[cfg(fuzzing)]
+#[cfg(feature = "simulation")]
 pub fn renew_sums(db: &Connection) -> Result<()> {
     use rusqlite::types::Value;
 
