@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use forebay_base::transmit::Transmit;
 use forebay_broker::protocol::Protocol;
 use forebay_sqlite::{Job as _, Outcome, Report};
-use forebay_base::transmit::Transmit;
 
 use crate::meter::Meter;
 use crate::rule::{Limit, READ};

@@ -20,10 +20,11 @@
 //! | [`Receives`](Rank::Receives) | the waits of a consumer in the bindings | partitions, machines |
 //! | [`Sends`](Rank::Sends) | the waiters of a producer in the bindings, across a push | machines |
 //! | [`Partitions`](Rank::Partitions) | the partitions of a TubeMQ consumer | machines |
-//! | [`Machine`](Rank::Machine) | the sans-IO machine of a handle: a partition, an MQTT session | the outbox, send groups |
+//! | [`Machine`](Rank::Machine) | the sans-IO machine of a handle: a partition, an MQTT session | the outbox, send groups, messages to be handed out |
 //! | [`OutboxSession`](Rank::OutboxSession) | bookkeeping between an MQTT session and its outbox | the outbox |
 //! | [`Outbox`](Rank::Outbox) | what the outbox's writer has not reported | nothing |
 //! | [`SendGroup`](Rank::SendGroup) | messages of the bindings that end together | nothing |
+//! | [`Queue`](Rank::Queue) | the queue of an MQTT subscription | messages to be handed out |
 //! | [`Leaf`](Rank::Leaf) | a field of its own: a queue, a name, a connection | log records |
 //! | [`Log`](Rank::Log) | the log records that wait for their thread | nothing |
 //!
@@ -64,6 +65,8 @@ pub enum Rank {
     Outbox,
     /// Messages of the bindings that end together.
     SendGroup,
+    /// The queue of an MQTT subscription.
+    Queue,
     /// A mutex inside which no other is taken, except to log.
     Leaf,
     /// The log records that wait for their thread.

@@ -2,6 +2,7 @@
 //!
 //! * [`pulsar`], [`mqtt`], [`tubemq`]: one client for each protocol; none of them imports another
 //! * [`events`]: callbacks from producers and consumers to their owner
+//! * [`receive`]: how consumers hand out messages
 //! * [`credentials`]: tokens and passwords
 //! * [`journal`]: the connection events of a client
 //! * `agenda`: which users of a connection have something to do
@@ -35,6 +36,7 @@ pub mod options;
 mod outcomes;
 pub mod pulsar;
 pub mod pushed;
+pub mod receive;
 mod registry;
 mod together;
 pub mod traffic;

@@ -184,10 +184,9 @@ impl<C: Connection> Connected<C> {
     {
         let events = receives::Events::<S>::new();
         let opening = open(self.native(py)?.clone(), Arc::clone(&events) as Arc<dyn ConsumerEvents>);
-        let traffic = Arc::clone(self.native(py)?.traffic());
         let caller = self.caller.clone();
         self.caller.run(py, 1, async move {
-            let receives = Receives::new(opening.await?, caller.clone(), traffic);
+            let receives = Receives::new(opening.await?, caller.clone());
             events.connect(&receives);
             Ok(Receiver::new(receives, caller))
         })

@@ -17,6 +17,7 @@ use crate::receives::{Receives, Source, Want, ends_iteration};
 use crate::runtime::{Native, engine};
 use crate::value::IntoPython;
 use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_client::receive::Batch;
 use forebay_client::traffic::ReceiveCounts;
 
 /// Messages that `async for` delivers between two turns of the loop.
@@ -59,11 +60,6 @@ pub(super) trait Redeliver: Subscription {
     /// Asks for messages again, after `delay` or the consumer's own.
     fn nack(&self, targets: &[Self::Target], delay: Option<Duration>) -> Result<()>;
 
-    /// Whether a negative acknowledgement of `targets` redelivers `message` too.
-    fn comes_again(_message: &Self::Message, _targets: &[Self::Target]) -> bool {
-        false
-    }
-
     /// Asks for everything again that is not acknowledged.
     fn redeliver_unacknowledged(&self) -> Result<()>;
 }
@@ -101,11 +97,16 @@ impl<S: Subscription> Receiver<S> {
         self.caller.is_loop() && self.streak.fetch_add(1, Ordering::Relaxed) % FAIR == FAIR - 1
     }
 
+    /// Proof that this is the loop's thread, if there is a loop.
+    fn loop_thread<'py>(&self, py: Python<'py>) -> Option<Python<'py>> {
+        self.caller.is_loop().then_some(py)
+    }
+
     fn wait(&self, py: Python<'_>, want: Want, timeout: Option<Duration>) -> PyResult<Py<PyAny>> {
         let receives = self.receives(py)?;
         let engine = py_result(py, engine(1))?;
         let (promise, pending) = self.caller.promise(py)?;
-        receives.wait(engine.handle(), self.caller.is_loop().then_some(py), want, timeout, promise);
+        receives.wait(engine.handle(), self.loop_thread(py), want, timeout, promise);
         Ok(pending)
     }
 
@@ -117,7 +118,7 @@ impl<S: Subscription> Receiver<S> {
             self.receives(py)?.wait_a_turn(promise);
             return Ok(pending);
         }
-        match self.receives(py)?.try_next() {
+        match self.receives(py)?.try_next(self.loop_thread(py)) {
             Ok(Some(message)) => ready(message.into_object(py)?, consumer.clone(), give_back),
             Ok(None) => self.wait(py, Want::Next, None),
             Err(error) if ends_iteration(error.kind()) => Err(PyStopAsyncIteration::new_err(())),
@@ -135,7 +136,7 @@ impl<S: Subscription> Receiver<S> {
         }
         let receives = self.receives(py)?;
         // Matched here: each further function on its way would copy the message once more.
-        match receives.try_next() {
+        match receives.try_next(None) {
             Ok(Some(message)) => return Ok(message.into_object(py)?.unbind()),
             Ok(None) => {}
             Err(error) => return Err(raise(py, &error)),
@@ -155,7 +156,7 @@ impl<S: Subscription> Receiver<S> {
     }
 
     pub(super) fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        match py_result(py, self.receives(py)?.try_next())? {
+        match py_result(py, self.receives(py)?.try_next(self.loop_thread(py)))? {
             Some(message) => self.caller.ready(py, One(message).into_python(py)),
             None => self.wait(py, Want::One, timeout.map(seconds)),
         }
@@ -170,7 +171,7 @@ impl<S: Subscription> Receiver<S> {
         if max == 0 {
             return Err(PyValueError::new_err("max must be at least 1"));
         }
-        let messages = py_result(py, self.receives(py)?.try_many(max))?;
+        let messages = py_result(py, self.receives(py)?.try_many(self.loop_thread(py), max))?;
         if messages.is_empty() {
             return self.wait(py, Want::Many(max), timeout.map(seconds));
         }
@@ -187,8 +188,8 @@ impl<S: Subscription> Receiver<S> {
         if messages == 0 || bytes == Some(0) {
             return Err(PyValueError::new_err("max and max_bytes must be at least 1"));
         }
-        let want = Want::Batch { messages, bytes: bytes.unwrap_or(usize::MAX) };
-        self.wait(py, want, timeout.map(seconds))
+        let batch = Batch { messages, bytes: bytes.unwrap_or(usize::MAX) };
+        self.wait(py, Want::Batch(batch), timeout.map(seconds))
     }
 
     pub(super) fn read_arrow(
@@ -203,47 +204,30 @@ impl<S: Subscription> Receiver<S> {
         self.wait(py, Want::Rows(max_rows), timeout.map(seconds))
     }
 
-    /// Closes the consumer. An iteration ends at once: what was taken ahead is given back.
+    /// Closes the consumer.
     pub(super) fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let receives = Arc::clone(self.receives(py)?);
-        receives.forget();
-        self.caller.run(py, 1, async move {
-            let closed = Subscription::close(&receives.source).await;
-            // Another thread may have taken some meanwhile.
-            receives.forget();
-            closed
-        })
+        self.run(py, |consumer| async move { Subscription::close(&consumer).await })
     }
 
-    /// Deletes the subscription. If that is refused, messages taken ahead are still handed out.
+    /// Deletes the subscription.
     pub(super) fn unsubscribe(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let receives = Arc::clone(self.receives(py)?);
-        receives.put_back();
-        self.caller.run(py, 1, async move {
-            let result = Subscription::unsubscribe(&receives.source).await;
-            match result {
-                Ok(()) => receives.forget(),
-                Err(_) => receives.put_back(),
-            }
-            result
-        })
+        self.run(py, |consumer| async move { Subscription::unsubscribe(&consumer).await })
     }
 
     /// Acknowledges messages.
     pub(super) fn ack(&self, py: Python<'_>, targets: &[S::Target]) -> PyResult<()> {
         let receives = self.receives(py)?;
         py_result(py, Subscription::ack(&receives.source, targets))?;
-        receives.count_acknowledged(targets.len());
+        receives.source.ahead().count_acknowledged(targets.len());
         Ok(())
     }
 
     pub(super) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let receives = self.receives(py)?;
-        let (counts, ahead) = receives.counts();
+        let source = self.source(py)?;
         let stats = PyDict::new(py);
-        add_receives(&stats, &counts)?;
-        stats.set_item("messages_prefetched", ahead)?;
-        receives.source.add_stats(&stats)?;
+        add_receives(&stats, &source.ahead().counts())?;
+        stats.set_item("messages_prefetched", source.ahead().len())?;
+        source.add_stats(&stats)?;
         Ok(stats)
     }
 
@@ -258,55 +242,25 @@ impl<S: Subscription> Receiver<S> {
     {
         self.caller.run(py, 1, operation(self.source(py)?.clone()))
     }
-
-    /// As [`Self::run`], for an operation that moves the subscription in the partitions whose
-    /// messages are `moving`: those taken ahead are dropped, unless it fails before it has moved
-    /// their partition.
-    pub(super) fn run_moving<F>(
-        &self,
-        py: Python<'_>,
-        moving: impl Fn(&S::Message) -> bool + Send + 'static,
-        operation: impl FnOnce(S) -> F + Send + 'static,
-    ) -> PyResult<Py<PyAny>>
-    where
-        F: Future<Output = Result<()>> + Send + 'static,
-    {
-        let receives = Arc::clone(self.receives(py)?);
-        self.caller.run(py, 1, async move {
-            let source = &receives.source;
-            let ahead = receives.take_ahead(moving);
-            let moves: Vec<u64> = ahead.iter().map(|message| source.moves(message)).collect();
-            let moved = operation(source.clone()).await;
-            if moved.is_err() {
-                let stays =
-                    |(message, before): (_, u64)| (source.moves(&message) == before).then_some(message);
-                receives.restore(ahead.into_iter().zip(moves).filter_map(stays).collect());
-            }
-            moved
-        })
-    }
 }
 
 impl<S: Redeliver> Receiver<S> {
     pub(super) fn nack(&self, py: Python<'_>, targets: &[S::Target], delay: Option<f64>) -> PyResult<()> {
         let receives = self.receives(py)?;
-        receives.forget_where(|message| S::comes_again(message, targets));
         py_result(py, receives.source.nack(targets, delay.map(seconds)))?;
-        receives.count_refused(targets.len());
+        receives.source.ahead().count_refused(targets.len());
         Ok(())
     }
 
     pub(super) fn ack_cumulative(&self, py: Python<'_>, target: &S::Target) -> PyResult<()> {
         let receives = self.receives(py)?;
         py_result(py, receives.source.ack_cumulative(target))?;
-        receives.count_acknowledged(1);
+        receives.source.ahead().count_acknowledged(1);
         Ok(())
     }
 
     pub(super) fn redeliver_unacknowledged(&self, py: Python<'_>) -> PyResult<()> {
-        let receives = self.receives(py)?;
-        receives.forget();
-        py_result(py, receives.source.redeliver_unacknowledged())
+        py_result(py, self.source(py)?.redeliver_unacknowledged())
     }
 }
 
@@ -401,7 +355,7 @@ macro_rules! consumer_class {
         impl $name {
             #[getter]
             fn topic(&self, py: Python<'_>) -> PyResult<&str> {
-                Ok(Source::topic(self.0.source(py)?))
+                Ok(self.0.source(py)?.topic())
             }
 
             #[getter]

@@ -1,23 +1,30 @@
 //! Received messages on their way to Python.
 
+use std::any::Any;
+
+use arrow_array::RecordBatch;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::value::IntoPython;
+use forebay_base::error::Result;
+use forebay_client::receive::Received;
 
 /// The engine's message of a protocol, implemented beside the protocol's message class.
-pub(super) trait Message: Clone + Send + 'static {
+pub(super) trait Message: Received + Clone {
     /// Makes the Python object.
     fn into_object(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>>;
 
     /// The message of an object of its class; `None` for any other object.
     fn of(object: &Bound<'_, PyAny>) -> Option<Self>;
 
-    /// Bytes of its payload.
-    fn size(&self) -> usize;
+    /// Messages as columns. The columns are the same when there are no messages.
+    fn to_batch(messages: &[Self]) -> Result<RecordBatch>;
 
-    /// Whether the broker marks it as delivered before.
-    fn is_redelivered(&self) -> bool;
+    /// The messages of a batch, if their values may be wanted as columns.
+    fn keep(_messages: Vec<Self>) -> Option<Box<dyn Any + Send + Sync>> {
+        None
+    }
 }
 
 /// One message as a result.

@@ -119,8 +119,6 @@ pub struct Options {
     pub nack_delay: Duration,
     /// Longest wait between two gets from an empty partition.
     pub poll_interval: Duration,
-    /// Whether messages are acknowledged when they are taken.
-    pub auto_ack: bool,
 }
 
 /// Event of a partition.
@@ -249,8 +247,11 @@ pub struct Consumer {
     /// Time before which the flow control rules allow no get.
     rest: Instant,
     priority: Option<i32>,
-    /// Number of seeks.
-    moves: u64,
+    /// Messages that were taken may be revoked.
+    revoked: bool,
+    /// Packs with a lower number are revoked, whatever was acknowledged of them: the position has
+    /// moved, or the partition was given back.
+    first_valid: u64,
     offset: Option<i64>,
     max_offset: Option<i64>,
     behind: Option<i64>,
@@ -259,7 +260,9 @@ pub struct Consumer {
 
 impl Consumer {
     /// Creates a consumer that registers when it is attached.
-    pub fn new(options: Options, now: Instant) -> Self {
+    pub fn new(mut options: Options, now: Instant) -> Self {
+        // By this reference the machine knows its messages.
+        options.location.topic = Arc::from(&*options.location.topic);
         Self {
             start: options.start,
             pace: Pace::new(!options.filters.is_empty(), now),
@@ -278,7 +281,8 @@ impl Consumer {
             acknowledging: Vec::new(),
             wait: FIRST_WAIT,
             priority: None,
-            moves: 0,
+            revoked: false,
+            first_valid: 0,
             offset: None,
             max_offset: None,
             behind: None,
@@ -359,7 +363,10 @@ impl Consumer {
         self.behind
     }
 
+    /// Drops the messages that wait, and those that were taken and that the application does not
+    /// have.
     fn clear_queue(&mut self) {
+        self.revoked = true;
         self.queue.clear();
         self.queued_bytes = 0;
     }
@@ -427,18 +434,43 @@ impl Consumer {
         }
     }
 
-    /// Moves up to `max` messages to `out` and returns their number.
-    pub fn take<M: From<Message>>(&mut self, now: Instant, max: usize, out: &mut Vec<M>) -> usize {
+    /// Moves up to `max` messages to `out` and returns their number. Until the application has
+    /// them, [`Self::take_revoked`] says whether to drop some of them.
+    pub fn take(&mut self, max: usize, out: &mut impl Extend<Message>) -> usize {
         let taken = max.min(self.queue.len());
-        for _ in 0..taken {
-            let Some(message) = self.queue.pop_front() else { break };
-            self.queued_bytes -= message.payload.len();
-            if self.options.auto_ack {
-                self.ack(now, &message);
-            }
-            out.push(message.into());
-        }
+        self.queued_bytes -= self.queue.range(..taken).map(|message| message.payload.len()).sum::<usize>();
+        out.extend(self.queue.drain(..taken));
         taken
+    }
+
+    /// Whether deliveries were revoked since the last call: the owner drops messages for which
+    /// [`Self::is_revoked`] is true.
+    pub fn take_revoked(&mut self) -> bool {
+        std::mem::take(&mut self.revoked)
+    }
+
+    /// Whether a message came from this partition and its delivery is revoked: the message comes
+    /// again, to this member or another, or lies before the new position, or was acknowledged by an
+    /// earlier delivery. One that is `acknowledged` itself does not come again.
+    pub fn is_revoked(&self, message: &Message, acknowledged: bool) -> bool {
+        let is_held = match &self.state {
+            State::Holding(held) => held.is_of(message) && !held.is_acked(message),
+            _ => false,
+        };
+        // The packs of each partition are numbered from 0.
+        let is_moved = || message.pack.number < self.first_valid;
+        self.has_delivered(message) && (!acknowledged && !is_held || is_moved())
+    }
+
+    /// Whether a message came from this partition, since this machine was made.
+    pub fn has_delivered(&self, message: &Message) -> bool {
+        Arc::ptr_eq(&message.pack.location.topic, &self.options.location.topic)
+    }
+
+    /// Revokes everything that was taken.
+    fn revoke_all(&mut self) {
+        self.first_valid = self.next_pack;
+        self.clear_queue();
     }
 
     /// Number of messages that [`Self::take`] would return.
@@ -461,10 +493,14 @@ impl Consumer {
                     let (queue, bytes) = (&mut self.queue, &mut self.queued_bytes);
                     queue.retain(|queued| !held.is_acked(queued));
                     *bytes = queue.iter().map(|queued| queued.payload.len()).sum();
+                    self.revoked = true;
                 }
             }
-            _ if self.dropped == Some(message.pack.number) => self.remember(vec![message.message_id]),
-            _ => {}
+            _ => {
+                if self.has_delivered(message) && self.dropped == Some(message.pack.number) {
+                    self.remember(vec![message.message_id]);
+                }
+            }
         }
         self.settle(now);
     }
@@ -508,8 +544,7 @@ impl Consumer {
 
     /// Moves the group: [`Event::SeekDone`] reports when the broker has taken note.
     pub fn seek(&mut self, now: Instant, to: Start) {
-        self.moves += 1;
-        self.clear_queue();
+        self.revoke_all();
         match &mut self.state {
             State::Left => self.refuse_seek(true),
             _ if self.intent == Intent::Leave => self.refuse_seek(true),
@@ -518,18 +553,13 @@ impl Consumer {
         }
     }
 
-    /// Number of calls of [`Self::seek`].
-    pub fn moves(&self) -> u64 {
-        self.moves
-    }
-
     fn begin_seek(&mut self, now: Instant, to: Start) {
         self.start = match to {
             Start::First => Start::Offset(0),
             Start::Latest => Start::Max,
             to => to,
         };
-        self.clear_queue();
+        self.revoke_all();
         self.done.clear();
         self.acknowledging.clear();
         self.dropped = None;
@@ -554,7 +584,7 @@ impl Consumer {
     /// Gives the partition back: [`Event::Released`] reports when that is done.
     pub fn leave(&mut self) {
         self.intent = Intent::Leave;
-        self.clear_queue();
+        self.revoke_all();
         if !self.attached && !self.is_calling() {
             self.left();
         }
@@ -562,7 +592,7 @@ impl Consumer {
 
     /// Ends without telling the broker.
     pub fn end(&mut self) {
-        self.clear_queue();
+        self.revoke_all();
         self.state = State::Left;
     }
 

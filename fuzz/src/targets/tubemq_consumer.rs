@@ -107,7 +107,6 @@ pub fn play(data: &[u8]) {
         start: start(first, &mut script),
         nack_delay: Duration::from_secs(1),
         poll_interval: Duration::from_millis(100),
-        auto_ack: first & 8 == 8,
     };
     let visit = pb::AuthorizedInfo { visit_authorized_token: 5, auth_authorized_token: None };
     let mut meter = Meter::default();
@@ -145,7 +144,7 @@ pub fn play(data: &[u8]) {
             }
             6 | 7 => {
                 let mut out: Vec<Message> = Vec::new();
-                meter.run(|| consumer.take(now, usize::from(what) + 1, &mut out));
+                meter.run(|| consumer.take(usize::from(what) + 1, &mut out));
                 got += out.len();
                 taken.append(&mut out);
             }

@@ -7,6 +7,7 @@ use crate::events::ConsumerEvents;
 use crate::mqtt::options::ConsumerOptions;
 use crate::mqtt::shared::Shared;
 use crate::mqtt::subscription::{Message, Subscription};
+use crate::receive::{Ahead, Batch, Receive};
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
 
@@ -39,8 +40,10 @@ impl Handle {
         }
         let shared = &self.shared;
         shared.routes.lock().remove(self.id);
-        let left = self.subscription.clear();
-        shared.taken(left.iter().map(Message::cost).sum());
+        let queued = self.subscription.clear();
+        shared.taken(queued.iter().map(Message::cost).sum());
+        let mut left = self.subscription.ahead.close();
+        left.extend(queued);
         let filters = self.subscription.options.filters.iter().map(|(filter, _)| filter.clone()).collect();
         shared.unclaimed.closed(clock::now(), self.id, filters);
         for message in self.subscription.take_dropped() {
@@ -78,6 +81,7 @@ impl Consumer {
             events,
             Arc::clone(&shared.unread),
             shared.abandoned.clone(),
+            shared.budget.traffic(),
         ));
         let id = shared.next_subscription();
         // In the routes before the server knows: retained messages may come ahead of SUBACK
@@ -95,72 +99,23 @@ impl Consumer {
 
     /// Moves up to `max` messages to `out` and returns their number; 0 when there are none now.
     /// With `auto_ack` this acknowledges them.
-    pub fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> Result<usize> {
-        let auto_ack = self.0.subscription.options.auto_ack;
-        let mut done = Vec::new();
-        let taken = self.take_each(max, |message| {
-            if auto_ack && message.needs_ack() {
-                done.extend(message.done());
-            }
-            out.push(message.into());
-        })?;
-        if !done.is_empty() {
-            self.0.shared.acknowledge(done);
-        }
-        Ok(taken)
-    }
-
-    /// As [`Self::take`], for a caller that may not hand out all of them: [`Self::handed_out`] and
-    /// [`Self::put_back`] say what becomes of each.
-    pub fn take_ahead(&self, max: usize, out: &mut Vec<Message>) -> Result<usize> {
-        self.take_each(max, |message| out.push(message))
-    }
-
-    fn take_each(&self, max: usize, mut each: impl FnMut(Message)) -> Result<usize> {
-        let subscription = &self.0.subscription;
-        if subscription.is_closed() {
-            return Err(Error::new(ErrorKind::Closed, "the consumer is closed").with_topic(self.topic()));
-        }
-        let mut bytes = 0;
-        let taken = subscription.take(max, |message| {
-            bytes += message.cost();
-            each(message);
-        });
-        if taken == 0 {
-            return subscription.signal.ended().map_or(Ok(0), Err);
-        }
-        self.0.shared.taken(bytes);
-        Ok(taken)
-    }
-
-    /// Tells that the application gets messages that were taken. With `auto_ack` this acknowledges
-    /// them.
-    pub fn handed_out<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) {
-        if self.0.subscription.options.auto_ack {
-            self.acknowledge(messages);
-        }
-    }
-
-    /// Takes back messages that were taken and not handed out, in their order. Once the consumer is
-    /// closed they are of no consumer.
-    pub fn put_back(&self, messages: Vec<Message>) {
-        if !messages.is_empty()
-            && let Err(messages) = self.0.subscription.put_back(messages)
-        {
-            self.0.shared.take_back(&self.0.subscription, messages);
-        }
+    pub fn take(&self, max: usize, out: &mut Vec<Message>) -> Result<usize> {
+        let before = out.len();
+        self.take_batch(Batch::of(max), true, out)?;
+        Ok(out.len() - before)
     }
 
     /// Number of messages that [`Self::take`] would return now.
     pub fn available(&self) -> usize {
-        self.0.subscription.available()
+        self.0.subscription.ahead.len() + self.0.subscription.available()
     }
 
     /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is
     /// something to take already: a message or the end.
     pub fn arm(&self) -> bool {
         let subscription = &self.0.subscription;
-        subscription.signal.arm(|| subscription.available() > 0 || subscription.is_closed())
+        let is_ready = || subscription.ahead.is_ready() || subscription.available() > 0;
+        subscription.signal.arm(|| is_ready() || subscription.is_closed())
     }
 
     /// Acknowledges messages with PUBACK or PUBREC, which are sent in the order of the messages.
@@ -254,5 +209,64 @@ impl Consumer {
             return Err(Error::new(ErrorKind::Closed, "the consumer is closed").with_topic(self.topic()));
         }
         Ok(())
+    }
+}
+
+impl Receive for Consumer {
+    type Message = Message;
+
+    fn topic(&self) -> &str {
+        self.topic()
+    }
+
+    fn arm(&self) -> bool {
+        self.arm()
+    }
+
+    fn give_back(&self, message: Message) {
+        let subscription = &self.0.subscription;
+        let acknowledged = subscription.options.auto_ack;
+        if let Err(message) = subscription.ahead.give_back(message, acknowledged)
+            && !acknowledged
+        {
+            self.0.shared.take_back(subscription, [message]);
+        }
+    }
+
+    #[inline]
+    fn ahead(&self) -> &Ahead<Message> {
+        &self.0.subscription.ahead
+    }
+
+    fn fill(&self, max: usize, out: &mut impl Extend<Message>) -> Result<usize> {
+        let subscription = &self.0.subscription;
+        if subscription.is_closed() {
+            return Err(Error::new(ErrorKind::Closed, "the consumer is closed").with_topic(self.topic()));
+        }
+        let (taken, cost) = subscription.take(max, out);
+        if taken == 0 {
+            return subscription.signal.ended().map_or(Ok(0), Err);
+        }
+        self.0.shared.taken(cost);
+        Ok(taken)
+    }
+
+    #[inline]
+    fn handed_out(&self, messages: &[Message]) {
+        if self.0.subscription.options.auto_ack {
+            self.acknowledge(messages);
+        }
+    }
+
+    /// Otherwise no batch could be larger than the receive maximum.
+    fn gathered(&self) {
+        if self.0.subscription.options.auto_ack {
+            let done =
+                self.0.subscription.ahead.gather(|message| message.needs_ack().then(|| message.done()));
+            let done: Vec<u64> = done.into_iter().flatten().flatten().collect();
+            if !done.is_empty() {
+                self.0.shared.acknowledge(done);
+            }
+        }
     }
 }

@@ -424,7 +424,8 @@ impl Shared {
 
     /// Number of messages that have not been taken.
     pub(super) fn unread_messages(&self) -> usize {
-        let waiting: usize = self.routes.lock().consumers().map(|consumer| consumer.waiting()).sum();
+        let consumers: Vec<_> = self.routes.lock().consumers().cloned().collect();
+        let waiting: usize = consumers.iter().map(|consumer| consumer.waiting()).sum();
         waiting + self.unclaimed.stats().messages
     }
 

@@ -8,9 +8,11 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::events::{ConsumerEvents, Signal};
 use crate::mqtt::options::ConsumerOptions;
+use crate::receive::{self, Ahead};
+use crate::traffic::Traffic;
 use forebay_base::clock::wall_ms;
 use forebay_base::error::{Error, Result};
-use forebay_base::sync::Mutex;
+use forebay_base::sync::{Mutex, Rank};
 use forebay_mqtt::QoS;
 use forebay_mqtt::Reason;
 use forebay_mqtt::packet::Publish;
@@ -117,11 +119,25 @@ impl Message {
     }
 }
 
+impl receive::Received for Message {
+    #[inline]
+    fn size(&self) -> usize {
+        self.0.publish.payload.len()
+    }
+
+    #[inline]
+    fn is_redelivered(&self) -> bool {
+        self.0.publish.dup
+    }
+}
+
 /// Client side of a consumer: its filters and the queue of its messages.
 #[derive(Debug)]
 pub(super) struct Subscription {
     pub(super) options: ConsumerOptions,
     queue: Mutex<VecDeque<Message>>,
+    /// Messages that are to be handed out next.
+    pub(super) ahead: Ahead<Message>,
     /// Messages that the application has dropped and not acknowledged: they are held until the
     /// consumer is closed.
     dropped: Mutex<Vec<Abandoned>>,
@@ -139,10 +155,12 @@ impl Subscription {
         events: Arc<dyn ConsumerEvents>,
         unread: Arc<AtomicUsize>,
         abandoned: UnboundedSender<Abandoned>,
+        traffic: &Arc<Traffic>,
     ) -> Self {
         Self {
             options,
-            queue: Mutex::default(),
+            queue: Mutex::new(Rank::Queue, VecDeque::new()),
+            ahead: Ahead::new(traffic),
             dropped: Mutex::default(),
             abandoned,
             signal: Signal::new(events),
@@ -171,20 +189,6 @@ impl Subscription {
     pub(super) fn claims(&self, topic: &str, group: Option<&str>) -> bool {
         let of_group = |filter: &Filter| group.is_none() || filter.group() == group;
         self.options.filters.iter().any(|(filter, _)| of_group(filter) && filter.matches(topic))
-    }
-
-    /// Takes back messages that were taken and not handed out, in their order. Returns them if the
-    /// consumer is closed.
-    pub(super) fn put_back(&self, messages: Vec<Message>) -> Result<(), Vec<Message>> {
-        let mut queue = self.queue.lock();
-        if self.is_closed() {
-            return Err(messages);
-        }
-        self.unread.fetch_add(messages.iter().map(Message::cost).sum(), Ordering::AcqRel);
-        for message in messages.into_iter().rev() {
-            queue.push_front(message);
-        }
-        Ok(())
     }
 
     /// Queues a message. Returns it if the consumer is closed.
@@ -229,12 +233,15 @@ impl Subscription {
         drop(gone);
     }
 
-    /// Removes up to `max` messages, calling `each` with every one of them. Returns their number.
-    pub(super) fn take(&self, max: usize, each: impl FnMut(Message)) -> usize {
+    /// Moves up to `max` messages to `out`. Returns their number and what they cost.
+    pub(super) fn take(&self, max: usize, out: &mut impl Extend<Message>) -> (usize, usize) {
         let mut queue = self.queue.lock();
-        let taken = max.min(queue.len());
-        queue.drain(..taken).for_each(each);
-        taken
+        if self.is_closed() {
+            return (0, 0);
+        }
+        let (taken, mut cost) = (max.min(queue.len()), 0);
+        out.extend(queue.drain(..taken).inspect(|message| cost += message.cost()));
+        (taken, cost)
     }
 
     /// The error of SUBACK, if a filter was refused, and whether another one was granted.
@@ -256,7 +263,7 @@ impl Subscription {
         self.queue.lock().len()
     }
 
-    /// Removes everything.
+    /// Removes everything from the queue, after [`Self::closed`] is set.
     pub(super) fn clear(&self) -> VecDeque<Message> {
         std::mem::take(&mut *self.queue.lock())
     }

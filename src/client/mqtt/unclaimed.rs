@@ -476,7 +476,7 @@ mod tests {
         let options =
             ConsumerOptions { filters: vec![(filter(text), SubscribeOptions::default())], auto_ack: false };
         let abandoned = mpsc::unbounded_channel().0;
-        Arc::new(Subscription::new(options, Arc::new(Nothing), Arc::default(), abandoned))
+        Arc::new(Subscription::new(options, Arc::new(Nothing), Arc::default(), abandoned, &Arc::default()))
     }
 
     fn publish(topic: &str) -> Publish {
@@ -556,14 +556,15 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_consumer_returns_what_is_put_back() {
+    fn a_closed_consumer_returns_what_is_given_back() {
         let consumer = consumer("a");
         let message = || Message::new(publish("a"), 1, [Arc::clone(&consumer)].into());
-        assert!(consumer.put_back(vec![message()]).is_ok());
-        assert_eq!(consumer.available(), 1);
+        assert!(consumer.ahead.give_back(message(), false).is_ok());
+        assert!(consumer.push(message()).is_ok());
+        assert_eq!((consumer.ahead.len(), consumer.available()), (1, 1));
         consumer.closed.store(true, std::sync::atomic::Ordering::Release);
-        assert_eq!(consumer.put_back(vec![message()]).unwrap_err().len(), 1);
+        assert_eq!((consumer.clear().len(), consumer.ahead.close().len()), (1, 1));
+        assert!(consumer.ahead.give_back(message(), false).is_err());
         assert!(consumer.push(message()).is_err());
-        assert_eq!(consumer.clear().len(), 1);
     }
 }

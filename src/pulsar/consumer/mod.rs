@@ -21,7 +21,7 @@
 //! * `seek`: the position
 //! * `entry`: splitting of entries into messages
 //! * `dying`: messages at the end of their redeliveries
-//! * `recalls`: deliveries that are void, because their entries were requested again or are dead
+//! * `recalls`: deliveries that are revoked, because their entries were requested again or are dead
 //! * `unacked`: messages whose acknowledgement has a time limit
 //! * `backoff`: delays that grow with the redeliveries of a message
 //!
@@ -172,7 +172,7 @@ impl Consumer {
             last_taken: None,
             last_arrived: None,
             sought: None,
-            last_origin: Arc::default(),
+            last_origin: Arc::new(Origin { topic: Arc::clone(&options.topic), producer_name: "".into() }),
             writers: options.codec.as_deref().map(Writers::new),
             options,
         }
@@ -214,7 +214,8 @@ impl Consumer {
     }
 
     /// Handles the end of the connection. Messages not taken or not acknowledged will be
-    /// redelivered; acknowledgements that were not written are kept.
+    /// redelivered; acknowledgements that were not written are kept. Without a durable
+    /// subscription, what was taken counts as read.
     pub fn detach(&mut self) {
         self.state = State::Detached;
         self.at_end = false;
@@ -240,7 +241,12 @@ impl Consumer {
         }
         if !self.options.durable {
             self.start = self.read().or(first);
-        } else if self.start.is_some_and(|start| start.reached) {
+            return;
+        }
+        // What was taken and not handed out comes again.
+        self.recalls.recall_all();
+        self.last_taken = None;
+        if self.start.is_some_and(|start| start.reached) {
             // From now on the broker has the position, wherever others may move it.
             self.start = None;
         }
@@ -280,13 +286,14 @@ impl Consumer {
         result
     }
 
-    /// Moves up to `max` messages to `out` and returns their number.
-    pub fn take<M: From<Message>>(&mut self, max: usize, out: &mut Vec<M>) -> usize {
+    /// Moves up to `max` messages to `out` and returns their number. Until the application has
+    /// them, [`Self::take_revoked`] says whether to drop some of them.
+    pub fn take(&mut self, max: usize, out: &mut impl Extend<Message>) -> usize {
         let n = self.ready(max);
         if n > 0 {
             self.wanted = false;
             self.last_taken = Some(self.queue[n - 1].id);
-            out.extend(self.queue.drain(..n).map(M::from));
+            out.extend(self.queue.drain(..n));
             self.give_back(n as u32);
         }
         n
@@ -302,21 +309,21 @@ impl Consumer {
         }
     }
 
-    /// Whether deliveries have become void since the last call: messages for which
-    /// [`Self::is_recalled`] is true are not to be handed out.
-    pub fn take_recall_news(&mut self) -> bool {
+    /// Whether deliveries were revoked since the last call: the owner drops messages for which
+    /// [`Self::is_revoked`] is true.
+    pub fn take_revoked(&mut self) -> bool {
         self.recalls.take_news()
     }
 
-    /// Whether the delivery of a message that was taken is void: the message comes again, or is
-    /// dead.
-    pub fn is_recalled(&self, message: &Message) -> bool {
-        self.recalls.covers(message)
+    /// Whether a message came from this partition and its delivery is revoked: the message comes
+    /// again, or is dead, or lies before the new position.
+    pub fn is_revoked(&self, message: &Message) -> bool {
+        self.has_delivered(message) && self.recalls.covers(message)
     }
 
-    /// Forgets single deliveries that are void: the owner has dropped their messages.
-    pub fn forget_recalls(&mut self) {
-        self.recalls.forget();
+    /// Whether a message came from this partition.
+    pub fn has_delivered(&self, message: &Message) -> bool {
+        Arc::ptr_eq(message.entry.topic(), &self.options.topic)
     }
 
     fn forget_unacked(&mut self) {

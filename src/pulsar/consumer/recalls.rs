@@ -1,4 +1,4 @@
-//! Deliveries that are void: their entries were requested again, or are dead. The owner may hold
+//! Deliveries that are revoked: their entries were requested again, or are dead. The owner may hold
 //! messages of them that it has taken and not yet handed to the application, which would get them
 //! beside their new copies.
 
@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use super::acks::Entry;
 use crate::message::Message;
 
-/// Maximum number of entries that are remembered. A message of one that is forgotten comes twice.
-const MAX_ENTRIES: usize = 10_000;
+/// Maximum number of entries that are remembered. The owner drops their messages at once; a message
+/// that the application gives back later, and whose entry is forgotten, comes twice.
+const MAX_ENTRIES: usize = 1000;
 
-/// Deliveries that are void.
+/// Deliveries that are revoked.
 #[derive(Debug, Default)]
 pub(super) struct Recalls {
     /// Number of entries that have arrived.
@@ -52,9 +53,5 @@ impl Recalls {
         let arrival = message.entry.arrival;
         let until = self.entries.get(&message.id.entry_id()).copied().unwrap_or_default();
         arrival <= self.all.max(until)
-    }
-
-    pub(super) fn forget(&mut self) {
-        self.entries.clear();
     }
 }

@@ -1467,35 +1467,46 @@ fn exclusive_subscriptions_have_no_limit_on_redeliveries() {
 }
 
 #[test]
-fn what_was_taken_is_void_when_its_entry_is_asked_for_again_and_not_when_it_comes() {
+fn what_was_taken_is_revoked_when_its_entry_is_asked_for_again_and_not_when_it_comes() {
     let now = Instant::now();
     for (kind, others) in [(SubType::Shared, false), (SubType::Exclusive, true)] {
         let mut c = consumer(Options { kind, ..Options::default() });
         give(&mut c, 0, batch(2)).unwrap();
         give(&mut c, 1, single("b")).unwrap();
         let held = take(&mut c);
-        assert!(!c.take_recall_news());
+        assert!(!c.take_revoked());
         c.nack(now, &held[0].id, 0, Some(Duration::ZERO));
         c.handle_timeout(now);
-        assert!(c.take_recall_news() && !c.take_recall_news());
-        assert_eq!([0, 1, 2].map(|at| c.is_recalled(&held[at])), [true, true, others], "{kind:?}");
+        assert!(c.take_revoked() && !c.take_revoked());
+        assert_eq!([0, 1, 2].map(|at| c.is_revoked(&held[at])), [true, true, others], "{kind:?}");
         give(&mut c, 0, batch(2)).unwrap();
         let again = take(&mut c);
-        assert!(!again.iter().any(|message| c.is_recalled(message)), "the new copies are to be handed out");
-        c.forget_recalls();
-        assert!(!again.iter().any(|message| c.is_recalled(message)));
+        assert!(!again.iter().any(|message| c.is_revoked(message)), "the new copies are to be handed out");
     }
 }
 
 #[test]
-fn what_was_taken_of_a_dead_entry_is_void() {
+fn what_was_taken_is_revoked_with_the_connection_if_the_broker_keeps_the_position() {
+    for durable in [true, false] {
+        let mut c = consumer(Options { durable, ..Options::default() });
+        give(&mut c, 0, single("a")).unwrap();
+        let held = take(&mut c);
+        c.detach();
+        assert_eq!((c.take_revoked(), c.is_revoked(&held[0])), (durable, durable));
+        // A reader resumes behind it.
+        assert_eq!(c.resume_position(), (!durable).then(|| held[0].id));
+    }
+}
+
+#[test]
+fn what_was_taken_of_a_dead_entry_is_revoked() {
     let now = Instant::now();
     let mut c = mortal(1);
     give_again(&mut c, 3, 1, batch(3));
     let held = take(&mut c);
     refuse(&mut c, now, &held[0]);
-    assert_eq!((c.take_dead().len(), c.take_recall_news()), (3, true));
-    assert!(held.iter().all(|message| c.is_recalled(message)));
+    assert_eq!((c.take_dead().len(), c.take_revoked()), (3, true));
+    assert!(held.iter().all(|message| c.is_revoked(message)));
 }
 
 #[test]

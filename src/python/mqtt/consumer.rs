@@ -1,13 +1,10 @@
 //! The consumer of MQTT.
 
-use arrow_array::RecordBatch;
 use pyo3::prelude::*;
 
 use crate::consumer::{Receiver, Subscription, consumer_class, targets};
 use crate::convert::wrong_target;
 use crate::message::Message as _;
-use crate::mqtt::message::to_batch;
-use crate::receives::Source;
 use crate::value::IntoPython;
 use forebay_base::error::Result;
 use forebay_client::mqtt::{Consumer, Message};
@@ -15,36 +12,6 @@ use forebay_client::mqtt::{Consumer, Message};
 consumer_class! {
     /// A consumer of one or several topic filters.
     MqttConsumer(Consumer);
-}
-
-impl Source for Consumer {
-    type Message = Message;
-
-    fn topic(&self) -> &str {
-        self.topic()
-    }
-
-    fn take(&self, max: usize, out: &mut Vec<Message>) -> Result<()> {
-        self.take_ahead(max, out).map(drop)
-    }
-
-    fn handed_out(&self, messages: &[Message]) {
-        self.handed_out(messages);
-    }
-
-    const TAKES_BACK: bool = true;
-
-    fn put_back(&self, messages: Vec<Message>) {
-        self.put_back(messages);
-    }
-
-    fn arm(&self) -> bool {
-        self.arm()
-    }
-
-    fn to_batch(messages: &[Message]) -> Result<RecordBatch> {
-        to_batch(messages)
-    }
 }
 
 impl Subscription for Consumer {

@@ -31,12 +31,8 @@ impl Message for native::Message {
         Some(object.cast::<MqttMessage>().ok()?.get().0.clone())
     }
 
-    fn size(&self) -> usize {
-        self.publish().payload.len()
-    }
-
-    fn is_redelivered(&self) -> bool {
-        self.publish().dup
+    fn to_batch(messages: &[Self]) -> Result<RecordBatch> {
+        to_batch(messages)
     }
 }
 
@@ -141,7 +137,7 @@ impl MqttMessage {
 }
 
 /// Messages as columns.
-pub(super) fn to_batch(messages: &[native::Message]) -> Result<RecordBatch> {
+fn to_batch(messages: &[native::Message]) -> Result<RecordBatch> {
     let mut value = BinaryBuilder::new();
     let mut topic = StringBuilder::new();
     let mut qos = UInt8Builder::new();

@@ -1,10 +1,8 @@
 //! The consumer of Pulsar.
 
-use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_array::RecordBatch;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -12,10 +10,9 @@ use pyo3::types::PyDict;
 use crate::arrow::ArrowBatch;
 use crate::consumer::{Receiver, Redeliver, Subscription, consumer_class, targets};
 use crate::convert::{py_result, raise, seconds, wrong_target};
-use crate::pulsar::message::{PulsarMessage, to_batch};
+use crate::pulsar::message::PulsarMessage;
 use crate::pulsar::message_id::MessageId;
 use crate::pulsar::schema::columns;
-use crate::receives::Source;
 use crate::sender::pairs;
 use crate::value::IntoPython;
 use forebay_base::error::Result;
@@ -38,12 +35,7 @@ consumer_class! {
 
     fn seek(&self, py: Python<'_>, position: &Bound<'_, PyAny>, inclusive: bool) -> PyResult<Py<PyAny>> {
         let to = seek_target(position, inclusive)?;
-        // A message is of one partition, and the others stay where they are.
-        let topic = self.0.source(py)?.sought_topic(&to);
-        let moving = move |message: &core::Message| {
-            topic.as_ref().is_none_or(|topic| topic == message.entry.topic())
-        };
-        self.0.run_moving(py, moving, move |consumer| async move { consumer.seek(to).await })
+        self.0.run(py, |consumer| async move { consumer.seek(to).await })
     }
 
     /// Moves partitions, each to a position of its own.
@@ -57,9 +49,7 @@ consumer_class! {
             Ok((Arc::from(topic), seek_target(&position, inclusive)?))
         };
         let positions = positions.into_iter().map(target).collect::<PyResult<Vec<_>>>()?;
-        let topics: Vec<Arc<str>> = positions.iter().map(|(topic, _)| Arc::clone(topic)).collect();
-        let moving = move |message: &core::Message| topics.contains(message.entry.topic());
-        self.0.run_moving(py, moving, move |consumer| async move { consumer.seek_each(positions).await })
+        self.0.run(py, |consumer| async move { consumer.seek_each(positions).await })
     }
 
     /// The batch with the values of its messages instead of their payloads, if the consumer has a
@@ -103,8 +93,7 @@ consumer_class! {
     }
 
     fn has_message_available(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let ahead = self.0.receives(py)?.has_ahead();
-        self.0.run(py, move |consumer| async move { Ok(ahead || consumer.has_message_available().await?) })
+        self.0.run(py, |consumer| async move { consumer.has_message_available().await })
     }
 
     /// Deletes the subscription also if it has other consumers.
@@ -165,55 +154,6 @@ fn seek_target(position: &Bound<'_, PyAny>, inclusive: bool) -> PyResult<native:
             PyTypeError::new_err("seek to a MessageId or to a time in milliseconds since 1970")
         })?),
     })
-}
-
-impl Source for native::Consumer {
-    type Message = core::Message;
-
-    fn topic(&self) -> &str {
-        self.topic()
-    }
-
-    fn take(&self, max: usize, out: &mut Vec<core::Message>) -> Result<()> {
-        self.take(max, out).map(drop)
-    }
-
-    fn handed_over(&self, messages: &[core::Message]) {
-        self.handed_out(messages);
-    }
-
-    fn given_back(&self, message: &core::Message) {
-        self.given_back(message);
-    }
-
-    fn any_recalled(&self) -> bool {
-        self.any_recalled()
-    }
-
-    fn is_wanted(&self, message: &core::Message) -> bool {
-        !self.is_recalled(message)
-    }
-
-    fn forget_recalls(&self) {
-        self.forget_recalls();
-    }
-
-    fn moves(&self, message: &core::Message) -> u64 {
-        self.moves(message.entry.topic())
-    }
-
-    fn arm(&self) -> bool {
-        self.arm()
-    }
-
-    fn to_batch(messages: &[core::Message]) -> Result<RecordBatch> {
-        to_batch(messages)
-    }
-
-    fn keep(messages: Vec<core::Message>) -> Option<Box<dyn Any + Send + Sync>> {
-        let any = messages.iter().any(|message| message.entry.rare().writer.is_some());
-        any.then(|| Box::new(messages) as Box<dyn Any + Send + Sync>)
-    }
 }
 
 impl Subscription for native::Consumer {

@@ -1,5 +1,6 @@
 //! Received messages of Pulsar, as objects and as columns.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -33,12 +34,13 @@ impl Message for core::Message {
         Some(object.cast::<PulsarMessage>().ok()?.get().0.clone())
     }
 
-    fn size(&self) -> usize {
-        self.payload.len()
+    fn to_batch(messages: &[Self]) -> Result<RecordBatch> {
+        to_batch(messages)
     }
 
-    fn is_redelivered(&self) -> bool {
-        self.entry.redelivery_count > 0
+    fn keep(messages: Vec<Self>) -> Option<Box<dyn Any + Send + Sync>> {
+        let any = messages.iter().any(|message| message.entry.rare().writer.is_some());
+        any.then(|| Box::new(messages) as Box<dyn Any + Send + Sync>)
     }
 }
 
@@ -162,7 +164,7 @@ impl PulsarMessage {
 }
 
 /// Messages as columns.
-pub(super) fn to_batch(messages: &[core::Message]) -> Result<RecordBatch> {
+fn to_batch(messages: &[core::Message]) -> Result<RecordBatch> {
     let mut value = BinaryBuilder::new();
     let mut key = StringBuilder::new();
     let mut topic = StringBuilder::new();

@@ -1,9 +1,7 @@
 //! The consumer of TubeMQ.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_array::RecordBatch;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -11,8 +9,6 @@ use pyo3::types::PyDict;
 use crate::consumer::{Receiver, Redeliver, Subscription, consumer_class, targets};
 use crate::convert::{py_result, wrong_target};
 use crate::message::Message as _;
-use crate::receives::Source;
-use crate::tubemq::message::to_batch;
 use crate::tubemq::position::Position;
 use crate::value::IntoPython;
 use forebay_base::error::Result;
@@ -26,11 +22,7 @@ consumer_class! {
 
     fn seek(&self, py: Python<'_>, position: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let to = seek_to(position)?;
-        let moving = move |message: &Message| match to {
-            SeekTo::All(_) => true,
-            SeekTo::One(partition, _) => message.pack.location.partition == partition,
-        };
-        self.0.run_moving(py, moving, move |consumer| async move { consumer.seek(to).await })
+        self.0.run(py, |consumer| async move { consumer.seek(to).await })
     }
 
     /// Stops or resumes fetching from partitions, given as pairs of broker and partition; from all
@@ -72,30 +64,6 @@ fn partition_state(py: Python<'_>, state: PartitionState) -> PyResult<Bound<'_, 
     Ok(dict)
 }
 
-impl Source for Consumer {
-    type Message = Message;
-
-    fn topic(&self) -> &str {
-        self.topic()
-    }
-
-    fn take(&self, max: usize, out: &mut Vec<Message>) -> Result<()> {
-        self.take(max, out).map(drop)
-    }
-
-    fn moves(&self, message: &Message) -> u64 {
-        self.moves(message)
-    }
-
-    fn arm(&self) -> bool {
-        self.arm()
-    }
-
-    fn to_batch(messages: &[Message]) -> Result<RecordBatch> {
-        to_batch(messages)
-    }
-}
-
 impl Subscription for Consumer {
     type Target = Message;
 
@@ -132,11 +100,6 @@ impl Redeliver for Consumer {
 
     fn nack(&self, targets: &[Message], delay: Option<Duration>) -> Result<()> {
         self.nack(targets, delay)
-    }
-
-    /// A broker redelivers whole packs.
-    fn comes_again(message: &Message, targets: &[Message]) -> bool {
-        targets.iter().any(|target| Arc::ptr_eq(&target.pack, &message.pack))
     }
 
     fn redeliver_unacknowledged(&self) -> Result<()> {

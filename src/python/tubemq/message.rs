@@ -32,12 +32,8 @@ impl Message for core::Message {
         Some(object.cast::<TubeMqMessage>().ok()?.get().0.clone())
     }
 
-    fn size(&self) -> usize {
-        self.payload.len()
-    }
-
-    fn is_redelivered(&self) -> bool {
-        self.pack.redelivered > 0
+    fn to_batch(messages: &[Self]) -> Result<RecordBatch> {
+        to_batch(messages)
     }
 }
 
@@ -119,7 +115,7 @@ impl TubeMqMessage {
 }
 
 /// Messages as columns.
-pub(super) fn to_batch(messages: &[core::Message]) -> Result<RecordBatch> {
+fn to_batch(messages: &[core::Message]) -> Result<RecordBatch> {
     let mut value = BinaryBuilder::new();
     let mut key = StringBuilder::new();
     let mut topic = StringBuilder::new();

@@ -108,7 +108,7 @@ impl Held {
     }
 
     pub(super) fn is_of(&self, message: &Message) -> bool {
-        self.pack.number == message.pack.number
+        Arc::ptr_eq(&self.pack, &message.pack)
     }
 
     /// Whether a message of this pack is acknowledged.

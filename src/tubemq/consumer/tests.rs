@@ -19,7 +19,6 @@ fn options() -> Options {
         start: Start::Latest,
         nack_delay: Duration::from_secs(1),
         poll_interval: Duration::from_millis(100),
-        auto_ack: false,
     }
 }
 
@@ -117,7 +116,7 @@ impl Case {
 
     fn take(&mut self) -> Vec<Message> {
         let mut out = Vec::new();
-        self.consumer.take(self.now, usize::MAX, &mut out);
+        self.consumer.take(usize::MAX, &mut out);
         out
     }
 
@@ -224,7 +223,7 @@ fn a_nack_has_the_pack_given_again_without_what_was_acknowledged() {
     case.get(false);
     case.answer(got(200, "", &[("a", ""), ("b", ""), ("c", ""), ("d", "")]));
     let mut messages = Vec::new();
-    case.consumer.take(case.now, 3, &mut messages);
+    case.consumer.take(3, &mut messages);
     case.ack(&messages[..1]);
     case.consumer.nack(case.now, &messages[1], None);
     assert_eq!((case.consumer.available(), case.consumer.available_bytes()), (0, 0), "d comes again");
@@ -561,13 +560,51 @@ fn a_seek_registers_anew_and_forgets_what_was_fetched() {
 }
 
 #[test]
-fn messages_may_be_acknowledged_by_taking_them() {
-    let mut case = Case::new(Options { auto_ack: true, ..options() });
+fn what_was_taken_is_revoked_when_it_comes_again_and_not_when_it_is_acknowledged() {
+    let mut case = Case::new(options());
+    let pack = || got(200, "", &[("a", ""), ("b", ""), ("c", "")]);
     case.get(false);
-    case.answer(got(200, "", &[("a", ""), ("b", "")]));
-    assert!(case.ask().is_none());
-    assert_eq!(case.take().len(), 2);
-    case.get(true);
+    case.answer(pack());
+    let taken = case.take();
+    let revoked = |case: &Case, acknowledged| -> Vec<bool> {
+        taken.iter().map(|message| case.consumer.is_revoked(message, acknowledged)).collect()
+    };
+    case.ack(&taken[..1]);
+    assert!(!case.consumer.take_revoked());
+    case.consumer.nack(case.now, &taken[1], Some(Duration::ZERO));
+    assert!(case.consumer.take_revoked() && !case.consumer.take_revoked());
+    assert_eq!((revoked(&case, false), revoked(&case, true)), (vec![true; 3], vec![false; 3]));
+    case.get(false);
+    case.answer(pack());
+    let again = case.take();
+    assert!(!again.iter().any(|message| case.consumer.is_revoked(message, false)));
+    assert_eq!(revoked(&case, false), [true; 3], "they stay so");
+    // Acknowledged by its first delivery.
+    case.ack(&taken[1..2]);
+    assert!(case.consumer.take_revoked());
+    assert_eq!(
+        again.iter().map(|message| case.consumer.is_revoked(message, false)).collect::<Vec<_>>(),
+        [true, false]
+    );
+}
+
+#[test]
+fn what_was_taken_is_revoked_when_the_partition_moves_or_goes() {
+    let acts: [fn(&mut Consumer, Instant); 3] =
+        [|c, now| c.seek(now, Start::First), |c, _| c.leave(), |c, _| c.end()];
+    for act in acts {
+        let mut case = Case::new(options());
+        case.get(false);
+        case.answer(got(200, "", &[("a", ""), ("b", "")]));
+        let taken = case.take();
+        let other = Case::new(options()).consumer;
+        act(&mut case.consumer, case.now);
+        assert!(case.consumer.take_revoked());
+        assert!(taken.iter().all(|message| case.consumer.is_revoked(message, true)), "even if acknowledged");
+        assert!(
+            !taken.iter().any(|message| other.has_delivered(message) || other.is_revoked(message, false))
+        );
+    }
 }
 
 #[test]
@@ -686,9 +723,7 @@ fn a_seek_before_the_first_registration_decides_where_that_begins() {
     let now = Instant::now();
     let mut case = Case { consumer: Consumer::new(options(), now), now };
     case.consumer.seek(now, Start::Offset(84));
-    assert_eq!(case.consumer.moves(), 1);
     case.consumer.seek(now, Start::First);
-    assert_eq!(case.consumer.moves(), 2);
     case.consumer.attach();
     case.register(FROM_FIRST, Some(0));
     case.answer(registered(200));
@@ -777,7 +812,7 @@ fn what_waits_is_counted_in_messages_and_bytes() {
     case.answer(got(200, "", &[("a", ""), ("bbb", ""), ("cc", "")]));
     assert_eq!((case.consumer.available(), case.consumer.available_bytes()), (3, 6));
     let mut out: Vec<Message> = Vec::new();
-    assert_eq!(case.consumer.take(case.now, 1, &mut out), 1);
+    assert_eq!(case.consumer.take(1, &mut out), 1);
     assert_eq!((case.consumer.available(), case.consumer.available_bytes()), (2, 5));
     assert_eq!(case.take().len(), 2);
     assert_eq!((case.consumer.available(), case.consumer.available_bytes()), (0, 0));
@@ -875,6 +910,30 @@ fn an_acknowledgement_is_for_its_own_pack() {
     case.consumer.nack(case.now, &first[0], Some(Duration::ZERO));
     assert!(case.ask().is_none(), "b is neither acknowledged nor asked for again");
     case.ack(&second);
+    case.get(true);
+}
+
+#[test]
+fn a_pack_of_another_lease_with_the_same_number_is_another_one() {
+    let mut earlier = Case::new(options());
+    earlier.get(false);
+    earlier.answer(got(200, "", &[("a", ""), ("b", ""), ("c", "")]));
+    let old = earlier.take();
+    let mut case = Case::new(options());
+    case.get(false);
+    case.answer(got(200, "", &[("c", ""), ("d", "")]));
+    let new = case.take();
+    assert_eq!(old[0].pack.number, new[0].pack.number);
+    for message in &old {
+        assert!(!case.consumer.is_revoked(message, false), "the other lease's");
+        case.consumer.nack(case.now, message, None);
+    }
+    case.consumer.ack_cumulative(case.now, &old[1]);
+    assert!(new.iter().all(|message| !case.consumer.is_revoked(message, false)), "still held");
+    // The same message, by its id.
+    case.ack(&old);
+    assert!(case.ask().is_none(), "d is not acknowledged");
+    case.ack(&new[1..]);
     case.get(true);
 }
 

@@ -43,6 +43,10 @@ CLIENT_ALONE = {
         a_callback_that_does_not_end_is_cancelled_and_its_message_handed_back
         with_manual_acknowledgement_the_callback_decides receipts_of_acknowledgements_are_waited_for
     """,
+    "test_revocation": """
+        what_is_revoked_comes_once what_is_dead_comes_as_a_dead_letter_only
+        a_topic_that_grows_loses_and_repeats_nothing
+    """,
     "test_pydantic_schemas": """
         models_are_read_as_they_were_written a_model_that_does_not_fit_is_refused_and_nothing_is_lost
     """,

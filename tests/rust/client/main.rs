@@ -9,4 +9,5 @@ mod pulsar_handshake;
 mod pulsar_moved;
 mod pulsar_reopen;
 mod pulsar_schemas;
+mod revocation;
 mod script;

@@ -133,7 +133,6 @@ impl Reader {
             if self.consumer.take(1000, &mut messages).unwrap() == 0 {
                 std::thread::yield_now();
             }
-            self.consumer.handed_out(&messages);
             for message in messages {
                 let publish = message.publish();
                 let text = std::str::from_utf8(&publish.payload).unwrap();

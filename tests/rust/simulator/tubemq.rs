@@ -250,7 +250,6 @@ impl World {
                 start: Start::First,
                 nack_delay: Duration::from_millis(30),
                 poll_interval: Duration::from_millis(50),
-                auto_ack: false,
             };
             Consumer::new(options, now)
         });
@@ -342,7 +341,7 @@ impl World {
         for (index, part) in self.parts.iter_mut().enumerate() {
             let mut messages: Vec<Message> = Vec::new();
             let most = self.chance.below(3);
-            part.take(self.now, most, &mut messages);
+            part.take(most, &mut messages);
             for message in messages {
                 let number = number(&message.payload);
                 let times = self.seen.entry((index, number)).or_default();

@@ -13,12 +13,8 @@ use forebay_pulsar::consumer::Consumer as Machine;
 use forebay_pulsar::{Message, MessageId};
 
 impl Consumer {
-    /// Tells that the application gets messages that were taken: their acknowledgement timeout
-    /// begins.
-    pub fn handed_out(&self, messages: &[Message]) {
-        if !self.0.limits_acks {
-            return;
-        }
+    /// Begins the acknowledgement timeout of messages that the application gets.
+    pub(super) fn begin_ack_timeout(&self, messages: &[Message]) {
         let (now, parts) = (clock::now(), self.parts());
         for run in messages.chunk_by(|a, b| Arc::ptr_eq(a.entry.topic(), b.entry.topic())) {
             // A topic that is not one of the consumer's has none that would be told.
@@ -28,12 +24,17 @@ impl Consumer {
         }
     }
 
-    /// Tells that a message was not handed out after all.
-    pub fn given_back(&self, message: &Message) {
-        if self.0.limits_acks
-            && let Ok(part) = self.parts().find(message.entry.topic(), &message.id)
-        {
-            part.change(|machine| machine.taken_over(&message.id));
+    /// Takes back a message that the application did not use.
+    pub(super) fn take_back(&self, message: Message) {
+        // The messages of a partition that is gone are gone as well.
+        if let Ok(part) = self.parts().find(message.entry.topic(), &message.id) {
+            part.change(|machine| {
+                machine.taken_over(&message.id);
+                if machine.has_delivered(&message) && !machine.is_revoked(&message) {
+                    // Of a closed consumer, the broker delivers it to another.
+                    let _ = self.0.members.ahead.give_back(message, false);
+                }
+            });
         }
     }
 

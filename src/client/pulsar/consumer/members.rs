@@ -14,11 +14,12 @@ use crate::events::Signal;
 use crate::pulsar::options::ConsumerOptions;
 use crate::pulsar::part::supervise;
 use crate::pulsar::shared::Shared;
+use crate::receive::Ahead;
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_base::random::HashMap;
 use forebay_base::sync::Mutex;
-use forebay_pulsar::MessageId;
 use forebay_pulsar::consumer::Counts;
+use forebay_pulsar::{Message, MessageId};
 
 /// A partition, or a topic without any.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,8 +138,8 @@ pub(super) struct Members {
     pub(super) holders: Arc<Holders>,
     /// Messages are to be sent to the dead letter topic.
     pub(super) dead: Arc<Notify>,
-    /// Deliveries have become void; see [`Consumer::any_recalled`](super::Consumer::any_recalled).
-    pub(super) recalled: Arc<AtomicBool>,
+    /// Messages that are to be handed out next.
+    pub(super) ahead: Arc<Ahead<Message>>,
     /// Topics have ended.
     pub(super) ends: Arc<Ends>,
     /// Partitions that this consumer has become or ceased to be the active one of.
@@ -180,7 +181,7 @@ impl Members {
             others: Arc::new(others),
             holders: Arc::default(),
             dead: Arc::default(),
-            recalled: Arc::default(),
+            ahead: Arc::new(Ahead::new(shared.budget.traffic())),
             ends: Arc::default(),
             active: Arc::default(),
             chunks_warned: Arc::default(),
@@ -250,7 +251,10 @@ impl Members {
             before
         };
         let replaced = before.iter().filter(|part| added.iter().any(|(_, new, _)| new.topic == part.topic));
-        let replaced = replaced.fold(Counts::default(), |sum, part| sum + part.machine_counts());
+        let replaced = replaced.fold(Counts::default(), |sum, part| {
+            part.revoke_all();
+            sum + part.machine_counts()
+        });
         {
             let mut state = self.state.lock();
             state.gone = state.gone + replaced;
@@ -287,6 +291,7 @@ impl Members {
         for (part, why) in removed {
             part.retire(why);
             self.holders.remove(part.id);
+            part.revoke_all();
         }
         self.share(&rest, rest.len());
         // All others may be at the end of their topics.
@@ -329,25 +334,22 @@ impl Members {
         let news = News {
             holders: Arc::clone(&self.holders),
             dead: Arc::clone(&self.dead),
-            recalled: Arc::clone(&self.recalled),
+            ahead: Arc::clone(&self.ahead),
             ends: Arc::clone(&self.ends),
             active: Arc::clone(&self.active),
             chunks_warned: Arc::clone(&self.chunks_warned),
         };
-        Arc::new_cyclic(|me| {
-            PartitionConsumer::new(
-                me,
-                &self.shared,
-                topic,
-                partition,
-                creates_topic,
-                &self.subscription,
-                options,
-                Arc::clone(&self.signal),
-                Arc::clone(&self.others),
-                partitions,
-                news,
-            )
-        })
+        Arc::new(PartitionConsumer::new(
+            &self.shared,
+            topic,
+            partition,
+            creates_topic,
+            &self.subscription,
+            options,
+            Arc::clone(&self.signal),
+            Arc::clone(&self.others),
+            partitions,
+            news,
+        ))
     }
 }

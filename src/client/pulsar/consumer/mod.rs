@@ -16,6 +16,7 @@ use tokio::task::AbortHandle;
 use crate::events::{ConsumerEvents, Signal};
 use crate::pulsar::options::ConsumerOptions;
 use crate::pulsar::shared::Shared;
+use crate::receive::{Ahead, Batch, Receive, Received};
 use crate::registry;
 use crate::together::together;
 use forebay_base::error::{Error, ErrorKind, Result};
@@ -234,7 +235,13 @@ impl Consumer {
     }
 
     /// Moves up to `max` messages to `out` and returns their number; 0 when there are none now.
-    pub fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> Result<usize> {
+    pub fn take(&self, max: usize, out: &mut Vec<Message>) -> Result<usize> {
+        let before = out.len();
+        self.take_batch(Batch::of(max), true, out)?;
+        Ok(out.len() - before)
+    }
+
+    fn take_of_all(&self, max: usize, out: &mut impl Extend<Message>) -> Result<usize> {
         self.check_open()?;
         let parts = self.parts();
         let taken = match &parts[..] {
@@ -251,7 +258,7 @@ impl Consumer {
             if let Some(error) = self.0.signal.ended() {
                 return Err(error);
             }
-            if self.is_at_end() {
+            if self.are_at_end() {
                 let text = "the topic was terminated, and every message of it is acknowledged";
                 return Err(Error::new(ErrorKind::EndOfTopic, text).with_topic(self.0.topic.as_str()));
             }
@@ -260,7 +267,7 @@ impl Consumer {
     }
 
     /// The same over the partitions that have messages to be taken.
-    fn take_of_several<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> usize {
+    fn take_of_several(&self, max: usize, out: &mut impl Extend<Message>) -> usize {
         let holders = &self.0.members.holders;
         let mut taken = 0;
         while taken < max {
@@ -282,11 +289,16 @@ impl Consumer {
 
     /// Number of messages that [`Self::take`] would return now.
     pub fn available(&self) -> usize {
-        self.parts().iter().map(|part| part.machine().available()).sum()
+        self.0.members.ahead.len() + self.parts().iter().map(|part| part.machine().available()).sum::<usize>()
     }
 
     /// Whether [`Self::take`] would return a message now.
     pub fn has_ready(&self) -> bool {
+        !self.0.members.ahead.is_empty() || self.has_queued()
+    }
+
+    /// Whether a machine has a message that can be taken.
+    fn has_queued(&self) -> bool {
         if let [part] = &self.parts()[..] {
             return part.machine().has_ready();
         }
@@ -299,15 +311,21 @@ impl Consumer {
     /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is
     /// something to take already: a message or the end.
     pub fn arm(&self) -> bool {
-        if self.0.asks && !self.has_ready() {
+        let has_ready = || self.0.members.ahead.is_ready() || self.has_queued();
+        if self.0.asks && !has_ready() {
             self.parts().iter().for_each(|part| part.change(Machine::want));
         }
-        self.0.signal.arm(|| self.has_ready() || self.0.closed.load(Ordering::Acquire) || self.is_at_end())
+        self.0.signal.arm(|| has_ready() || self.0.closed.load(Ordering::Acquire) || self.are_at_end())
     }
 
     /// Whether every topic of the consumer was terminated and has nothing more to receive. A seek
     /// or a message that comes again ends this state.
     pub fn is_at_end(&self) -> bool {
+        self.are_at_end() && self.0.members.ahead.is_empty()
+    }
+
+    /// The same of the machines.
+    fn are_at_end(&self) -> bool {
         // Of a pattern, other topics may come.
         self.0.members.ends.any.load(Ordering::Acquire) && !self.0.members.endless() && {
             let parts = self.parts();
@@ -327,28 +345,6 @@ impl Consumer {
     pub fn active_change(&self) -> impl Future<Output = Result<(Arc<str>, bool)>> + Send + use<> {
         let (consumer, active) = (Arc::downgrade(&self.0), Arc::clone(&self.0.members.active));
         async move { watch(&consumer, &active.changed, |consumer| consumer.0.members.active.next()).await }
-    }
-
-    /// Whether deliveries have become void since the last call. Messages that were taken and not
-    /// handed out are to be dropped if [`Self::is_recalled`] is true for them: they come again, or
-    /// are dead.
-    pub fn any_recalled(&self) -> bool {
-        self.0.members.recalled.load(Ordering::Relaxed)
-            && self.0.members.recalled.swap(false, Ordering::AcqRel)
-    }
-
-    /// Whether the delivery of a message is void.
-    pub fn is_recalled(&self, message: &Message) -> bool {
-        let parts = self.parts();
-        let part = parts.find(message.entry.topic(), &message.id);
-        part.is_ok_and(|part| part.machine().is_recalled(message))
-    }
-
-    /// Tells that all messages that were taken have been looked at.
-    pub fn forget_recalls(&self) {
-        if !self.0.members.recalled.load(Ordering::Acquire) {
-            self.parts().iter().for_each(|part| part.machine().forget_recalls());
-        }
     }
 
     /// Messages that were delivered again, and why.
@@ -405,6 +401,7 @@ impl Consumer {
         if self.0.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        self.0.members.ahead.close();
         self.0.stop_growth();
         if let Some((letters, undertaker)) = &self.0.letters {
             undertaker.stop();
@@ -466,6 +463,50 @@ impl Consumer {
             );
         }
         Ok(())
+    }
+}
+
+impl Receive for Consumer {
+    type Message = Message;
+
+    fn topic(&self) -> &str {
+        self.topic()
+    }
+
+    fn arm(&self) -> bool {
+        self.arm()
+    }
+
+    fn give_back(&self, message: Message) {
+        self.take_back(message);
+    }
+
+    #[inline]
+    fn ahead(&self) -> &Ahead<Message> {
+        &self.0.members.ahead
+    }
+
+    fn fill(&self, max: usize, out: &mut impl Extend<Message>) -> Result<usize> {
+        self.take_of_all(max, out)
+    }
+
+    #[inline]
+    fn handed_out(&self, messages: &[Message]) {
+        if self.0.limits_acks {
+            self.begin_ack_timeout(messages);
+        }
+    }
+}
+
+impl Received for Message {
+    #[inline]
+    fn size(&self) -> usize {
+        self.payload.len()
+    }
+
+    #[inline]
+    fn is_redelivered(&self) -> bool {
+        self.entry.redelivery_count > 0
     }
 }
 

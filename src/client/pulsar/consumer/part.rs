@@ -1,27 +1,24 @@
-//! One partition of a consumer, and seek. `supervisor` subscribes it.
+//! One partition of a consumer: the subscription, and seek. `supervisor` subscribes it; `delivery`
+//! has its machine.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinHandle};
 
-use super::holders::Holders;
 use crate::events::Signal;
 use crate::logger;
 use crate::pulsar::connection::{Connection, ConsumerRoute, Loss, PartId};
 use crate::pulsar::directions::Directions;
-use crate::pulsar::options::{ConsumerOptions, SchemaOptions};
+use crate::pulsar::options::ConsumerOptions;
 use crate::pulsar::part::{PartWatch, Seek, SeekRefused};
-use crate::pulsar::schema;
 use crate::pulsar::shared::Shared;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result, because};
 use forebay_base::machine::Machine as _;
-use forebay_base::random::HashMap;
-use forebay_base::sync::{Mutex, MutexGuard, Rank};
+use forebay_base::sync::{Mutex, MutexGuard};
 use forebay_base::transmit::Transmit;
 use forebay_net::backoff::Backoff;
 use forebay_pulsar::command::Command;
@@ -30,12 +27,14 @@ use forebay_pulsar::consumer::{
 };
 use forebay_pulsar::frame::Payload;
 use forebay_pulsar::pb::command_subscribe::SubType;
-use forebay_pulsar::schema::Wanted;
 use forebay_pulsar::{Message, MessageId, hot, pb};
 use tracing::warn;
 
+mod delivery;
 mod supervisor;
 
+use delivery::Delivery;
+pub(super) use delivery::{ActiveChanges, Ends, News};
 pub(super) use supervisor::Supervisor;
 
 /// Time for which a seek that was answered waits for the broker to close the old subscription.
@@ -75,7 +74,6 @@ pub(super) struct Others {
 /// One partition of a consumer.
 #[derive(Debug)]
 pub(super) struct PartitionConsumer {
-    me: Weak<Self>,
     pub(super) id: u64,
     pub(super) topic: Arc<str>,
     pub(super) partition: i32,
@@ -85,12 +83,7 @@ pub(super) struct PartitionConsumer {
     subscription: String,
     /// Name at the broker.
     name: String,
-    machine: Mutex<Machine>,
-    /// The driver has been woken and has not looked yet.
-    notified: AtomicBool,
-    /// Whether it was added to the [`Holders`], and no receive has found since that it has no
-    /// message. Changes under the machine's lock.
-    listed: AtomicBool,
+    delivery: Arc<Delivery>,
     state: PartWatch,
     directions: Directions,
     /// Held by the one seek that is under way.
@@ -113,100 +106,11 @@ pub(super) struct PartitionConsumer {
     operation_timeout: Duration,
     /// The broker it was subscribed at last.
     served_by: Mutex<Option<String>>,
-    /// Entries of the client that could not be read.
-    counted: Arc<AtomicU64>,
-    warned: AtomicBool,
-    news: News,
-    /// The client and the schema, to get the schemas of messages; `None` if payloads are bytes.
-    schema: Option<(Arc<Shared>, SchemaOptions)>,
-}
-
-/// News of the machines of a consumer.
-#[derive(Debug)]
-pub(super) struct News {
-    /// The partitions that have messages to be taken.
-    pub(super) holders: Arc<Holders>,
-    /// Messages are to be sent to the dead letter topic.
-    pub(super) dead: Arc<Notify>,
-    /// Deliveries have become void.
-    pub(super) recalled: Arc<AtomicBool>,
-    /// A topic has ended.
-    pub(super) ends: Arc<Ends>,
-    /// A partition is served, or is not any more.
-    pub(super) active: Arc<ActiveChanges>,
-    /// Incomplete chunked messages were given up, which is logged once.
-    pub(super) chunks_warned: Arc<AtomicBool>,
-}
-
-/// Partitions that this consumer has become or ceased to be the active one of, and that were not
-/// asked for. A partition that has changed again stands with its latest state.
-#[derive(Debug, Default)]
-pub(super) struct ActiveChanges {
-    changes: Mutex<Changes>,
-    pub(super) changed: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Changes {
-    states: HashMap<Arc<str>, bool>,
-    /// In order of their first change that was not asked for.
-    order: VecDeque<Arc<str>>,
-}
-
-impl ActiveChanges {
-    fn note(&self, topic: &Arc<str>, active: bool) {
-        {
-            let mut changes = self.changes.lock();
-            if changes.states.insert(Arc::clone(topic), active).is_none() {
-                changes.order.push_back(Arc::clone(topic));
-            }
-        }
-        self.changed.notify_waiters();
-    }
-
-    /// The oldest change, which is forgotten.
-    pub(super) fn next(&self) -> Option<(Arc<str>, bool)> {
-        let mut changes = self.changes.lock();
-        let topic = changes.order.pop_front()?;
-        let active = changes.states.remove(&topic)?;
-        Some((topic, active))
-    }
-}
-
-/// The ends of topics that were terminated.
-#[derive(Debug, Default)]
-pub(super) struct Ends {
-    /// Whether one was told: it costs a look at each partition to know whether all have ended.
-    pub(super) any: AtomicBool,
-    /// Notified with each of them, and when the consumer ends.
-    pub(super) changed: Notify,
-}
-
-impl News {
-    fn look(&self, machine: &mut Machine) {
-        if machine.has_dead() {
-            self.dead.notify_one();
-        }
-        if machine.take_recall_news() {
-            self.recalled.store(true, Ordering::Release);
-        }
-        if let Some(given_up) = machine.take_given_up()
-            && !self.chunks_warned.swap(true, Ordering::Relaxed)
-        {
-            warn!(
-                target: logger::PULSAR_CONSUMER,
-                "{}: {given_up}. stats() of the consumer counts those that follow as \
-                 dropped_chunked_messages and expired_chunked_messages",
-                machine.topic(),
-            );
-        }
-    }
 }
 
 impl PartitionConsumer {
     #[allow(clippy::too_many_arguments, reason = "the parts of a consumer, put together by the only caller")]
     pub(super) fn new(
-        me: &Weak<Self>,
         shared: &Arc<Shared>,
         topic: String,
         partition: i32,
@@ -254,16 +158,13 @@ impl PartitionConsumer {
             },
         );
         Self {
-            me: Weak::clone(me),
             id,
-            topic,
+            topic: Arc::clone(&topic),
             partition,
             creates_topic,
             subscription: subscription.to_owned(),
             name: options.name.clone().unwrap_or_default(),
-            machine: Mutex::new(Rank::Machine, machine),
-            notified: AtomicBool::new(false),
-            listed: AtomicBool::new(false),
+            delivery: Delivery::new(machine, (id, &topic), shared, options.schema.clone(), &signal, news),
             state: PartWatch::new(),
             directions: Directions::default(),
             seeks: Semaphore::new(1),
@@ -279,58 +180,12 @@ impl PartitionConsumer {
             task: Mutex::default(),
             operation_timeout: shared.options.operation_timeout,
             served_by: Mutex::default(),
-            counted: Arc::clone(&shared.unreadable),
-            warned: AtomicBool::new(false),
-            news,
-            schema: options.schema.clone().map(|schema| (Arc::clone(shared), schema)),
         }
-    }
-
-    /// Handles an entry that cannot be read.
-    fn unreadable(&self, error: Error) {
-        self.counted.fetch_add(1, Ordering::Relaxed);
-        if !self.warned.swap(true, Ordering::Relaxed) {
-            warn!(
-                target: logger::PULSAR_CONSUMER,
-                "{error}; the others are counted as unreadable_entries in stats() of the client",
-            );
-        }
-    }
-
-    /// Begins to get the schema of messages that have come.
-    fn fetch(&self, wanted: Wanted) {
-        if let Some((shared, schema)) = &self.schema {
-            let fetched = schema::fetch(Arc::clone(shared), schema.clone(), Arc::clone(&self.topic), wanted);
-            let part = Weak::clone(&self.me);
-            tokio::spawn(async move {
-                fetched.await;
-                let Some(part) = part.upgrade() else { return };
-                let readable = part.list(&part.machine());
-                if readable {
-                    part.signal.ring();
-                }
-            });
-        }
-    }
-
-    /// Adds it to the [`Holders`] if a message can be taken, and tells whether one can. Under the
-    /// lock of its machine.
-    fn list(&self, machine: &Machine) -> bool {
-        let is_ready = machine.has_ready();
-        if is_ready && !self.listed.load(Ordering::Relaxed) {
-            self.listed.store(true, Ordering::Relaxed);
-            self.news.holders.add(self.id);
-        }
-        is_ready
     }
 
     /// Notes the supervisor's task, for [`Self::stop`].
     pub(super) fn start(&self, task: JoinHandle<()>) {
         *self.task.lock() = Some(task.abort_handle());
-    }
-
-    pub(super) fn machine(&self) -> MutexGuard<'_, Machine> {
-        self.machine.lock()
     }
 
     pub(super) fn is_active(&self) -> bool {
@@ -346,34 +201,33 @@ impl PartitionConsumer {
         self.state.connection()
     }
 
+    pub(super) fn machine(&self) -> MutexGuard<'_, Machine> {
+        self.delivery.machine()
+    }
+
     /// Changes the machine, and wakes the driver if that made something due, or due sooner.
     pub(super) fn change<T>(&self, act: impl FnOnce(&mut Machine) -> T) -> T {
-        let mut machine = self.machine();
-        let due = machine.poll_timeout();
-        let result = act(&mut machine);
-        self.news.look(&mut machine);
-        let wake = machine.wants_transmit() || machine.poll_timeout() != due;
-        drop(machine);
-        // Not again before the driver has looked.
-        if wake && !self.notified.swap(true, Ordering::AcqRel) {
+        let (result, wake) = self.delivery.change(act);
+        if wake {
             self.wake();
         }
         result
     }
 
     /// Moves up to `max` messages to `out` and returns their number. After that it is the turn of
-    /// the other [`Holders`].
-    pub(super) fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> usize {
-        self.change(|machine| {
-            let taken = machine.take(max, out);
-            if machine.has_ready() {
-                self.news.holders.move_to_back(self.id);
-            } else {
-                self.listed.store(false, Ordering::Relaxed);
-                self.news.holders.remove(self.id);
-            }
-            taken
-        })
+    /// the others.
+    pub(super) fn take(&self, max: usize, out: &mut impl Extend<Message>) -> usize {
+        let (taken, wake) = self.delivery.take(max, out);
+        if wake {
+            self.wake();
+        }
+        taken
+    }
+
+    /// Removes its messages from those that are to be handed out next: it is no part of the
+    /// consumer any more.
+    pub(super) fn revoke_all(&self) {
+        self.delivery.revoke_all();
     }
 
     /// Has the driver look what it has to do.
@@ -421,21 +275,15 @@ impl PartitionConsumer {
                      this as ended_topics",
                 );
                 // All others may be at the end of their topics.
-                self.news.ends.changed.notify_waiters();
+                self.delivery.news.ends.changed.notify_waiters();
                 self.signal.ring();
             }
         }
     }
 
-    /// Has those that wait for news of the consumer look whether it has ended.
-    fn tell_waits(&self) {
-        self.news.ends.changed.notify_waiters();
-        self.news.active.changed.notify_waiters();
-    }
-
     fn end_consumer(&self, error: Error) {
         self.signal.end(error);
-        self.tell_waits();
+        self.delivery.news.tell_waits();
     }
 
     /// Notes that it has ended while the consumer goes on. Returns the number of those that have
@@ -516,7 +364,7 @@ impl PartitionConsumer {
         {
             // `open` publishes the state and attaches the machine under this lock.
             let mut host = connection.session().lock();
-            self.machine().begin_seek();
+            self.delivery.update(Machine::begin_seek);
             // What was acknowledged before the seek must reach the broker before it.
             self.turn(clock::now(), host.protocol().transmit());
         }
@@ -575,7 +423,7 @@ impl PartitionConsumer {
     fn leave(&self) -> Option<Arc<Connection>> {
         let connection = self.state.close()?;
         connection.remove_route(PartId::Consumer(self.id));
-        self.machine().detach();
+        self.delivery.update(Machine::detach);
         Some(connection)
     }
 }
@@ -590,61 +438,28 @@ impl ConsumerRoute for PartitionConsumer {
     }
 
     fn turn(&self, now: Instant, out: &mut Transmit) -> Option<Instant> {
-        // Cleared before looking, so that a change after the look wakes the driver again.
-        self.notified.store(false, Ordering::Release);
-        let mut machine = self.machine();
-        machine.handle_timeout(now);
-        self.news.look(&mut machine);
-        machine.poll_transmit(out);
-        machine.poll_timeout()
+        self.delivery.turn(now, out)
     }
 
     fn handle_entry(&self, now: Instant, delivery: hot::Delivery, payload: Payload) {
-        let mut machine = self.machine();
-        let handled = machine.handle_message(now, delivery, payload);
-        let failed = handled.is_err() && machine.has_failed();
-        if let Err(error) = &handled
-            && failed
-        {
-            // Under the machine's lock, as in `settle_seek`: a seek has it go on only if it comes
-            // later.
-            self.signal.stop(self.id, error.clone());
-        }
-        let readable = self.list(&machine) || failed;
-        self.news.look(&mut machine);
-        while let Some(wanted) = machine.next_wanted() {
-            self.fetch(wanted);
-        }
-        drop(machine);
-        if let Err(error) = handled {
-            self.unreadable(error);
-        }
-        if failed {
-            self.tell_waits();
-        }
-        if readable {
-            self.signal.ring();
-        }
+        self.delivery.handle_entry(now, delivery, payload);
     }
 
     fn set_active(&self, active: bool) {
         if self.tells_active && self.active.swap(active, Ordering::AcqRel) != active {
-            self.news.active.note(&self.topic, active);
+            self.delivery.news.active.note(&self.topic, active);
         }
     }
 
     fn reached_end(&self) {
-        self.machine().reached_end();
-        self.news.ends.any.store(true, Ordering::Release);
-        self.news.ends.changed.notify_waiters();
-        self.signal.ring();
+        self.delivery.reached_end();
     }
 
     fn detach(&self, loss: Loss) {
         if self.state.concerns(loss) {
             match loss {
-                Loss::ClosedByBroker => self.machine().closed_by_broker(),
-                Loss::ConnectionEnded => self.machine().detach(),
+                Loss::ClosedByBroker => self.delivery.update(Machine::closed_by_broker),
+                Loss::ConnectionEnded => self.delivery.update(Machine::detach),
             }
             // Another one is served meanwhile, if there is one.
             self.set_active(false);

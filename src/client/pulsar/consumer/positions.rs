@@ -61,16 +61,6 @@ impl Consumer {
         }
     }
 
-    /// Topic of the partition that a seek moves; `None` if it moves all, or fails.
-    pub fn sought_topic(&self, to: &SeekTo) -> Option<Arc<str>> {
-        self.sought(to).ok().flatten().map(|part| Arc::clone(&part.topic))
-    }
-
-    /// Number of seeks that have begun in a partition, given by its full topic name.
-    pub fn moves(&self, topic: &Arc<str>) -> u64 {
-        self.parts().of_topic(topic).map_or(0, |part| part.machine().moves())
-    }
-
     /// First chunk of a message that was sent in chunks, as long as the consumer knows it.
     pub fn first_chunk(&self, message: &Message) -> Option<MessageId> {
         let parts = self.parts();

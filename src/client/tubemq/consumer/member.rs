@@ -90,7 +90,7 @@ impl Core {
             group,
             options,
             member: Mutex::leaf(member),
-            fetched: Arc::new(Fetched::new(limit, Arc::clone(&due), signal)),
+            fetched: Arc::new(Fetched::new(limit, Arc::clone(&due), signal, shared.budget.traffic())),
             due,
             parts: Mutex::new(Rank::Partitions, Parts::new()),
             priority: Mutex::default(),
@@ -136,7 +136,6 @@ impl Core {
                 start: start.map_or(self.options.start, |offset| Start::Offset(*offset)),
                 nack_delay: self.options.nack_delay,
                 poll_interval: self.options.poll_interval,
-                auto_ack: self.options.auto_ack,
                 location,
             },
         ));

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 use crate::events::{ConsumerEvents, Signal};
+use crate::receive::{Ahead, Batch, Receive, Received};
 use crate::registry;
 use crate::tubemq::options::ConsumerOptions;
 use crate::tubemq::shared::{Shared, client_id};
@@ -208,42 +209,37 @@ impl Consumer {
     }
 
     /// Moves up to `max` messages to `out` and returns their number; 0 when there are none now.
-    pub fn take<M: From<Message>>(&self, max: usize, out: &mut Vec<M>) -> Result<usize> {
-        self.check_open()?;
-        let parts = self.0.core.parts.lock();
-        let count = parts.len();
-        let mut taken = 0;
-        if count > 0 {
-            let first = self.0.next.fetch_add(1, Ordering::Relaxed) % count;
-            let now = clock::now();
-            for part in parts.values().skip(first).chain(parts.values().take(first)) {
-                if taken >= max {
-                    break;
-                }
-                taken += part.change(|machine| machine.take(now, max - taken, out));
-            }
-        }
-        drop(parts);
-        if taken == 0 {
-            return self.0.core.signal().ended().map_or(Ok(0), Err);
-        }
-        Ok(taken)
+    pub fn take(&self, max: usize, out: &mut Vec<Message>) -> Result<usize> {
+        let before = out.len();
+        self.take_batch(Batch::of(max), true, out)?;
+        Ok(out.len() - before)
     }
 
     /// Number of messages that [`Self::take`] would return now.
     pub fn available(&self) -> usize {
+        self.ahead().len() + self.fetched()
+    }
+
+    /// Number of messages in the machines.
+    fn fetched(&self) -> usize {
         self.0.core.parts.lock().values().map(|part| part.machine().available()).sum()
     }
 
     /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is
     /// something to take already: a message or the end.
     pub fn arm(&self) -> bool {
-        self.0.core.signal().arm(|| self.0.core.closed.load(Ordering::Acquire) || self.available() > 0)
+        let is_ready = || self.ahead().is_ready() || self.fetched() > 0;
+        self.0.core.signal().arm(|| self.0.core.closed.load(Ordering::Acquire) || is_ready())
     }
 
     /// Acknowledges messages. The broker is told once all messages of a pack are acknowledged.
     pub fn ack<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) -> Result<()> {
         self.check_open()?;
+        self.acknowledge(messages);
+        Ok(())
+    }
+
+    fn acknowledge<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) {
         let now = clock::now();
         let mut messages = messages.into_iter().peekable();
         while let Some(message) = messages.next() {
@@ -257,7 +253,6 @@ impl Consumer {
             };
             part.change(|machine| std::iter::once(message).chain(rest).for_each(|m| machine.ack(now, m)));
         }
-        Ok(())
     }
 
     /// Acknowledges a message and all before it in its partition.
@@ -333,11 +328,6 @@ impl Consumer {
         })
     }
 
-    /// Number of seeks that have begun in the partition of `message`, since this consumer holds it.
-    pub fn moves(&self, message: &Message) -> u64 {
-        self.part(message).map_or(0, |part| part.machine().moves())
-    }
-
     /// Stops fetching from partitions, or resumes; `None` means all, also those assigned later.
     /// Fetched messages are still delivered, and the partitions stay held.
     pub fn set_paused(&self, partitions: Option<&[Partition]>, paused: bool) -> Result<()> {
@@ -411,6 +401,7 @@ impl Consumer {
         if core.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        self.ahead().close();
         let parts: Vec<_> = std::mem::take(&mut *core.parts.lock()).into_values().collect();
         let mut leaving = tokio::task::JoinSet::new();
         for part in parts {
@@ -449,5 +440,82 @@ impl Consumer {
             return Err(error.with_topic(self.0.title.as_str()));
         }
         Ok(())
+    }
+}
+
+impl Receive for Consumer {
+    type Message = Message;
+
+    fn topic(&self) -> &str {
+        self.topic()
+    }
+
+    fn arm(&self) -> bool {
+        self.arm()
+    }
+
+    fn give_back(&self, message: Message) {
+        // Another member that holds the partition receives the message again.
+        if let Some(part) = self.part(&message) {
+            part.change(|machine| {
+                let acknowledged = self.0.core.options.auto_ack;
+                if machine.has_delivered(&message) && !machine.is_revoked(&message, acknowledged) {
+                    // Of a closed consumer, the broker delivers it again.
+                    let _ = self.ahead().give_back(message, acknowledged);
+                }
+            });
+        }
+    }
+
+    #[inline]
+    fn ahead(&self) -> &Ahead<Message> {
+        &self.0.core.fetched.ahead
+    }
+
+    fn fill(&self, max: usize, out: &mut impl Extend<Message>) -> Result<usize> {
+        self.check_open()?;
+        let parts = self.0.core.parts.lock();
+        let count = parts.len();
+        let mut taken = 0;
+        if count > 0 {
+            let first = self.0.next.fetch_add(1, Ordering::Relaxed) % count;
+            for part in parts.values().skip(first).chain(parts.values().take(first)) {
+                if taken >= max {
+                    break;
+                }
+                taken += part.change(|machine| machine.take(max - taken, out));
+            }
+        }
+        drop(parts);
+        if taken == 0 {
+            return self.0.core.signal().ended().map_or(Ok(0), Err);
+        }
+        Ok(taken)
+    }
+
+    #[inline]
+    fn handed_out(&self, messages: &[Message]) {
+        if self.0.core.options.auto_ack {
+            self.acknowledge(messages);
+        }
+    }
+
+    /// Otherwise no batch could be larger than a pack.
+    fn gathered(&self) {
+        if self.0.core.options.auto_ack {
+            self.acknowledge(&self.ahead().gather(Message::clone));
+        }
+    }
+}
+
+impl Received for Message {
+    #[inline]
+    fn size(&self) -> usize {
+        self.payload.len()
+    }
+
+    #[inline]
+    fn is_redelivered(&self) -> bool {
+        self.pack.redelivered > 0
     }
 }

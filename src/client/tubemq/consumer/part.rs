@@ -8,6 +8,8 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::events::Signal;
+use crate::receive::Ahead;
+use crate::traffic::Traffic;
 use crate::tubemq::connection::{Connection, PartitionRoute, Purpose, Route};
 use crate::tubemq::shared::{Shared, address};
 use forebay_base::clock;
@@ -15,7 +17,7 @@ use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_base::sync::{Mutex, MutexGuard, Rank};
 use forebay_net::backoff::Backoff;
 use forebay_tubemq::connection::Connection as Protocol;
-use forebay_tubemq::consumer::{Consumer as Machine, Event, Options, Phase, Start};
+use forebay_tubemq::consumer::{Consumer as Machine, Event, Message, Options, Phase, Start};
 use forebay_tubemq::{Response, pb};
 
 /// A connection that lived this long was a good one, and its backoff is reset.
@@ -31,11 +33,14 @@ pub(super) struct Fetched {
     /// Notified when fetching may go on; the member's task then wakes the partitions.
     pub(super) room: Arc<Notify>,
     pub(super) signal: Signal,
+    /// Messages that are to be handed out next.
+    pub(super) ahead: Ahead<Message>,
 }
 
 impl Fetched {
-    pub(super) fn new(limit: usize, room: Arc<Notify>, signal: Signal) -> Self {
-        Self { bytes: AtomicUsize::new(0), limit, full: AtomicBool::new(false), room, signal }
+    pub(super) fn new(limit: usize, room: Arc<Notify>, signal: Signal, traffic: &Arc<Traffic>) -> Self {
+        let (bytes, full) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Self { bytes, limit, full, room, signal, ahead: Ahead::new(traffic) }
     }
 
     /// Whether there is room for more.
@@ -140,7 +145,7 @@ impl PartitionConsumer {
 
     /// Reports the machine's events after releasing its lock.
     fn deliver(&self, mut machine: MutexGuard<'_, Machine>) {
-        let more = self.count(&machine);
+        let more = self.settle(&mut machine);
         let events: Vec<Event> = std::iter::from_fn(|| machine.poll_event()).collect();
         drop(machine);
         for event in events {
@@ -167,9 +172,13 @@ impl PartitionConsumer {
         }
     }
 
-    /// Updates the count of fetched bytes; returns whether there are more than before. The
-    /// machine's lock is held, so that never more is subtracted than was added.
-    fn count(&self, machine: &Machine) -> bool {
+    /// Drops what was revoked, and updates the count of fetched bytes; returns whether there are
+    /// more than before. The machine's lock is held, so that no revoked message is handed out
+    /// later, and never more is subtracted than was added.
+    fn settle(&self, machine: &mut Machine) -> bool {
+        if machine.take_revoked() {
+            self.fetched.ahead.revoke(|message, acknowledged| machine.is_revoked(message, acknowledged));
+        }
         let bytes = machine.available_bytes();
         let before = self.counted.swap(bytes, Ordering::AcqRel);
         if bytes != before {
@@ -220,7 +229,7 @@ impl PartitionConsumer {
         }
         let mut machine = self.machine();
         machine.end();
-        self.count(&machine);
+        self.settle(&mut machine);
     }
 
     /// Gives the partition back without waiting for the answer: the consumer was dropped.

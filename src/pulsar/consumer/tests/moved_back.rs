@@ -167,13 +167,13 @@ fn the_rest_of_a_batch_is_not_repeated() {
 }
 
 #[test]
-fn what_was_taken_before_a_seek_is_void() {
+fn what_was_taken_before_a_seek_is_revoked() {
     let mut c = consumer(Options::default());
     give(&mut c, 0, single("x")).unwrap();
     let taken = take(&mut c);
-    assert!(!c.is_recalled(&taken[0]));
+    assert!(!c.is_revoked(&taken[0]));
     c.begin_seek();
-    assert!(c.take_recall_news() && c.is_recalled(&taken[0]));
+    assert!(c.take_revoked() && c.is_revoked(&taken[0]));
 }
 
 #[test]

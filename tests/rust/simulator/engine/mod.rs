@@ -11,6 +11,7 @@ mod host;
 mod mqtt;
 mod network;
 mod pulsar;
+mod taking;
 mod trace;
 mod tubemq;
 mod world;

@@ -22,8 +22,7 @@ use super::events::{Fate, Ready, Sink, slot};
 use super::faults::Swarm;
 use super::host::{self, Host, Run, Setting, ends, settles, violate};
 use super::network::Tap;
-use super::trace;
-use super::{Seeds, Table};
+use super::{Seeds, Table, taking, trace};
 use crate::pulsar::disk::{Name, name_of, payload};
 use crate::support::chance::Chance;
 
@@ -311,7 +310,7 @@ impl World {
         let mut held: Vec<Message> = Vec::new();
         while !self.done.get() && !host::is_violated() {
             let mut messages: Vec<Message> = Vec::new();
-            match consumer.take(chance.within(1, 50), &mut messages) {
+            match taking::take(consumer, false, chance, &mut messages) {
                 Ok(0) => {
                     if consumer.arm() {
                         let _ = tokio::time::timeout(Duration::from_secs(1), ready.notify.notified()).await;

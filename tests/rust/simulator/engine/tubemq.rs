@@ -24,8 +24,7 @@ use super::events::{Fate, Ready, Sink, slot};
 use super::faults::Swarm;
 use super::host::{self, Host, Run, Setting, ends, linger, settles, violate};
 use super::network::Tap;
-use super::trace;
-use super::{Seeds, Table};
+use super::{Seeds, Table, taking, trace};
 use crate::pulsar::disk::{Name, name_of, payload};
 use crate::support::chance::Chance;
 
@@ -428,7 +427,7 @@ impl World {
         let mut held: Vec<(Message, Name)> = Vec::new();
         while !self.done.get() && !host::is_violated() && (taken < lives || self.draining.get()) {
             let mut messages: Vec<Message> = Vec::new();
-            match consumer.take(chance.within(1, 50), &mut messages) {
+            match taking::take(consumer, self.groups[at].auto_ack, chance, &mut messages) {
                 Ok(0) => {
                     spins += 1;
                     if consumer.arm() {

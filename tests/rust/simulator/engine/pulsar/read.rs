@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::super::events::{Fate, Ready};
 use super::super::host::{self, ends, violate};
-use super::super::trace;
+use super::super::{taking, trace};
 use super::ledger::{Ledger, Position, Subscription, position};
 use super::{World, check_error, is_shared, watch};
 use crate::pulsar::disk::{Name, name_of};
@@ -122,7 +122,7 @@ impl World {
         let mut held: Vec<(Arc<str>, MessageId, Name)> = Vec::new();
         while !self.done.get() && !host::is_violated() && (taken < lives || self.draining.get()) {
             let mut messages: Vec<Message> = Vec::new();
-            match consumer.take(chance.within(1, 50), &mut messages) {
+            match taking::take(consumer, false, chance, &mut messages) {
                 Ok(0) => {
                     spins += 1;
                     if consumer.arm() {
@@ -330,7 +330,7 @@ impl World {
         let (mut left, mut idle) = (chance.within(1, 500), 0);
         while left > 0 && idle < 5 && !host::is_violated() {
             let mut messages: Vec<Message> = Vec::new();
-            match consumer.take(chance.within(1, 50), &mut messages) {
+            match taking::take(consumer, false, chance, &mut messages) {
                 Ok(0) if consumer.arm() => {
                     idle += 1;
                     let _ = tokio::time::timeout(Duration::from_secs(1), ready.notify.notified()).await;

@@ -1,0 +1,288 @@
+//! The receiving half of a partition: the machine, and what follows from each change of it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use super::super::holders::Holders;
+use crate::events::Signal;
+use crate::logger;
+use crate::pulsar::options::SchemaOptions;
+use crate::pulsar::schema;
+use crate::pulsar::shared::Shared;
+use crate::receive::Ahead;
+use forebay_base::error::Error;
+use forebay_base::random::HashMap;
+use forebay_base::sync::{Mutex, MutexGuard, Rank};
+use forebay_base::transmit::Transmit;
+use forebay_pulsar::consumer::Consumer as Machine;
+use forebay_pulsar::frame::Payload;
+use forebay_pulsar::schema::Wanted;
+use forebay_pulsar::{Message, hot};
+use tracing::warn;
+
+/// The machine of a partition.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    me: Weak<Self>,
+    id: u64,
+    topic: Arc<str>,
+    machine: Mutex<Machine>,
+    /// The driver has been woken and has not looked yet.
+    notified: AtomicBool,
+    /// Whether it was added to the [`Holders`], and no receive has found since that it has no
+    /// message. Changes under the machine's lock.
+    listed: AtomicBool,
+    signal: Arc<Signal>,
+    pub(super) news: News,
+    /// Entries of the client that could not be read.
+    counted: Arc<AtomicU64>,
+    warned: AtomicBool,
+    /// The client and the schema, to get the schemas of messages; `None` if payloads are bytes.
+    schema: Option<(Arc<Shared>, SchemaOptions)>,
+}
+
+/// News of the machines of a consumer.
+#[derive(Debug)]
+pub(in crate::pulsar::consumer) struct News {
+    /// The partitions that have messages to be taken.
+    pub(in crate::pulsar::consumer) holders: Arc<Holders>,
+    /// Messages are to be sent to the dead letter topic.
+    pub(in crate::pulsar::consumer) dead: Arc<Notify>,
+    /// Messages that are to be handed out next.
+    pub(in crate::pulsar::consumer) ahead: Arc<Ahead<Message>>,
+    /// A topic has ended.
+    pub(in crate::pulsar::consumer) ends: Arc<Ends>,
+    /// A partition is served, or is not any more.
+    pub(in crate::pulsar::consumer) active: Arc<ActiveChanges>,
+    /// Incomplete chunked messages were given up, which is logged once.
+    pub(in crate::pulsar::consumer) chunks_warned: Arc<AtomicBool>,
+}
+
+/// Partitions that this consumer has become or ceased to be the active one of, and that were not
+/// asked for. A partition that has changed again stands with its latest state.
+#[derive(Debug, Default)]
+pub(in crate::pulsar::consumer) struct ActiveChanges {
+    changes: Mutex<Changes>,
+    pub(in crate::pulsar::consumer) changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Changes {
+    states: HashMap<Arc<str>, bool>,
+    /// In order of their first change that was not asked for.
+    order: VecDeque<Arc<str>>,
+}
+
+impl ActiveChanges {
+    pub(super) fn note(&self, topic: &Arc<str>, active: bool) {
+        {
+            let mut changes = self.changes.lock();
+            if changes.states.insert(Arc::clone(topic), active).is_none() {
+                changes.order.push_back(Arc::clone(topic));
+            }
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// The oldest change, which is forgotten.
+    pub(in crate::pulsar::consumer) fn next(&self) -> Option<(Arc<str>, bool)> {
+        let mut changes = self.changes.lock();
+        let topic = changes.order.pop_front()?;
+        let active = changes.states.remove(&topic)?;
+        Some((topic, active))
+    }
+}
+
+/// The ends of topics that were terminated.
+#[derive(Debug, Default)]
+pub(in crate::pulsar::consumer) struct Ends {
+    /// Whether one was told: it costs a look at each partition to know whether all have ended.
+    pub(in crate::pulsar::consumer) any: AtomicBool,
+    /// Notified with each of them, and when the consumer ends.
+    pub(in crate::pulsar::consumer) changed: Notify,
+}
+
+impl News {
+    /// Has those that wait for news of the consumer look whether it has ended.
+    pub(in crate::pulsar::consumer) fn tell_waits(&self) {
+        self.ends.changed.notify_waiters();
+        self.active.changed.notify_waiters();
+    }
+
+    fn look(&self, machine: &mut Machine) {
+        if machine.has_dead() {
+            self.dead.notify_one();
+        }
+        if machine.take_revoked() {
+            self.ahead.revoke(|message, _| machine.is_revoked(message));
+        }
+        if let Some(given_up) = machine.take_given_up()
+            && !self.chunks_warned.swap(true, Ordering::Relaxed)
+        {
+            warn!(
+                target: logger::PULSAR_CONSUMER,
+                "{}: {given_up}. stats() of the consumer counts those that follow as \
+                 dropped_chunked_messages and expired_chunked_messages",
+                machine.topic(),
+            );
+        }
+    }
+}
+
+impl Delivery {
+    pub(super) fn new(
+        machine: Machine,
+        (id, topic): (u64, &Arc<str>),
+        shared: &Arc<Shared>,
+        schema: Option<SchemaOptions>,
+        signal: &Arc<Signal>,
+        news: News,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            id,
+            topic: Arc::clone(topic),
+            machine: Mutex::new(Rank::Machine, machine),
+            notified: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
+            signal: Arc::clone(signal),
+            news,
+            counted: Arc::clone(&shared.unreadable),
+            warned: AtomicBool::new(false),
+            schema: schema.map(|schema| (Arc::clone(shared), schema)),
+        })
+    }
+
+    pub(super) fn machine(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock()
+    }
+
+    /// Changes the machine. Tells whether the driver is to be woken, because that made something
+    /// due, or due sooner.
+    pub(super) fn change<T>(&self, act: impl FnOnce(&mut Machine) -> T) -> (T, bool) {
+        let mut machine = self.machine();
+        let due = machine.poll_timeout();
+        let result = act(&mut machine);
+        self.news.look(&mut machine);
+        let wake = machine.wants_transmit() || machine.poll_timeout() != due;
+        drop(machine);
+        // Not again before the driver has looked.
+        (result, wake && !self.notified.swap(true, Ordering::AcqRel))
+    }
+
+    /// Moves up to `max` messages to `out` and returns their number, and as [`Self::change`]. After
+    /// that it is the turn of the other [`Holders`].
+    pub(super) fn take(&self, max: usize, out: &mut impl Extend<Message>) -> (usize, bool) {
+        self.change(|machine| {
+            let taken = machine.take(max, out);
+            if machine.has_ready() {
+                self.news.holders.move_to_back(self.id);
+            } else {
+                self.listed.store(false, Ordering::Relaxed);
+                self.news.holders.remove(self.id);
+            }
+            taken
+        })
+    }
+
+    /// Removes its messages from those that are to be handed out next: it is no part of the
+    /// consumer any more.
+    pub(super) fn revoke_all(&self) {
+        let machine = self.machine();
+        self.news.ahead.revoke(|message, _| machine.has_delivered(message));
+    }
+
+    /// As [`Self::change`], for a change of which the driver knows.
+    pub(super) fn update(&self, act: impl FnOnce(&mut Machine)) {
+        let mut machine = self.machine();
+        act(&mut machine);
+        self.news.look(&mut machine);
+    }
+
+    /// Handles an entry that cannot be read.
+    fn unreadable(&self, error: Error) {
+        self.counted.fetch_add(1, Ordering::Relaxed);
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            warn!(
+                target: logger::PULSAR_CONSUMER,
+                "{error}; the others are counted as unreadable_entries in stats() of the client",
+            );
+        }
+    }
+
+    /// Begins to get the schema of messages that have come.
+    fn fetch(&self, wanted: Wanted) {
+        if let Some((shared, schema)) = &self.schema {
+            let fetched = schema::fetch(Arc::clone(shared), schema.clone(), Arc::clone(&self.topic), wanted);
+            let delivery = Weak::clone(&self.me);
+            tokio::spawn(async move {
+                fetched.await;
+                let Some(delivery) = delivery.upgrade() else { return };
+                let readable = delivery.list(&delivery.machine());
+                if readable {
+                    delivery.signal.ring();
+                }
+            });
+        }
+    }
+
+    /// Adds it to the [`Holders`] if a message can be taken, and tells whether one can. Under the
+    /// lock of its machine.
+    fn list(&self, machine: &Machine) -> bool {
+        let is_ready = machine.has_ready();
+        if is_ready && !self.listed.load(Ordering::Relaxed) {
+            self.listed.store(true, Ordering::Relaxed);
+            self.news.holders.add(self.id);
+        }
+        is_ready
+    }
+
+    pub(super) fn turn(&self, now: Instant, out: &mut Transmit) -> Option<Instant> {
+        // Cleared before looking, so that a change after the look wakes the driver again.
+        self.notified.store(false, Ordering::Release);
+        let mut machine = self.machine();
+        machine.handle_timeout(now);
+        self.news.look(&mut machine);
+        machine.poll_transmit(out);
+        machine.poll_timeout()
+    }
+
+    pub(super) fn handle_entry(&self, now: Instant, delivery: hot::Delivery, payload: Payload) {
+        let mut machine = self.machine();
+        let handled = machine.handle_message(now, delivery, payload);
+        let failed = handled.is_err() && machine.has_failed();
+        if let Err(error) = &handled
+            && failed
+        {
+            // Under the machine's lock, as in `settle_seek`: a seek has it go on only if it comes
+            // later.
+            self.signal.stop(self.id, error.clone());
+        }
+        let readable = self.list(&machine) || failed;
+        self.news.look(&mut machine);
+        while let Some(wanted) = machine.next_wanted() {
+            self.fetch(wanted);
+        }
+        drop(machine);
+        if let Err(error) = handled {
+            self.unreadable(error);
+        }
+        if failed {
+            self.news.tell_waits();
+        }
+        if readable {
+            self.signal.ring();
+        }
+    }
+
+    pub(super) fn reached_end(&self) {
+        self.machine().reached_end();
+        self.news.ends.any.store(true, Ordering::Release);
+        self.news.ends.changed.notify_waiters();
+        self.signal.ring();
+    }
+}
