@@ -163,6 +163,7 @@ test-one: $(if $(filter src% tests/rust%,$(T)),,$(VENV)/.dev $(VENV)/.test-engin
 
 fmt:
 	@$(STEP) "cargo fmt" cargo fmt --check
+	@$(STEP) "cargo fmt of the fuzz targets" cargo fmt --check --manifest-path fuzz/Cargo.toml
 
 clippy:
 	@$(STEP) "clippy" cargo clippy --quiet --workspace --all-targets -- -D warnings

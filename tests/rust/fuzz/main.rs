@@ -17,8 +17,8 @@ use proptest::sample::Index;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// Most that an input may allocate at once, in bytes: what a peer claims may be far more. Brokers with
-/// megabytes of input from several clients take up to 360 MiB.
+/// Most that an input may allocate at once, in bytes: what a peer claims may be far more. Brokers
+/// with megabytes of input from several clients take up to 360 MiB.
 const HEAP: u64 = 512 << 20;
 /// Longest input, in bytes.
 const LENGTH: usize = 16 << 10;
