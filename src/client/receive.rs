@@ -3,7 +3,7 @@
 //! A message that has arrived lies in one place until the application has it: in the queue of a
 //! partition (in MQTT: of the subscription), or in the consumer's [`Ahead`], from which the
 //! application gets it. [`Ahead`] exists for speed: to hand out a message costs one lock and one
-//! `pop_front`. Whoever revokes deliveries (a seek, a redelivery, a dead letter, the end of the
+//! `pop_front`. What revokes deliveries (a seek, a redelivery, a dead letter, the end of the
 //! connection or of the consumer) removes them from both places under the lock of the queue, so
 //! that none of them is handed out afterwards.
 
@@ -63,7 +63,7 @@ pub trait Receive: Send + Sync {
     fn ahead(&self) -> &Ahead<Self::Message>;
 
     /// Moves up to `max` messages from the queues to `out` and returns their number. Fails if there
-    /// are none and the consumer has ended.
+    /// is nothing to move and the consumer has ended.
     fn fill(&self, max: usize, out: &mut impl Extend<Self::Message>) -> Result<usize>;
 
     /// Called with messages that the application gets, without those of which [`Self::gathered`]
