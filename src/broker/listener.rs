@@ -13,7 +13,7 @@ use crate::listeners::{Address, Listener, Listening, bracketed};
 use crate::protocol::Entry;
 use crate::record::{self, Logger, Record};
 use crate::runner::{Open, Runner};
-use crate::service::{Framing, Speech};
+use crate::service::{Framing, ListenerSpec};
 use crate::stats::ClientStats;
 use crate::tls::{HANDSHAKE, Tls};
 use forebay_base::error::{Error, ErrorKind, Result, sanitise};
@@ -55,7 +55,7 @@ impl Port {
     /// Listens. `anonymous` tells whether clients without credentials are admitted.
     pub(super) async fn bind(
         listener: &Listener,
-        speech: &Speech,
+        spec: &ListenerSpec,
         advertised_host: Option<&str>,
         anonymous: bool,
     ) -> Result<Self> {
@@ -67,7 +67,7 @@ impl Port {
             Error::new(ErrorKind::Io, format!("cannot listen on {}: {error}", listener.address))
         })?;
         let advertised_host = listener.advertised_host.as_deref().or(advertised_host);
-        let scheme = speech.schemes[usize::from(listener.tls.is_some())];
+        let scheme = spec.schemes[usize::from(listener.tls.is_some())];
         let (mut url, mut address, mut is_wildcard) = (String::new(), None, false);
         match &listener.address {
             Address::Tcp { host, .. } => {
@@ -75,7 +75,7 @@ impl Port {
                 let told = advertised_host.unwrap_or(host);
                 is_wildcard = advertised_host.is_none()
                     && host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
-                url = format!("{scheme}://{}:{port}{}", bracketed(told), speech.path);
+                url = format!("{scheme}://{}:{port}{}", bracketed(told), spec.path);
                 address = Some((told.into(), port));
             }
             Address::Unix { path, .. } => url += &format!("{scheme}+unix://{}", path.display()),
@@ -83,12 +83,12 @@ impl Port {
         let tls = listener.tls.as_ref().map(Tls::new).transpose()?;
         let in_the_clear = tls.is_none() && listener.is_public().await?;
         let transport =
-            Transport { tls, framing: speech.framing, entry: Entry { user: None, anonymous, address } };
+            Transport { tls, framing: spec.framing, entry: Entry { user: None, anonymous, address } };
         Ok(Self {
             socket,
             is_wildcard,
             transport,
-            listening: Listening { name: speech.name, url, in_the_clear },
+            listening: Listening { name: spec.name, url, in_the_clear },
         })
     }
 

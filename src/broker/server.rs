@@ -22,7 +22,7 @@ use crate::protocol::{Clock, Protocol, Topics};
 use crate::record::{self, Logger, Record};
 use crate::registry::{Registry, Running, no_owner};
 use crate::runner::{OnWritten, Runner};
-use crate::service::{Context, Framing, Service, Speech};
+use crate::service::{Context, Framing, ListenerSpec, Service};
 use crate::stats::{Stats, TopicStats};
 use crate::store::queue::{Reports, StoreQueue};
 use crate::store::{DATABASE, Database, StoreUsage};
@@ -351,9 +351,9 @@ async fn bind(options: &Options) -> Result<Bindings> {
             Some(of) => protocols[of].service.admits_everyone(),
             None => http_missing,
         };
-        let speech = match of {
-            Some(of) => protocols[of].service.speech(listener),
-            None if listener.protocol == HTTP && !listener.websocket => Some(Speech {
+        let spec = match of {
+            Some(of) => protocols[of].service.listener_spec(listener),
+            None if listener.protocol == HTTP && !listener.websocket => Some(ListenerSpec {
                 name: HTTP,
                 schemes: [HTTP, "https"],
                 path: "",
@@ -362,8 +362,8 @@ async fn bind(options: &Options) -> Result<Bindings> {
             }),
             None => None,
         };
-        let speech = speech.filter(|speech| speech.unix || listener.tcp_address().is_some());
-        planned.push((listener, speech.ok_or_else(|| unspoken(listener))?, of, missing));
+        let spec = spec.filter(|spec| spec.unix || listener.tcp_address().is_some());
+        planned.push((listener, spec.ok_or_else(|| unspoken(listener))?, of, missing));
     }
     if planned.is_empty() {
         let text = "there is nothing to listen on: every port is off, and there are no listeners";
@@ -371,10 +371,10 @@ async fn bind(options: &Options) -> Result<Bindings> {
     }
     check_public(planned.iter().map(|(listener, _, _, missing)| (*listener, *missing))).await?;
     let (mut http, mut urls, mut certificates) = (Vec::new(), Urls::default(), Vec::new());
-    for (listener, speech, of, missing) in planned {
+    for (listener, spec, of, missing) in planned {
         let anonymous = listener.anonymous || missing.is_some() && !listener.asks_for_certificates();
         let host = of.and_then(|of| protocols[of].service.advertised_host());
-        let port = Port::bind(listener, &speech, host, anonymous).await?;
+        let port = Port::bind(listener, &spec, host, anonymous).await?;
         urls.0.push(port.listening().clone());
         certificates.push(port.tls().cloned());
         let Some(of) = of else {

@@ -29,7 +29,7 @@ pub(super) enum Framing {
 
 /// A listener of a protocol, but for its address.
 #[derive(Debug)]
-pub(super) struct Speech {
+pub(super) struct ListenerSpec {
     /// Name of the listener's URL.
     pub(super) name: &'static str,
     /// URL schemes without and with TLS.
@@ -83,8 +83,8 @@ pub(super) trait Service {
     /// have none.
     fn topic_prefix(&self) -> Option<&'static str>;
 
-    /// The speech of a listener; `None` over WebSocket, if the protocol is not spoken over it.
-    fn speech(&self, listener: &Listener) -> Option<Speech>;
+    /// What a listener speaks; `None` over WebSocket, if the protocol is not spoken over it.
+    fn listener_spec(&self, listener: &Listener) -> Option<ListenerSpec>;
 
     /// The options that would make clients show credentials; `None` if they have to.
     fn admits_everyone(&self) -> Missing;

@@ -58,9 +58,9 @@ pub(super) enum Waiting<R> {
 }
 
 /// Messages that complete together.
-pub(super) struct Group<R>(Mutex<GroupState>, PhantomData<fn() -> R>);
+pub(super) struct Group<R>(Mutex<SendGroupState>, PhantomData<fn() -> R>);
 
-struct GroupState {
+struct SendGroupState {
     /// Messages, or slots of a flush, without an outcome; one more while messages are still pushed.
     open: usize,
     /// Slot of each message, if there are several slots.
@@ -81,7 +81,7 @@ pub(super) enum GroupKind {
 
 impl<R: Receipts> Group<R> {
     pub(super) fn new(promise: Promise, slots: usize, kind: GroupKind) -> Arc<Self> {
-        let state = GroupState {
+        let state = SendGroupState {
             open: 1,
             order: Vec::new(),
             receipts: vec![VecDeque::new(); slots],
@@ -93,7 +93,7 @@ impl<R: Receipts> Group<R> {
         Arc::new(Self(Mutex::new(Rank::SendGroup, state), PhantomData))
     }
 
-    fn state(&self) -> MutexGuard<'_, GroupState> {
+    fn state(&self) -> MutexGuard<'_, SendGroupState> {
         self.0.lock()
     }
 
@@ -174,7 +174,7 @@ impl<R: Receipts> IntoPython for Many<R> {
 }
 
 /// Counts down, and resolves at zero.
-fn finish<R: Receipts>(mut state: MutexGuard<'_, GroupState>, count: usize) {
+fn finish<R: Receipts>(mut state: MutexGuard<'_, SendGroupState>, count: usize) {
     state.open -= count;
     if state.open > 0 {
         return;

@@ -6,7 +6,7 @@ use super::passwords::Passwords;
 use crate::listeners::{Listener, Missing};
 use crate::options::Options;
 use crate::protocol::Protocol;
-use crate::service::{Context, Framing, Service, Speech};
+use crate::service::{Context, Framing, ListenerSpec, Service};
 use crate::store::mqtt::{self as tables, Found};
 use forebay_base::error::Result;
 use forebay_net::ws;
@@ -31,10 +31,16 @@ impl Service for Mqtt {
         None
     }
 
-    fn speech(&self, listener: &Listener) -> Option<Speech> {
+    fn listener_spec(&self, listener: &Listener) -> Option<ListenerSpec> {
         if !listener.websocket {
             let schemes = ["mqtt", "mqtts"];
-            return Some(Speech { name: "mqtt", schemes, path: "", framing: Framing::Bare, unix: true });
+            return Some(ListenerSpec {
+                name: "mqtt",
+                schemes,
+                path: "",
+                framing: Framing::Bare,
+                unix: true,
+            });
         }
         let framing = Framing::WebSocket {
             // A page of any site could connect: it needs no password, and browsers show
@@ -42,7 +48,7 @@ impl Service for Mqtt {
             local_pages_only: self.open || listener.anonymous || listener.asks_for_certificates(),
             max_packet_size: self.options.limits.max_packet_size as usize,
         };
-        Some(Speech { name: "mqtt_ws", schemes: ["ws", "wss"], path: ws::PATH, framing, unix: true })
+        Some(ListenerSpec { name: "mqtt_ws", schemes: ["ws", "wss"], path: ws::PATH, framing, unix: true })
     }
 
     fn admits_everyone(&self) -> Missing {

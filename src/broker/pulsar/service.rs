@@ -6,7 +6,7 @@ use super::{Broker, DOMAIN};
 use crate::listeners::{Listener, Missing};
 use crate::options::Options;
 use crate::protocol::Protocol;
-use crate::service::{Context, Framing, Service, Speech};
+use crate::service::{Context, Framing, ListenerSpec, Service};
 use crate::store::{self, Found};
 use forebay_base::error::Result;
 
@@ -35,10 +35,10 @@ impl Service for Pulsar {
         Some("")
     }
 
-    fn speech(&self, listener: &Listener) -> Option<Speech> {
+    fn listener_spec(&self, listener: &Listener) -> Option<ListenerSpec> {
         let schemes = ["pulsar", "pulsar+ssl"];
-        let speech = Speech { name: "pulsar", schemes, path: "", framing: Framing::Bare, unix: false };
-        (!listener.websocket).then_some(speech)
+        let spec = ListenerSpec { name: "pulsar", schemes, path: "", framing: Framing::Bare, unix: false };
+        (!listener.websocket).then_some(spec)
     }
 
     fn admits_everyone(&self) -> Missing {

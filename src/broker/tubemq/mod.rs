@@ -54,12 +54,12 @@ pub(super) mod service;
 mod status;
 mod topics;
 mod users;
-mod visits;
+mod visit_tokens;
 mod web;
 
 use balance::Group;
 use partition::{Partition, Refusal, Topic};
-use visits::Visits;
+use visit_tokens::VisitTokens;
 
 pub use options::Settings;
 pub use users::Users;
@@ -190,7 +190,7 @@ pub struct Broker {
     next_event: i64,
     /// If there are users: the user who registered a client id, and until when.
     clients: HashMap<String, (Arc<str>, Instant)>,
-    visits: Visits,
+    visits: VisitTokens,
     tokens_at: Instant,
     commits: PendingWrites<Action>,
     wakes: VecDeque<u64>,
@@ -222,7 +222,7 @@ impl Broker {
             owners: Owners::default(),
             next_event: 1,
             clients: HashMap::default(),
-            visits: Visits::new(settings.seed),
+            visits: VisitTokens::new(settings.seed),
             tokens_at: now + TOKEN_PERIOD,
             commits: PendingWrites::new(settings.usage.clone(), settings.stored, found.bytes),
             wakes: VecDeque::new(),

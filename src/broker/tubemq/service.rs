@@ -6,7 +6,7 @@ use super::{Broker, DOMAIN, PREFIX};
 use crate::listeners::{Listener, Missing};
 use crate::options::Options;
 use crate::protocol::Protocol;
-use crate::service::{Context, Framing, Service, Speech};
+use crate::service::{Context, Framing, ListenerSpec, Service};
 use crate::store::{self, Found};
 use forebay_base::error::{Error, ErrorKind, Result};
 
@@ -42,10 +42,10 @@ impl Service for TubeMq {
         Some(PREFIX)
     }
 
-    fn speech(&self, listener: &Listener) -> Option<Speech> {
+    fn listener_spec(&self, listener: &Listener) -> Option<ListenerSpec> {
         let schemes = ["tubemq", "tubemq+ssl"];
-        let speech = Speech { name: "tubemq", schemes, path: "", framing: Framing::Bare, unix: false };
-        (!listener.websocket).then_some(speech)
+        let spec = ListenerSpec { name: "tubemq", schemes, path: "", framing: Framing::Bare, unix: false };
+        (!listener.websocket).then_some(spec)
     }
 
     fn admits_everyone(&self) -> Missing {

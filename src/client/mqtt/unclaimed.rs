@@ -74,7 +74,7 @@ struct Held {
 
 /// A closed consumer.
 #[derive(Debug)]
-struct Left {
+struct ClosedConsumer {
     /// Its subscription identifier.
     id: u32,
     filters: Vec<Filter>,
@@ -93,7 +93,7 @@ struct State {
     /// Consumers that are open.
     consumers: usize,
     /// Closed consumers, oldest first.
-    left: VecDeque<Left>,
+    closed: VecDeque<ClosedConsumer>,
     unsubscribed: BTreeSet<ByteString>,
     dropped: u64,
     warned_late: bool,
@@ -135,10 +135,10 @@ impl Unclaimed {
     pub(super) fn arrived(&self, now: Instant, publish: Publish, token: u64) -> Todo {
         let mut state = self.state.lock();
         let mut until = state.until.unwrap_or(now);
-        let group = state.shared_of(&publish).map(|(group, left)| {
+        let group = state.shared_of(&publish).map(|(group, closed)| {
             // A job: for some time after its consumer was closed, whatever other consumers did
             // before.
-            until = until.max(left + GRACE);
+            until = until.max(closed + GRACE);
             group
         });
         self.hold(&mut state, now, [Held { publish, token, group, until, counted: false }])
@@ -240,7 +240,7 @@ impl Unclaimed {
             // What is subscribed to again may be left and unsubscribed from again.
             for (filter, _) in &consumer.options.filters {
                 state.unsubscribed.remove(&filter.text());
-                state.forget_left(filter);
+                state.forget_closed(filter);
             }
             Self::begin(&mut state, now);
             let State { held, bytes, .. } = &mut *state;
@@ -262,10 +262,10 @@ impl Unclaimed {
         {
             let mut state = self.state.lock();
             state.consumers = state.consumers.saturating_sub(1);
-            if state.left.len() == REMEMBERED {
-                state.left.pop_front();
+            if state.closed.len() == REMEMBERED {
+                state.closed.pop_front();
             }
-            state.left.push_back(Left { id, filters, at: now });
+            state.closed.push_back(ClosedConsumer { id, filters, at: now });
             Self::begin(&mut state, now);
         }
         self.changed.notify_one();
@@ -284,12 +284,12 @@ impl Unclaimed {
     pub(super) fn unsubscribed(&self, filter: &Filter) -> Todo {
         let mut todo = Todo::default();
         let mut state = self.state.lock();
-        state.forget_left(filter);
-        let State { held, bytes, dropped, left, .. } = &mut *state;
+        state.forget_closed(filter);
+        let State { held, bytes, dropped, closed, .. } = &mut *state;
         held.retain_mut(|held| {
             if held.group.as_deref() != filter.group()
                 || !filter.matches(&held.publish.topic)
-                || left.iter().any(|left| left.is_for(held))
+                || closed.iter().any(|consumer| consumer.is_for(held))
             {
                 return true;
             }
@@ -362,7 +362,7 @@ impl Unclaimed {
         state.dropped += 1;
         let topic = &held.publish.topic;
         if self.policy == UnclaimedPolicy::Unsubscribe {
-            let known = state.left.iter().flat_map(|left| &left.filters);
+            let known = state.closed.iter().flat_map(|consumer| &consumer.filters);
             let mut filters: Vec<Filter> = known.filter(|filter| filter.matches(topic)).cloned().collect();
             if filters.is_empty() {
                 // The filter is of an earlier process. It may have been the topic itself.
@@ -397,10 +397,10 @@ impl State {
     }
 
     /// Forgets that a consumer with `filter` was closed.
-    fn forget_left(&mut self, filter: &Filter) {
-        self.left.retain_mut(|left| {
-            left.filters.retain(|other| other != filter);
-            !left.filters.is_empty()
+    fn forget_closed(&mut self, filter: &Filter) {
+        self.closed.retain_mut(|consumer| {
+            consumer.filters.retain(|other| other != filter);
+            !consumer.filters.is_empty()
         });
     }
 
@@ -409,18 +409,18 @@ impl State {
     fn shared_of(&self, publish: &Publish) -> Option<(String, Instant)> {
         let named = |id: u32| publish.properties.subscription_identifiers().any(|other| other == id);
         let has_ids = publish.properties.subscription_identifier().is_some();
-        let of = |left: &Left| {
-            if has_ids && !named(left.id) {
+        let of = |consumer: &ClosedConsumer| {
+            if has_ids && !named(consumer.id) {
                 return None;
             }
-            let filter = left.filters.iter().find(|filter| filter.matches(&publish.topic))?;
-            Some(filter.group().map(|group| (group.to_owned(), left.at)))
+            let filter = consumer.filters.iter().find(|filter| filter.matches(&publish.topic))?;
+            Some(filter.group().map(|group| (group.to_owned(), consumer.at)))
         };
-        self.left.iter().rev().find_map(of).flatten()
+        self.closed.iter().rev().find_map(of).flatten()
     }
 }
 
-impl Left {
+impl ClosedConsumer {
     /// Whether a message came for one of its subscriptions. Brokers may send a copy for each
     /// subscription, which then names one of them.
     fn is_for(&self, held: &Held) -> bool {

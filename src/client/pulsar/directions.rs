@@ -17,10 +17,10 @@ use tracing::{debug, info, warn};
 
 /// Directions to one partition.
 #[derive(Debug, Default)]
-pub(super) struct Directions(watch::Sender<Told>);
+pub(super) struct Directions(watch::Sender<Redirect>);
 
 #[derive(Debug, Default)]
-struct Told {
+struct Redirect {
     /// The broker to try next.
     assigned: Option<Address>,
     /// The cluster that the topic has moved to.
@@ -47,7 +47,7 @@ impl Directions {
         let Some(url) = usable(named, secure) else { return };
         let address = url.addresses.into_iter().next();
         debug!(target: logger::PULSAR_CONNECTION, "a broker names another one for its topic: {address:?}");
-        self.0.send_modify(|told| (told.assigned, told.untried) = (address, true));
+        self.0.send_modify(|redirect| (redirect.assigned, redirect.untried) = (address, true));
     }
 
     /// Notes the cluster that the topic has moved to.
@@ -60,15 +60,15 @@ impl Directions {
             return;
         };
         // Told again, it ends an attempt all the same: the broker that tells does not answer.
-        self.0.send_modify(|told| {
-            if told.cluster.as_ref() != Some(&url) {
+        self.0.send_modify(|redirect| {
+            if redirect.cluster.as_ref() != Some(&url) {
                 info!(
                     target: logger::PULSAR_CONNECTION,
                     "{topic} has moved to the cluster at {}",
                     url.addresses[0],
                 );
             }
-            (told.cluster, told.assigned, told.untried) = (Some(url), None, true);
+            (redirect.cluster, redirect.assigned, redirect.untried) = (Some(url), None, true);
         });
     }
 
@@ -76,13 +76,13 @@ impl Directions {
     /// after it.
     pub(super) fn take(&self) -> Next {
         let mut next = Next::default();
-        self.0.send_if_modified(|told| {
-            next.assigned = told.assigned.take().map(|address| match &told.proxy {
+        self.0.send_if_modified(|redirect| {
+            next.assigned = redirect.assigned.take().map(|address| match &redirect.proxy {
                 Some(proxy) => (proxy.clone(), Some(address.to_string())),
                 None => (address, None),
             });
-            next.cluster.clone_from(&told.cluster);
-            told.untried = false;
+            next.cluster.clone_from(&redirect.cluster);
+            redirect.untried = false;
             false
         });
         next
@@ -100,8 +100,8 @@ impl Directions {
 
     /// Notes the proxy through which the partition is served, if there is one.
     pub(super) fn note_proxy(&self, proxy: Option<&Address>) {
-        self.0.send_if_modified(|told| {
-            told.proxy = proxy.cloned();
+        self.0.send_if_modified(|redirect| {
+            redirect.proxy = proxy.cloned();
             false
         });
     }
@@ -109,11 +109,11 @@ impl Directions {
     /// An attempt to open the partition that ends when there are new directions meanwhile: the
     /// broker that is asked may never answer then.
     pub(super) async fn until_changed<T>(&self, attempt: impl Future<Output = Result<T>>) -> Result<T> {
-        let mut told = self.0.subscribe();
+        let mut redirects = self.0.subscribe();
         tokio::select! {
             biased;
             result = attempt => result,
-            Ok(()) = told.changed() => {
+            Ok(()) = redirects.changed() => {
                 Err(Error::new(ErrorKind::ServiceNotReady, "another broker serves the topic from now on"))
             }
         }

@@ -37,9 +37,9 @@ mod counters;
 mod directions;
 mod lookup;
 pub mod options;
-mod part;
 pub mod producer;
 pub mod range;
+mod reconnect;
 mod schema;
 mod shared;
 

@@ -204,7 +204,7 @@ impl Consumer {
             self.give_back(charge);
         } else {
             self.counts.redelivered += u64::from(message.entry.redelivery_count > 0);
-            let message = if self.dying.is_none() { Some(message) } else { self.outlived(message) };
+            let message = if self.expired.is_none() { Some(message) } else { self.outlived(message) };
             if let Some(message) = message {
                 if self.queue.len() == self.queue.capacity() {
                     // Doubling would leave up to half of a queue unused, and so would room beyond

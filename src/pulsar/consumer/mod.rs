@@ -20,7 +20,7 @@
 //! * `permits`: how many messages the broker may deliver
 //! * `seek`: the position
 //! * `entry`: splitting of entries into messages
-//! * `dying`: messages at the end of their redeliveries
+//! * `expired`: messages at the end of their redeliveries
 //! * `recalls`: deliveries that are revoked, because their entries were requested again or are dead
 //! * `unacked`: messages whose acknowledgement has a time limit
 //! * `backoff`: delays that grow with the redeliveries of a message
@@ -46,8 +46,8 @@ mod acks;
 mod backoff;
 mod chunked;
 mod chunks;
-mod dying;
 mod entry;
+mod expired;
 mod options;
 mod permits;
 mod recalls;
@@ -58,8 +58,8 @@ use acks::{AckGroup, Acks, Entry, order};
 pub use backoff::Backoff;
 use chunks::Chunks;
 pub use chunks::{GivenUp, Limits as ChunkLimits, Reason};
-pub use dying::DeadLetter;
-use dying::Dying;
+pub use expired::DeadLetter;
+use expired::ExpiredDeliveries;
 pub use options::{Counts, Options, Unreadable};
 pub use permits::FIRST_PERMITS;
 use permits::{Permits, Stopwatch, Window};
@@ -101,7 +101,7 @@ pub struct Consumer {
     /// Messages that the application has, if their acknowledgement has a time limit.
     unacked: Option<Unacked>,
     /// Messages at the end of their redeliveries, if these have a limit.
-    dying: Option<Dying>,
+    expired: Option<ExpiredDeliveries>,
     recalls: Recalls,
     counts: Counts,
     /// First entry that could not be read and stays unacknowledged.
@@ -155,10 +155,10 @@ impl Consumer {
             settled: VecDeque::new(),
             nacks: BTreeMap::new(),
             unacked: options.ack_timeout.map(Unacked::new),
-            dying: options
+            expired: options
                 .max_redeliveries
                 .filter(|_| lists_redeliveries(options.kind))
-                .map(|max| Dying::new(max, options.receive_buffer)),
+                .map(|max| ExpiredDeliveries::new(max, options.receive_buffer)),
             recalls: Recalls::default(),
             counts: Counts::default(),
             unreadable: None,
@@ -195,8 +195,8 @@ impl Consumer {
         }
         self.state = State::Attached;
         self.permits = Permits::default();
-        if let Some(dying) = &mut self.dying {
-            dying.attached();
+        if let Some(expired) = &mut self.expired {
+            expired.attached();
         }
         self.flush_acks();
         let due = self.due_permits();
@@ -236,8 +236,8 @@ impl Consumer {
         self.nacks.clear();
         self.forget_unacked();
         self.forget_dropped();
-        if let Some(dying) = &mut self.dying {
-            dying.all_come_again();
+        if let Some(expired) = &mut self.expired {
+            expired.all_come_again();
         }
         if !self.options.durable {
             self.start = self.read().or(first);
@@ -340,8 +340,8 @@ impl Consumer {
     /// Ends what waits for the acknowledgement of a message.
     fn settle(&mut self, id: &MessageId) {
         self.settle_unacked(id);
-        if let Some(dying) = &mut self.dying {
-            dying.acknowledged(id);
+        if let Some(expired) = &mut self.expired {
+            expired.acknowledged(id);
         }
     }
 
@@ -557,7 +557,7 @@ impl Consumer {
                 later.retain(|entry| !due.contains(entry));
                 !later.is_empty()
             });
-            self.bury(&mut due);
+            self.move_to_dead(&mut due);
         }
         if !due.is_empty() {
             // Otherwise the broker would redeliver acknowledged messages of the same batch.
@@ -653,10 +653,10 @@ impl Consumer {
                 unacked.clear();
             }
         }
-        if let Some(dying) = &mut self.dying
+        if let Some(expired) = &mut self.expired
             && !listed
         {
-            dying.all_come_again();
+            expired.all_come_again();
         }
         // Queued messages are redelivered with the rest of their entry.
         let before = self.queue.len();

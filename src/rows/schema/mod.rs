@@ -92,8 +92,9 @@ impl<'s> Values<'s> {
         value: Option<&'s str>,
         beside: &[&str],
     ) -> Result<Self> {
-        let column =
-            |name: &str| -> Result<ArrayRef> { Ok(batch.column(super::index(batch, name)?).clone()) };
+        let column = |name: &str| -> Result<ArrayRef> {
+            Ok(batch.column(crate::columns::index(batch, name)?).clone())
+        };
         let form = match (schema, value) {
             (RowSchema::Avro(avro) | RowSchema::Json(avro), value) => {
                 let json = matches!(schema, RowSchema::Json(_));

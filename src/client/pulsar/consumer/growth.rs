@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::members::{Members, Place};
-use super::part::PartitionConsumer;
+use super::partition::PartitionConsumer;
 use super::watch::Listing;
 use crate::logger;
 use crate::pulsar::shared::Shared;
@@ -25,7 +25,7 @@ use tracing::warn;
 
 /// A topic with its partitions.
 #[derive(Debug)]
-pub(super) struct Family {
+pub(super) struct TopicPartitions {
     topic: TopicName,
     /// Whether it is one of the consumer's own topics, and not that of retries.
     own: bool,
@@ -33,7 +33,7 @@ pub(super) struct Family {
     partitions: u32,
 }
 
-impl Family {
+impl TopicPartitions {
     /// Asks for the number of partitions. With `create` the topic is created if the broker allows
     /// it.
     pub(super) async fn find(shared: Arc<Shared>, topic: TopicName, own: bool, create: bool) -> Result<Self> {
@@ -74,7 +74,7 @@ pub(super) async fn families_of(
     known: &HashSet<TopicName>,
     left_out: &impl Fn(&TopicName) -> bool,
     mut without: impl FnMut(&TopicName, Error) -> Result<()>,
-) -> Result<Vec<Family>> {
+) -> Result<Vec<TopicPartitions>> {
     let mut listed: BTreeMap<String, (TopicName, Vec<TopicName>)> = BTreeMap::new();
     for topic in listing.topics() {
         let base = topic.without_partition();
@@ -93,9 +93,9 @@ pub(super) async fn families_of(
         async move { lookup.partitions(&name, false).await }
     });
     let mut counts = together(asking).await.into_iter();
-    let mut families = Vec::new();
+    let mut followed = Vec::new();
     for (base, listed) in listed.into_values() {
-        let family = |topic, partitions| Family { topic, own: true, partitions };
+        let topic_partitions = |topic, partitions| TopicPartitions { topic, own: true, partitions };
         let asked = if listed.is_empty() { None } else { counts.next() };
         let count = match asked.unwrap_or(Ok(0)) {
             Err(error) if error.kind() != ErrorKind::TopicNotFound => {
@@ -105,17 +105,17 @@ pub(super) async fn families_of(
             count => count.unwrap_or(0),
         };
         if count > 0 || listed.is_empty() {
-            families.push(family(base, count));
+            followed.push(topic_partitions(base, count));
         } else {
-            families.extend(listed.into_iter().map(|topic| family(topic, 0)));
+            followed.extend(listed.into_iter().map(|topic| topic_partitions(topic, 0)));
         }
     }
-    Ok(families)
+    Ok(followed)
 }
 
 /// Number of topics, each partition counted.
-pub(super) fn places_of(families: &[Family]) -> usize {
-    families.iter().map(|family| family.partitions.max(1) as usize).sum()
+pub(super) fn places_of(followed: &[TopicPartitions]) -> usize {
+    followed.iter().map(|topic_partitions| topic_partitions.partitions.max(1) as usize).sum()
 }
 
 /// How often what is looked at, and limits.
@@ -132,11 +132,12 @@ pub(super) struct Rules {
 pub(super) fn start(
     shared: Arc<Shared>,
     members: Arc<Members>,
-    families: Vec<Family>,
+    followed: Vec<TopicPartitions>,
     listing: Option<Listing>,
     rules: Rules,
 ) -> Option<AbortHandle> {
-    let may_grow = members.several() || families.iter().any(|family| family.partitions > 0);
+    let may_grow =
+        members.several() || followed.iter().any(|topic_partitions| topic_partitions.partitions > 0);
     if listing.is_none() && (!may_grow || rules.partitions_update_interval.is_zero()) {
         return None;
     }
@@ -144,7 +145,7 @@ pub(super) fn start(
         backoff: Backoff::new(shared.options.max_backoff),
         shared,
         members,
-        families,
+        followed,
         rules,
         joining: JoinSet::new(),
         warned: HashSet::default(),
@@ -160,7 +161,7 @@ pub(super) fn start(
 struct Growth {
     shared: Arc<Shared>,
     members: Arc<Members>,
-    families: Vec<Family>,
+    followed: Vec<TopicPartitions>,
     rules: Rules,
     /// Partitions that are being opened.
     joining: JoinSet<(Arc<PartitionConsumer>, Result<()>)>,
@@ -193,13 +194,13 @@ impl Growth {
     async fn work_on(mut self, mut listing: Listing) {
         let (partitions, pattern) =
             (self.rules.partitions_update_interval, self.rules.pattern_update_interval);
-        let news = Arc::clone(&listing.news);
+        let updates = Arc::clone(&listing.list_updates);
         let (mut look_at, mut poll_at, mut watch_at) = (after(partitions), after(pattern), clock::now());
         loop {
             tokio::select! {
                 biased;
                 Some(joined) = self.joining.join_next() => self.joined(joined.ok()),
-                () = news.came.notified() => {
+                () = updates.came.notified() => {
                     if !listing.apply_news() {
                         poll_at = clock::now();
                     }
@@ -244,22 +245,25 @@ impl Growth {
             listed.insert(topic.without_partition());
             listed.insert(topic);
         }
-        let families = std::mem::take(&mut self.families);
-        let (stay, gone): (Vec<_>, Vec<_>) =
-            families.into_iter().partition(|family| !family.own || listed.contains(&family.topic));
-        self.families = stay;
-        for family in gone {
-            self.forget(&family);
+        let followed = std::mem::take(&mut self.followed);
+        let (stay, gone): (Vec<_>, Vec<_>) = followed
+            .into_iter()
+            .partition(|topic_partitions| !topic_partitions.own || listed.contains(&topic_partitions.topic));
+        self.followed = stay;
+        for topic_partitions in gone {
+            self.forget(&topic_partitions);
         }
-        for index in 0..self.families.len() {
-            let family = &self.families[index];
-            let next = family.topic.with_partition(family.partitions);
+        for index in 0..self.followed.len() {
+            let topic_partitions = &self.followed[index];
+            let next = topic_partitions.topic.with_partition(topic_partitions.partitions);
             // A partition that is not known yet, or one that was deleted and is there again.
-            if family.partitions > 0 && listed.contains(&next) || self.is_deleted(family) {
+            if topic_partitions.partitions > 0 && listed.contains(&next) || self.is_deleted(topic_partitions)
+            {
                 self.look_after(index).await;
             }
         }
-        let known: HashSet<_> = self.families.iter().map(|family| family.topic.clone()).collect();
+        let known: HashSet<_> =
+            self.followed.iter().map(|topic_partitions| topic_partitions.topic.clone()).collect();
         let warned = &mut self.warned;
         let without = |topic: &TopicName, error| {
             if warned.insert(topic.to_string().into()) {
@@ -274,17 +278,17 @@ impl Growth {
         let Ok(new) = families_of(&self.shared, listing, &known, &self.rules.left_out, without).await else {
             return;
         };
-        let mut room = self.rules.pattern_max_topics.saturating_sub(places_of(&self.families));
+        let mut room = self.rules.pattern_max_topics.saturating_sub(places_of(&self.followed));
         let mut without = 0;
-        for family in new {
-            let count = places_of(std::slice::from_ref(&family));
+        for topic_partitions in new {
+            let count = places_of(std::slice::from_ref(&topic_partitions));
             if count > room {
                 without += 1;
                 continue;
             }
             room -= count;
-            self.join(family.places());
-            self.families.push(family);
+            self.join(topic_partitions.places());
+            self.followed.push(topic_partitions);
         }
         if without > 0 && !std::mem::replace(&mut self.is_full, true) {
             warn!(
@@ -299,9 +303,10 @@ impl Growth {
     }
 
     /// Takes the partitions of a topic out that is no longer listed.
-    fn forget(&mut self, family: &Family) {
+    fn forget(&mut self, topic_partitions: &TopicPartitions) {
         let now = self.members.now();
-        let parts: Vec<_> = family.places().iter().filter_map(|place| now.of_topic(&place.topic)).collect();
+        let parts: Vec<_> =
+            topic_partitions.places().iter().filter_map(|place| now.of_topic(&place.topic)).collect();
         let removed = parts.iter().map(|part| {
             let error = Error::new(ErrorKind::TopicNotFound, "the topic was deleted");
             (Arc::clone(part), error.with_topic(Arc::clone(&part.topic)))
@@ -314,27 +319,27 @@ impl Growth {
     }
 
     /// Whether there are no partitions: their topic was not there, or they could not be subscribed.
-    fn is_deleted(&self, family: &Family) -> bool {
+    fn is_deleted(&self, topic_partitions: &TopicPartitions) -> bool {
         let now = self.members.now();
         let is_gone = |place: &Place| now.of_topic(&place.topic).is_none_or(|part| part.is_deleted());
-        family.places().iter().all(is_gone)
+        topic_partitions.places().iter().all(is_gone)
     }
 
     async fn look_after_all(&mut self) {
-        for index in 0..self.families.len() {
+        for index in 0..self.followed.len() {
             self.look_after(index).await;
         }
     }
 
     /// Asks for the number of partitions, if it may have changed, and adds those that are missing.
     async fn look_after(&mut self, index: usize) {
-        let family = &self.families[index];
+        let topic_partitions = &self.followed[index];
         // A topic without partitions is asked for once it is gone.
-        let is_plain = family.partitions == 0;
-        if is_plain && !self.is_deleted(family) {
+        let is_plain = topic_partitions.partitions == 0;
+        if is_plain && !self.is_deleted(topic_partitions) {
             return;
         }
-        let name = family.topic.to_string();
+        let name = topic_partitions.topic.to_string();
         let asked = self.shared.lookup_of(&name).partitions(&name, false).await;
         match asked {
             Ok(0) if !is_plain => self.gone(index),
@@ -342,11 +347,11 @@ impl Growth {
             // What goes wrong here goes wrong with the partitions too, which say so.
             Err(_) => {}
             Ok(count) => {
-                let family = &mut self.families[index];
+                let topic_partitions = &mut self.followed[index];
                 // Never fewer: those that are there may still have messages.
-                family.partitions = family.partitions.max(count);
+                topic_partitions.partitions = topic_partitions.partitions.max(count);
                 let now = self.members.now();
-                let mut missing = family.places();
+                let mut missing = topic_partitions.places();
                 missing.retain(|place| now.of_topic(&place.topic).is_none_or(|part| part.is_deleted()));
                 self.join(missing);
             }
@@ -356,13 +361,13 @@ impl Growth {
     /// Closes the partitions of a topic that has been deleted. The name is kept: the topic may be
     /// there again later.
     fn gone(&mut self, index: usize) {
-        let family = &self.families[index];
+        let topic_partitions = &self.followed[index];
         // The end of the only topic is the end of the consumer, which its partitions see to.
         if !self.members.several() {
             return;
         }
         let now = self.members.now();
-        for place in family.places() {
+        for place in topic_partitions.places() {
             let Some(part) = now.of_topic(&place.topic).filter(|part| !part.has_ended()) else { continue };
             let error = Error::new(ErrorKind::TopicNotFound, "the topic was deleted");
             part.end_alone(error.with_topic(Arc::clone(&part.topic)));

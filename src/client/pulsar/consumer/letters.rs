@@ -2,7 +2,7 @@
 //! acknowledges the original.
 //!
 //! ```text
-//! machine ── take_dead ──► Undertaker ── Letters::send ──► producer, opened by the first letter
+//! machine ── take_dead ──► DeadLetterSender ── send ──► producer, opened by the first letter
 //!    ▲                                                         │ receipt or error
 //!    └───────────────────────── settle_dead ◄──────────────────┘
 //! ```
@@ -18,7 +18,7 @@ use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::members::Members;
-use super::part::PartitionConsumer;
+use super::partition::PartitionConsumer;
 use super::topics::Topics as Consumed;
 use crate::events::{ProducerEvents, SendOutcome};
 use crate::logger;
@@ -263,7 +263,7 @@ impl Letters {
     }
 
     /// Sends a message to the dead letter topic.
-    async fn bury(&self, letter: &DeadLetter) -> Result<()> {
+    async fn send_to_dead_letter(&self, letter: &DeadLetter) -> Result<()> {
         let message = &letter.message;
         let properties = self.properties(message, message.entry.topic(), letter.first_chunk());
         self.send_dead(message, &properties).await
@@ -600,12 +600,12 @@ impl ProducerEvents for Receipts {
 
 /// The task that sends the dead letters of a consumer.
 #[derive(Debug)]
-pub(super) struct Undertaker {
+pub(super) struct DeadLetterSender {
     stop: Arc<Notify>,
     task: AbortHandle,
 }
 
-impl Undertaker {
+impl DeadLetterSender {
     /// Starts the task.
     pub(super) fn start(letters: &Arc<Letters>, members: Arc<Members>) -> Self {
         let stop = Arc::new(Notify::new());
@@ -644,7 +644,7 @@ async fn work(letters: Arc<Letters>, members: Arc<Members>, stop: Arc<Notify>) {
 
 async fn deliver(under_way: UnderWay, part: Arc<PartitionConsumer>, letter: DeadLetter) {
     let letters = &under_way.0;
-    let sent = letters.bury(&letter).await;
+    let sent = letters.send_to_dead_letter(&letter).await;
     if let Err(error) = &sent {
         letters.failed(&letter.message, error);
     }

@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::{Notify, oneshot};
 
-use super::holders::Holders;
-use super::part::{ActiveChanges, Ends, News, Others, PartitionConsumer, Supervisor, is_exact};
+use super::partition::{
+    ActiveChanges, Ends, GroupState, MachineEvents, PartitionConsumer, Supervisor, is_exact,
+};
+use super::ready::ReadyPartitions;
 use crate::events::Signal;
 use crate::pulsar::options::ConsumerOptions;
-use crate::pulsar::part::supervise;
+use crate::pulsar::reconnect::supervise;
 use crate::pulsar::shared::Shared;
 use crate::receive::Ahead;
 use forebay_base::error::{Error, ErrorKind, Result};
@@ -133,9 +135,9 @@ pub(super) struct Members {
     subscription: String,
     options: ConsumerOptions,
     signal: Arc<Signal>,
-    others: Arc<Others>,
+    others: Arc<GroupState>,
     /// Those that have messages to be taken.
-    pub(super) holders: Arc<Holders>,
+    pub(super) ready: Arc<ReadyPartitions>,
     /// Messages are to be sent to the dead letter topic.
     pub(super) dead: Arc<Notify>,
     /// Messages that are to be handed out next.
@@ -167,7 +169,7 @@ impl Members {
         options: &ConsumerOptions,
         signal: &Arc<Signal>,
     ) -> Arc<Self> {
-        let others = Others {
+        let others = GroupState {
             several,
             endless,
             alive: AtomicUsize::new(0),
@@ -179,7 +181,7 @@ impl Members {
             options: options.clone(),
             signal: Arc::clone(signal),
             others: Arc::new(others),
-            holders: Arc::default(),
+            ready: Arc::default(),
             dead: Arc::default(),
             ahead: Arc::new(Ahead::new(shared.budget.traffic())),
             ends: Arc::default(),
@@ -290,7 +292,7 @@ impl Members {
         };
         for (part, why) in removed {
             part.retire(why);
-            self.holders.remove(part.id);
+            self.ready.remove(part.id);
             part.revoke_all();
         }
         self.share(&rest, rest.len());
@@ -331,8 +333,8 @@ impl Members {
         options: &ConsumerOptions,
         partitions: usize,
     ) -> Arc<PartitionConsumer> {
-        let news = News {
-            holders: Arc::clone(&self.holders),
+        let events = MachineEvents {
+            ready: Arc::clone(&self.ready),
             dead: Arc::clone(&self.dead),
             ahead: Arc::clone(&self.ahead),
             ends: Arc::clone(&self.ends),
@@ -349,7 +351,7 @@ impl Members {
             Arc::clone(&self.signal),
             Arc::clone(&self.others),
             partitions,
-            news,
+            events,
         ))
     }
 }

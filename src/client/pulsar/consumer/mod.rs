@@ -3,7 +3,7 @@
 //! Each partition is a `PartitionConsumer` (in `part`): the sans-IO machine behind a short lock,
 //! and a supervisor that subscribes again whenever its connection ends or the broker closes the
 //! consumer. `members` is the set of them, which `growth` changes while the consumer runs: topics
-//! get more partitions, and others appear and disappear. `holders` knows in which of them messages
+//! get more partitions, and others appear and disappear. `ready` knows in which of them messages
 //! can be taken. `letters` sends messages to the topics of a dead letter policy.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,19 +30,19 @@ use forebay_pulsar::{Message, MessageId, pb};
 
 mod acks;
 mod growth;
-mod holders;
 mod letters;
 mod members;
-mod part;
+mod partition;
 mod positions;
+mod ready;
 mod topics;
 mod watch;
 
-use growth::{Family, Rules};
-use letters::{Letters, Undertaker};
+use growth::{Rules, TopicPartitions};
+use letters::{DeadLetterSender, Letters};
 use members::{Members, Parts, Place};
-use part::PartitionConsumer;
-pub use part::SeekTo;
+use partition::PartitionConsumer;
+pub use partition::SeekTo;
 pub use topics::Topics;
 use watch::Listing;
 
@@ -62,7 +62,7 @@ pub(crate) struct Inner {
     codec: Option<Arc<dyn Codec>>,
     /// Whether it asks for messages when the application waits for one, and not ahead.
     asks: bool,
-    letters: Option<(Arc<Letters>, Undertaker)>,
+    letters: Option<(Arc<Letters>, DeadLetterSender)>,
     /// The task that asks for new partitions and topics, if there may be some.
     growth: Mutex<Option<AbortHandle>>,
 }
@@ -96,8 +96,8 @@ impl From<(Arc<str>, MessageId)> for Target {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some((_, undertaker)) = &self.letters {
-            undertaker.abort();
+        if let Some((_, sender)) = &self.letters {
+            sender.abort();
         }
         self.stop_growth();
         for part in self.members.close().iter() {
@@ -151,19 +151,20 @@ impl Consumer {
         let left_out = letters::sent_to(letters.as_ref(), &subscription);
         let is_pattern = matches!(topics, Topics::Matching(_));
         let mut listing = None;
-        let mut families = match topics {
+        let mut followed = match topics {
             Topics::Named(topics) => {
                 let creates = options.creates_topic;
-                let finding =
-                    topics.into_iter().map(|it| Family::find(Arc::clone(&shared), it, true, creates));
+                let finding = topics
+                    .into_iter()
+                    .map(|it| TopicPartitions::find(Arc::clone(&shared), it, true, creates));
                 together(finding).await.into_iter().collect::<Result<Vec<_>>>()?
             }
             Topics::Matching(pattern) => {
                 let found = Listing::find(&shared, pattern).await?;
                 let all = |_: &_, error| Err(error);
-                let families =
+                let followed =
                     growth::families_of(&shared, &found, &HashSet::default(), &left_out, all).await?;
-                let (count, limit) = (growth::places_of(&families), options.pattern_max_topics);
+                let (count, limit) = (growth::places_of(&followed), options.pattern_max_topics);
                 if count > limit {
                     let text = format!(
                         "the pattern {title:?} matches {count} topics and partitions, and pattern_max_topics is {limit}: narrow the \
@@ -172,15 +173,16 @@ impl Consumer {
                     return Err(Error::new(ErrorKind::NotAllowed, text));
                 }
                 listing = Some(found);
-                families
+                followed
             }
         };
-        check_position(&title, is_pattern, &families, &options)?;
-        let several = is_pattern || families.len() > 1;
+        check_position(&title, is_pattern, &followed, &options)?;
+        let several = is_pattern || followed.len() > 1;
         if let Some(retry) = letters.as_ref().and_then(|topics| topics.retry.clone()) {
-            families.push(Family::find(Arc::clone(&shared), retry, false, true).await?);
+            followed.push(TopicPartitions::find(Arc::clone(&shared), retry, false, true).await?);
         }
-        let is_one = matches!(&families[..], [family] if family.is_whole()) && !is_pattern;
+        let is_one =
+            matches!(&followed[..], [topic_partitions] if topic_partitions.is_whole()) && !is_pattern;
         if options.receiver_queue == 0 && !is_one {
             let text = "receiver_queue=0 is for a consumer of one topic without partitions: take at least 1, or open a consumer \
                         for each partition by its name (...-partition-N)";
@@ -188,11 +190,11 @@ impl Consumer {
         }
         let signal = Arc::new(Signal::new(events));
         let members = Members::new(&shared, several, is_pattern, &subscription, &options, &signal);
-        let opening = members.add(families.iter().flat_map(Family::places).collect(), false);
+        let opening = members.add(followed.iter().flat_map(TopicPartitions::places).collect(), false);
         let letters = letters.zip(options.dead_letter.as_ref()).map(|(topics, policy)| {
             let letters = Letters::new(&shared, topics, policy, &subscription, &options);
-            let undertaker = Undertaker::start(&letters, Arc::clone(&members));
-            (letters, undertaker)
+            let sender = DeadLetterSender::start(&letters, Arc::clone(&members));
+            (letters, sender)
         });
         let consumer = Self(Arc::new(Inner {
             topic: title,
@@ -226,7 +228,7 @@ impl Consumer {
             pattern_max_topics: options.pattern_max_topics,
             left_out: Box::new(left_out),
         };
-        *consumer.0.growth.lock() = growth::start(shared, members, families, listing, rules);
+        *consumer.0.growth.lock() = growth::start(shared, members, followed, listing, rules);
         Ok(consumer)
     }
 
@@ -268,21 +270,22 @@ impl Consumer {
 
     /// The same over the partitions that have messages to be taken.
     fn take_of_several(&self, max: usize, out: &mut impl Extend<Message>) -> usize {
-        let holders = &self.0.members.holders;
+        let ready = &self.0.members.ready;
         let mut taken = 0;
         while taken < max {
-            let Some(id) = holders.first() else { break };
+            let Some(id) = ready.first() else { break };
             match self.member(id) {
                 Some(part) => taken += part.take(max - taken, out),
                 // It was taken out, and is no member any more.
-                None => holders.remove(id),
+                None => ready.remove(id),
             }
         }
         taken
     }
 
-    /// The partition of an id that [`Holders`](holders::Holders) gave, unless it was taken out. The
-    /// members are read after the id: a partition is one of them before it holds a message.
+    /// The partition of an id that [`ReadyPartitions`](ready::ReadyPartitions) gave, unless it was
+    /// taken out. The members are read after the id: a partition is one of them before it holds a
+    /// message.
     fn member(&self, id: u64) -> Option<Arc<PartitionConsumer>> {
         self.parts().of_id(id).map(Arc::clone)
     }
@@ -302,10 +305,10 @@ impl Consumer {
         if let [part] = &self.parts()[..] {
             return part.machine().has_ready();
         }
-        let holders = &self.0.members.holders;
+        let ready = &self.0.members.ready;
         let is_ready = |id| self.member(id).is_some_and(|part| part.machine().has_ready());
         // As a rule the first tells.
-        holders.first().is_some_and(|first| is_ready(first) || holders.all().into_iter().any(is_ready))
+        ready.first().is_some_and(|first| is_ready(first) || ready.all().into_iter().any(is_ready))
     }
 
     /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if there is
@@ -403,10 +406,10 @@ impl Consumer {
         }
         self.0.members.ahead.close();
         self.0.stop_growth();
-        if let Some((letters, undertaker)) = &self.0.letters {
-            undertaker.stop();
+        if let Some((letters, sender)) = &self.0.letters {
+            sender.stop();
             let _ = tokio::time::timeout(LAST_LETTERS, letters.settle()).await;
-            undertaker.abort();
+            sender.abort();
             letters.close().await;
         }
         let parts: Vec<_> = self.0.members.close().iter().map(Arc::clone).collect();
@@ -541,7 +544,7 @@ async fn watch<T>(
 fn check_position(
     title: &str,
     is_pattern: bool,
-    families: &[Family],
+    followed: &[TopicPartitions],
     options: &ConsumerOptions,
 ) -> Result<()> {
     let id = options.position;
@@ -554,7 +557,7 @@ fn check_position(
             "position is the message {id}, and a pattern stands for many topics: use \"earliest\" or \"latest\""
         ));
     }
-    let names: Vec<_> = families.iter().flat_map(Family::places).collect();
+    let names: Vec<_> = followed.iter().flat_map(TopicPartitions::places).collect();
     let [Place { topic, partition, .. }] = &names[..] else {
         return refused(format!(
             "position is the message {id}, and {} partitions are opened: open the partition of the message by its name \

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Consumer;
-use super::part::{self, PartitionConsumer, SeekTo, last_message_id};
+use super::partition::{self, PartitionConsumer, SeekTo, last_message_id};
 use crate::together::together;
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_pulsar::{Message, MessageId, pb};
@@ -33,7 +33,7 @@ impl Consumer {
         for (topic, to) in positions {
             let part = now.find(&topic, &MessageId::LATEST)?;
             if let SeekTo::Id { topic: named, id, .. } = &to
-                && part::is_exact(*id)
+                && partition::is_exact(*id)
                 && (!named.is_empty() && *named != part.topic
                     || id.partition >= 0 && id.partition != part.partition)
             {

@@ -9,7 +9,7 @@
 //!       └──────────────────────────────────────────────────────┘ again after a pause
 //! ```
 //! The list is asked for every now and then, watched or not: with its hash that costs next to
-//! nothing, and news may be lost.
+//! nothing, and updates may be lost.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,13 +28,13 @@ use forebay_pulsar::pb::command_get_topics_of_namespace::Mode;
 use forebay_pulsar::topic::TopicName;
 
 /// Limit on the names in updates that have not been looked at. With more, the list is asked for.
-const MAX_NEWS: usize = 10_000;
+const MAX_UPDATES: usize = 10_000;
 /// Limit on the names of a list: no frame holds more, and updates could.
 const MAX_LIST: usize = 1 << 17;
 
 /// Updates that have not been looked at.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(super) struct TopicListUpdates {
     updates: Mutex<Updates>,
     pub(super) came: Notify,
 }
@@ -47,11 +47,11 @@ struct Updates {
     lost: bool,
 }
 
-impl WatcherRoute for News {
+impl WatcherRoute for TopicListUpdates {
     fn changed(&self, update: pb::CommandWatchTopicUpdate) {
         let mut updates = self.updates.lock();
         updates.names += 1 + update.new_topics.len() + update.deleted_topics.len();
-        if updates.names > MAX_NEWS {
+        if updates.names > MAX_UPDATES {
             updates.waiting.clear();
             updates.lost = true;
         } else {
@@ -82,7 +82,7 @@ pub(super) struct Listing {
     pub(super) pattern: Pattern,
     /// As the broker gave them, in their order: the hash is of these.
     names: BTreeSet<String>,
-    pub(super) news: Arc<News>,
+    pub(super) list_updates: Arc<TopicListUpdates>,
     watcher: Option<Watcher>,
 }
 
@@ -91,7 +91,7 @@ impl Listing {
     pub(super) async fn find(shared: &Arc<Shared>, pattern: Pattern) -> Result<Self> {
         let names = shared.lookup.matching(&pattern, None).await?.unwrap_or_default();
         let names = names.into_iter().collect();
-        Ok(Self { shared: Arc::clone(shared), pattern, names, news: Arc::default(), watcher: None })
+        Ok(Self { shared: Arc::clone(shared), pattern, names, list_updates: Arc::default(), watcher: None })
     }
 
     /// The topics and partitions that the pattern matches.
@@ -116,7 +116,7 @@ impl Listing {
             return Ok(false);
         }
         let (id, hash) = (self.shared.next_id(), self.hash());
-        let route: Arc<dyn WatcherRoute> = Arc::clone(&self.news) as _;
+        let route: Arc<dyn WatcherRoute> = Arc::clone(&self.list_updates) as _;
         connection.session().lock().watchers.insert(id, route);
         // Closes it as well if the answer does not come.
         let watcher = Watcher { id, connection: Arc::clone(&connection) };
@@ -162,7 +162,7 @@ impl Listing {
     /// Applies the updates that have come. Returns false if some were lost: the list is to be asked
     /// for.
     pub(super) fn apply_news(&mut self) -> bool {
-        let Updates { waiting, lost, .. } = std::mem::take(&mut *self.news.updates.lock());
+        let Updates { waiting, lost, .. } = std::mem::take(&mut *self.list_updates.updates.lock());
         for update in waiting {
             for name in &update.deleted_topics {
                 self.names.remove(name);
@@ -214,11 +214,11 @@ mod tests {
 
     #[test]
     fn updates_that_nothing_looks_at_cost_a_limited_number_of_names() {
-        let news = News::default();
-        for _ in 0..3 * MAX_NEWS {
-            news.changed(update(&["a"], &[]));
+        let list_updates = TopicListUpdates::default();
+        for _ in 0..3 * MAX_UPDATES {
+            list_updates.changed(update(&["a"], &[]));
         }
-        let updates = news.updates.lock();
+        let updates = list_updates.updates.lock();
         assert!(updates.lost && updates.waiting.is_empty());
     }
 }

@@ -9,12 +9,12 @@ use tokio::task::AbortHandle;
 
 use super::inner::Inner;
 use super::lazy::Starter;
-use super::part::{PartitionProducer, Supervisor};
+use super::partition::{PartitionProducer, Supervisor};
 use super::schemas::Registrar;
 use crate::events::ProducerEvents;
 use crate::logger;
 use crate::pulsar::options::ProducerOptions;
-use crate::pulsar::part::supervise;
+use crate::pulsar::reconnect::supervise;
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_pulsar::topic::TopicName;
 use tracing::warn;

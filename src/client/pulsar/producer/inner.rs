@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 use super::lazy::Starter;
-use super::parts::Parts;
+use super::partitions::Parts;
 use super::schemas::Registrar;
 use super::topic_schema::TopicSchema;
 use forebay_base::sync::Mutex;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::part::{PartitionProducer, Supervisor};
+use super::partition::{PartitionProducer, Supervisor};
 use super::schemas::Registrar;
 use crate::pulsar::options::ProducerOptions;
-use crate::pulsar::part::supervise;
+use crate::pulsar::reconnect::supervise;
 use crate::pulsar::shared::Shared;
 use forebay_base::error::Result;
 

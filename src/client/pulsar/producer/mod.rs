@@ -43,16 +43,16 @@ use forebay_pulsar::topic::{Router, TopicName};
 mod growth;
 mod inner;
 mod lazy;
-mod part;
-mod parts;
+mod partition;
+mod partitions;
 mod schemas;
 mod topic_schema;
 
 use growth::{Opening, Place};
 use inner::Inner;
 use lazy::Starter;
-use part::PartitionProducer;
-use parts::Parts;
+use partition::PartitionProducer;
+use partitions::Parts;
 use schemas::Registrar;
 use topic_schema::TopicSchema;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::part::PartitionProducer;
+use super::partition::PartitionProducer;
 use crate::pulsar::schema;
 use crate::pulsar::shared::Shared;
 use forebay_net::backoff::Backoff;

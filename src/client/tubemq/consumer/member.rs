@@ -11,7 +11,8 @@ use tokio::sync::{Notify, watch};
 
 use crate::events::Signal;
 use crate::tubemq::auth;
-use crate::tubemq::consumer::part::{Fetched, PartitionConsumer, supervise};
+use crate::tubemq::consumer::partition::{Fetched, PartitionConsumer};
+use crate::tubemq::consumer::reconnect::supervise;
 use crate::tubemq::options::ConsumerOptions;
 use crate::tubemq::shared::Shared;
 use forebay_base::clock::{self, wall_ms};

@@ -24,10 +24,11 @@ use forebay_tubemq::consumer::{INDEX_UNIT, Message, Phase, Start};
 use forebay_tubemq::master::{Identity, TopicState};
 
 mod member;
-mod part;
+mod partition;
+mod reconnect;
 
 use member::{Core, LEAVE, MemberState, Paused, keep_leases, keep_member};
-use part::PartitionConsumer;
+use partition::PartitionConsumer;
 
 /// Target of [`Consumer::seek`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::part::PartitionProducer;
+use super::partition::PartitionProducer;
 
 /// Partitions that were opened together, and those that followed.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use crate::journal::Journal;
 use crate::pulsar::connection::{Connection, ConsumerRoute, PartId, Withdraw};
 use crate::pulsar::directions::Directions;
 use crate::pulsar::options::{ClientOptions, ConsumerOptions, KeySharedPolicy};
-use crate::pulsar::part::{PartWatch, Supervised};
+use crate::pulsar::reconnect::{PartWatch, Supervised};
 use crate::pulsar::schema;
 use crate::pulsar::shared::{Shared, key_values};
 use forebay_base::clock;
@@ -28,7 +28,7 @@ const PLACE_PAUSE: Duration = Duration::from_millis(50);
 const DYING_ATTEMPTS: u32 = 3;
 const DYING_PAUSE: Duration = Duration::from_secs(1);
 
-/// Opens a partition for [`supervise`](crate::pulsar::part::supervise).
+/// Opens a partition for [`supervise`](crate::pulsar::reconnect::supervise).
 pub(in crate::pulsar::consumer) struct Supervisor {
     shared: Arc<Shared>,
     part: Arc<PartitionConsumer>,

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use super::super::holders::Holders;
+use super::super::ready::ReadyPartitions;
 use crate::events::Signal;
 use crate::logger;
 use crate::pulsar::options::SchemaOptions;
@@ -33,11 +33,11 @@ pub(super) struct Delivery {
     machine: Mutex<Machine>,
     /// The driver has been woken and has not looked yet.
     notified: AtomicBool,
-    /// Whether it was added to the [`Holders`], and no receive has found since that it has no
-    /// message. Changes under the machine's lock.
+    /// Whether it was added to the [`ReadyPartitions`], and no receive has found since that it has
+    /// no message. Changes under the machine's lock.
     listed: AtomicBool,
     signal: Arc<Signal>,
-    pub(super) news: News,
+    pub(super) events: MachineEvents,
     /// Entries of the client that could not be read.
     counted: Arc<AtomicU64>,
     warned: AtomicBool,
@@ -45,11 +45,11 @@ pub(super) struct Delivery {
     schema: Option<(Arc<Shared>, SchemaOptions)>,
 }
 
-/// News of the machines of a consumer.
+/// Events of the machines of a consumer.
 #[derive(Debug)]
-pub(in crate::pulsar::consumer) struct News {
+pub(in crate::pulsar::consumer) struct MachineEvents {
     /// The partitions that have messages to be taken.
-    pub(in crate::pulsar::consumer) holders: Arc<Holders>,
+    pub(in crate::pulsar::consumer) ready: Arc<ReadyPartitions>,
     /// Messages are to be sent to the dead letter topic.
     pub(in crate::pulsar::consumer) dead: Arc<Notify>,
     /// Messages that are to be handed out next.
@@ -106,8 +106,8 @@ pub(in crate::pulsar::consumer) struct Ends {
     pub(in crate::pulsar::consumer) changed: Notify,
 }
 
-impl News {
-    /// Has those that wait for news of the consumer look whether it has ended.
+impl MachineEvents {
+    /// Has those that wait for events of the consumer look whether it has ended.
     pub(in crate::pulsar::consumer) fn tell_waits(&self) {
         self.ends.changed.notify_waiters();
         self.active.changed.notify_waiters();
@@ -140,7 +140,7 @@ impl Delivery {
         shared: &Arc<Shared>,
         schema: Option<SchemaOptions>,
         signal: &Arc<Signal>,
-        news: News,
+        events: MachineEvents,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
@@ -150,7 +150,7 @@ impl Delivery {
             notified: AtomicBool::new(false),
             listed: AtomicBool::new(false),
             signal: Arc::clone(signal),
-            news,
+            events,
             counted: Arc::clone(&shared.unreadable),
             warned: AtomicBool::new(false),
             schema: schema.map(|schema| (Arc::clone(shared), schema)),
@@ -167,7 +167,7 @@ impl Delivery {
         let mut machine = self.machine();
         let due = machine.poll_timeout();
         let result = act(&mut machine);
-        self.news.look(&mut machine);
+        self.events.look(&mut machine);
         let wake = machine.wants_transmit() || machine.poll_timeout() != due;
         drop(machine);
         // Not again before the driver has looked.
@@ -175,15 +175,15 @@ impl Delivery {
     }
 
     /// Moves up to `max` messages to `out` and returns their number, and as [`Self::change`]. After
-    /// that it is the turn of the other [`Holders`].
+    /// that it is the turn of the other [`ReadyPartitions`].
     pub(super) fn take(&self, max: usize, out: &mut impl Extend<Message>) -> (usize, bool) {
         self.change(|machine| {
             let taken = machine.take(max, out);
             if machine.has_ready() {
-                self.news.holders.move_to_back(self.id);
+                self.events.ready.move_to_back(self.id);
             } else {
                 self.listed.store(false, Ordering::Relaxed);
-                self.news.holders.remove(self.id);
+                self.events.ready.remove(self.id);
             }
             taken
         })
@@ -193,14 +193,14 @@ impl Delivery {
     /// consumer any more.
     pub(super) fn revoke_all(&self) {
         let machine = self.machine();
-        self.news.ahead.revoke(|message, _| machine.has_delivered(message));
+        self.events.ahead.revoke(|message, _| machine.has_delivered(message));
     }
 
     /// As [`Self::change`], for a change of which the driver knows.
     pub(super) fn update(&self, act: impl FnOnce(&mut Machine)) {
         let mut machine = self.machine();
         act(&mut machine);
-        self.news.look(&mut machine);
+        self.events.look(&mut machine);
     }
 
     /// Handles an entry that cannot be read.
@@ -230,13 +230,13 @@ impl Delivery {
         }
     }
 
-    /// Adds it to the [`Holders`] if a message can be taken, and tells whether one can. Under the
-    /// lock of its machine.
+    /// Adds it to the [`ReadyPartitions`] if a message can be taken, and tells whether one can.
+    /// Under the lock of its machine.
     fn list(&self, machine: &Machine) -> bool {
         let is_ready = machine.has_ready();
         if is_ready && !self.listed.load(Ordering::Relaxed) {
             self.listed.store(true, Ordering::Relaxed);
-            self.news.holders.add(self.id);
+            self.events.ready.add(self.id);
         }
         is_ready
     }
@@ -246,7 +246,7 @@ impl Delivery {
         self.notified.store(false, Ordering::Release);
         let mut machine = self.machine();
         machine.handle_timeout(now);
-        self.news.look(&mut machine);
+        self.events.look(&mut machine);
         machine.poll_transmit(out);
         machine.poll_timeout()
     }
@@ -263,7 +263,7 @@ impl Delivery {
             self.signal.stop(self.id, error.clone());
         }
         let readable = self.list(&machine) || failed;
-        self.news.look(&mut machine);
+        self.events.look(&mut machine);
         while let Some(wanted) = machine.next_wanted() {
             self.fetch(wanted);
         }
@@ -272,7 +272,7 @@ impl Delivery {
             self.unreadable(error);
         }
         if failed {
-            self.news.tell_waits();
+            self.events.tell_waits();
         }
         if readable {
             self.signal.ring();
@@ -281,8 +281,8 @@ impl Delivery {
 
     pub(super) fn reached_end(&self) {
         self.machine().reached_end();
-        self.news.ends.any.store(true, Ordering::Release);
-        self.news.ends.changed.notify_waiters();
+        self.events.ends.any.store(true, Ordering::Release);
+        self.events.ends.changed.notify_waiters();
         self.signal.ring();
     }
 }

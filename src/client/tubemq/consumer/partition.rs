@@ -1,7 +1,7 @@
-//! One partition of a consumer, and the task that keeps it connected.
+//! One partition of a consumer. `reconnect` connects it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot, watch};
@@ -10,18 +10,14 @@ use tokio::task::{AbortHandle, JoinHandle};
 use crate::events::Signal;
 use crate::receive::Ahead;
 use crate::traffic::Traffic;
-use crate::tubemq::connection::{Connection, PartitionRoute, Purpose, Route};
-use crate::tubemq::shared::{Shared, address};
+use crate::tubemq::connection::{Connection, PartitionRoute, Route};
+use crate::tubemq::shared::Shared;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_base::sync::{Mutex, MutexGuard, Rank};
-use forebay_net::backoff::Backoff;
 use forebay_tubemq::connection::Connection as Protocol;
 use forebay_tubemq::consumer::{Consumer as Machine, Event, Message, Options, Phase, Start};
 use forebay_tubemq::{Response, pb};
-
-/// A connection that lived this long was a good one, and its backoff is reset.
-const STEADY: Duration = Duration::from_secs(1);
 
 /// Messages that a consumer has fetched and the user has not taken, over all its partitions.
 #[derive(Debug)]
@@ -69,14 +65,14 @@ impl Fetched {
 /// One partition of a consumer.
 #[derive(Debug)]
 pub(super) struct PartitionConsumer {
-    id: u64,
+    pub(super) id: u64,
     topic: Arc<str>,
     machine: Mutex<Machine>,
-    connection: Mutex<Option<Arc<Connection>>>,
+    pub(super) connection: Mutex<Option<Arc<Connection>>>,
     /// Notified when the connection is lost.
-    lost: Notify,
+    pub(super) lost: Notify,
     /// Outcome of the first attempt to take the partition.
-    tried: watch::Sender<Option<Result<()>>>,
+    pub(super) tried: watch::Sender<Option<Result<()>>>,
     left: watch::Sender<bool>,
     /// Caller that waits for a seek.
     seek: Mutex<Option<oneshot::Sender<Result<()>>>>,
@@ -280,48 +276,5 @@ impl PartitionRoute for PartitionConsumer {
         self.deliver(machine);
         *self.connection.lock() = None;
         self.lost.notify_one();
-    }
-}
-
-/// Connects a partition, and again each time its connection ends.
-pub(super) async fn supervise(part: Weak<PartitionConsumer>, shared: Arc<Shared>) {
-    let Some(broker) = part.upgrade().map(|part| part.machine().location().broker.clone()) else { return };
-    let mut backoff = Backoff::new(shared.options.max_backoff);
-    loop {
-        let got = shared.pool.get(&address(&broker), Purpose::Fetch).await;
-        let Some(part) = part.upgrade() else { return };
-        let since = clock::now();
-        match got {
-            Ok(connection) => {
-                let attached = {
-                    let mut host = connection.session().lock();
-                    let alive = connection.is_alive();
-                    if alive {
-                        host.partitions.insert(part.id, Arc::clone(&part) as _);
-                        part.machine().attach();
-                        *part.connection.lock() = Some(Arc::clone(&connection));
-                    }
-                    alive
-                };
-                if attached {
-                    connection.session().wake();
-                    part.lost.notified().await;
-                }
-            }
-            Err(error) => {
-                part.tried.send_if_modified(|tried| {
-                    let first = tried.is_none();
-                    if first {
-                        *tried = Some(Err(error));
-                    }
-                    first
-                });
-            }
-        }
-        drop(part);
-        if clock::now().saturating_duration_since(since) >= STEADY {
-            backoff.reset();
-        }
-        tokio::time::sleep(backoff.pause()).await;
     }
 }

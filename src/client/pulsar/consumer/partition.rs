@@ -13,7 +13,7 @@ use crate::logger;
 use crate::pulsar::connection::{Connection, ConsumerRoute, Loss, PartId};
 use crate::pulsar::directions::Directions;
 use crate::pulsar::options::ConsumerOptions;
-use crate::pulsar::part::{PartWatch, Seek, SeekRefused};
+use crate::pulsar::reconnect::{PartWatch, Seek, SeekRefused};
 use crate::pulsar::shared::Shared;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result, because};
@@ -31,11 +31,11 @@ use forebay_pulsar::{Message, MessageId, hot, pb};
 use tracing::warn;
 
 mod delivery;
-mod supervisor;
+mod reconnect;
 
 use delivery::Delivery;
-pub(super) use delivery::{ActiveChanges, Ends, News};
-pub(super) use supervisor::Supervisor;
+pub(super) use delivery::{ActiveChanges, Ends, MachineEvents};
+pub(super) use reconnect::Supervisor;
 
 /// Time for which a seek that was answered waits for the broker to close the old subscription.
 const SEEK_CLOSE: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ pub enum SeekTo {
 
 /// Figures that the partitions of one consumer share when one of them ends.
 #[derive(Debug)]
-pub(super) struct Others {
+pub(super) struct GroupState {
     /// Whether the consumer has several topics. The partitions of one topic belong together: the
     /// end of one is the end of the consumer.
     pub(super) several: bool,
@@ -101,7 +101,7 @@ pub(super) struct PartitionConsumer {
     trouble: Mutex<Option<Error>>,
     /// Why this partition has ended while the others go on.
     ended: OnceLock<Error>,
-    others: Arc<Others>,
+    others: Arc<GroupState>,
     task: Mutex<Option<AbortHandle>>,
     operation_timeout: Duration,
     /// The broker it was subscribed at last.
@@ -118,9 +118,9 @@ impl PartitionConsumer {
         subscription: &str,
         options: &ConsumerOptions,
         signal: Arc<Signal>,
-        others: Arc<Others>,
+        others: Arc<GroupState>,
         partitions: usize,
-        news: News,
+        events: MachineEvents,
     ) -> Self {
         let id = shared.next_id();
         let topic: Arc<str> = topic.into();
@@ -164,7 +164,7 @@ impl PartitionConsumer {
             creates_topic,
             subscription: subscription.to_owned(),
             name: options.name.clone().unwrap_or_default(),
-            delivery: Delivery::new(machine, (id, &topic), shared, options.schema.clone(), &signal, news),
+            delivery: Delivery::new(machine, (id, &topic), shared, options.schema.clone(), &signal, events),
             state: PartWatch::new(),
             directions: Directions::default(),
             seeks: Semaphore::new(1),
@@ -275,7 +275,7 @@ impl PartitionConsumer {
                      this as ended_topics",
                 );
                 // All others may be at the end of their topics.
-                self.delivery.news.ends.changed.notify_waiters();
+                self.delivery.events.ends.changed.notify_waiters();
                 self.signal.ring();
             }
         }
@@ -283,7 +283,7 @@ impl PartitionConsumer {
 
     fn end_consumer(&self, error: Error) {
         self.signal.end(error);
-        self.delivery.news.tell_waits();
+        self.delivery.events.tell_waits();
     }
 
     /// Notes that it has ended while the consumer goes on. Returns the number of those that have
@@ -447,7 +447,7 @@ impl ConsumerRoute for PartitionConsumer {
 
     fn set_active(&self, active: bool) {
         if self.tells_active && self.active.swap(active, Ordering::AcqRel) != active {
-            self.delivery.news.active.note(&self.topic, active);
+            self.delivery.events.active.note(&self.topic, active);
         }
     }
 

@@ -19,9 +19,9 @@ use forebay_base::sync::Mutex;
 
 /// The ids of partitions, each once, in the order in which they are served.
 #[derive(Debug, Default)]
-pub(super) struct Holders(Mutex<VecDeque<u64>>);
+pub(super) struct ReadyPartitions(Mutex<VecDeque<u64>>);
 
-impl Holders {
+impl ReadyPartitions {
     /// Adds a partition, to be served after the others. It must not be listed.
     pub(super) fn add(&self, id: u64) {
         self.0.lock().push_back(id);
@@ -60,19 +60,19 @@ mod tests {
 
     #[test]
     fn partitions_are_served_by_turns_while_they_hold_messages() {
-        let holders = Holders::default();
-        [1, 2, 3].into_iter().for_each(|id| holders.add(id));
-        assert_eq!(holders.first(), Some(1));
-        holders.move_to_back(1);
-        assert_eq!(holders.all(), [2, 3, 1]);
+        let ready = ReadyPartitions::default();
+        [1, 2, 3].into_iter().for_each(|id| ready.add(id));
+        assert_eq!(ready.first(), Some(1));
+        ready.move_to_back(1);
+        assert_eq!(ready.all(), [2, 3, 1]);
         // Another thread was quicker.
-        holders.move_to_back(1);
-        assert_eq!(holders.all(), [2, 3, 1]);
-        holders.remove(3);
-        holders.remove(3);
-        assert_eq!(holders.all(), [2, 1]);
-        holders.remove(2);
-        holders.remove(1);
-        assert_eq!(holders.first(), None);
+        ready.move_to_back(1);
+        assert_eq!(ready.all(), [2, 3, 1]);
+        ready.remove(3);
+        ready.remove(3);
+        assert_eq!(ready.all(), [2, 1]);
+        ready.remove(2);
+        ready.remove(1);
+        assert_eq!(ready.first(), None);
     }
 }

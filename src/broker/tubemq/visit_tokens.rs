@@ -14,7 +14,7 @@ struct Period {
 }
 
 /// The valid visit tokens.
-pub(super) struct Visits {
+pub(super) struct VisitTokens {
     /// Makes tokens different from those of other runs.
     seed: u64,
     current: Period,
@@ -23,13 +23,13 @@ pub(super) struct Visits {
     anyone: Arc<str>,
 }
 
-impl std::fmt::Debug for Visits {
+impl std::fmt::Debug for VisitTokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Visits").field("users", &self.current.tokens.len()).finish_non_exhaustive()
+        f.debug_struct("VisitTokens").field("users", &self.current.tokens.len()).finish_non_exhaustive()
     }
 }
 
-impl Visits {
+impl VisitTokens {
     pub(super) fn new(seed: u64) -> Self {
         Self { seed, current: Period::default(), previous: Period::default(), anyone: Arc::from("") }
     }
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_token_names_its_user_for_two_periods() {
-        let mut visits = Visits::new(7);
+        let mut visits = VisitTokens::new(7);
         let (alice, mallory): (Arc<str>, Arc<str>) = ("alice".into(), "mallory".into());
         let first = visits.token(&alice);
         assert_eq!(visits.token(&alice), first);

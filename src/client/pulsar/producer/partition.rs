@@ -12,7 +12,7 @@ use crate::outcomes::{Freed, Outcomes};
 use crate::pulsar::connection::{Connection, Loss, PartId, ProducerRoute};
 use crate::pulsar::directions::Directions;
 use crate::pulsar::options::ProducerOptions;
-use crate::pulsar::part::PartWatch;
+use crate::pulsar::reconnect::PartWatch;
 use crate::pulsar::schema;
 use crate::pulsar::shared::Shared;
 use crate::pushed::Dispatch;
@@ -24,9 +24,9 @@ use forebay_pulsar::producer::{Event, Options as MachineOptions, Producer as Mac
 use forebay_pulsar::schema::SchemaInfo;
 use forebay_pulsar::{MessageId, Outgoing, hot, pb};
 
-mod supervisor;
+mod reconnect;
 
-pub(super) use supervisor::Supervisor;
+pub(super) use reconnect::Supervisor;
 
 /// Most bytes that a producer adds to the socket's queue in one turn.
 const TURN: usize = 256 << 10;

@@ -13,7 +13,7 @@ use crate::journal::Journal;
 use crate::pulsar::connection::{Connection, PartId, ProducerRoute, Withdraw};
 use crate::pulsar::directions::Directions;
 use crate::pulsar::options::{AccessMode, ClientOptions, ProducerOptions};
-use crate::pulsar::part::{PartWatch, Supervised};
+use crate::pulsar::reconnect::{PartWatch, Supervised};
 use crate::pulsar::schema;
 use crate::pulsar::shared::{Shared, key_values};
 use forebay_base::clock;
@@ -21,7 +21,7 @@ use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_pulsar::command::Command;
 use forebay_pulsar::pb;
 
-/// Opens a partition for [`supervise`](crate::pulsar::part::supervise).
+/// Opens a partition for [`supervise`](crate::pulsar::reconnect::supervise).
 pub(in crate::pulsar::producer) struct Supervisor {
     shared: Arc<Shared>,
     part: Arc<PartitionProducer>,

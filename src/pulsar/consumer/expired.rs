@@ -43,7 +43,7 @@ struct Last {
 
 /// Messages at the end of their redeliveries.
 #[derive(Debug)]
-pub(super) struct Dying {
+pub(super) struct ExpiredDeliveries {
     /// Redeliveries that a message may have.
     max: u32,
     last: BTreeMap<Entry, Last>,
@@ -65,7 +65,7 @@ impl DeadLetter {
     }
 }
 
-impl Dying {
+impl ExpiredDeliveries {
     pub(super) fn new(max: u32, limit: usize) -> Self {
         let (last, dead, open) = (BTreeMap::new(), VecDeque::new(), HashSet::default());
         Self { max, last, held: 0, limit, dead, open, connections: 0 }
@@ -123,47 +123,47 @@ impl Consumer {
     pub(super) fn outlived(&mut self, message: Message) -> Option<Message> {
         let entry = message.id.entry_id();
         let moves = self.moves;
-        let Some(dying) = &mut self.dying else { return Some(message) };
-        if dying.open.contains(&message.id) {
+        let Some(expired) = &mut self.expired else { return Some(message) };
+        if expired.open.contains(&message.id) {
             // The outcome of its letter decides.
             self.give_back(1);
             return None;
         }
         let count = message.entry.redelivery_count;
-        if count < dying.max {
+        if count < expired.max {
             return Some(message);
         }
         let chunks = || self.chunked.get(&entry).cloned().unwrap_or_default();
-        if count > dying.max {
-            dying.open.insert(message.id);
-            let (chunks, permit) = (chunks(), Some(dying.connections));
-            dying.dead.push_back(DeadLetter { message, chunks, moves, permit });
+        if count > expired.max {
+            expired.open.insert(message.id);
+            let (chunks, permit) = (chunks(), Some(expired.connections));
+            expired.dead.push_back(DeadLetter { message, chunks, moves, permit });
             return None;
         }
-        dying.remember(&message, chunks);
+        expired.remember(&message, chunks);
         Some(message)
     }
 
     /// Takes those of `entries`, which are to be requested again, that were delivered for the last
     /// time: they are dead.
-    pub(super) fn bury(&mut self, entries: &mut BTreeSet<Entry>) {
-        let Some(dying) = &mut self.dying else { return };
-        if dying.last.is_empty() {
+    pub(super) fn move_to_dead(&mut self, entries: &mut BTreeSet<Entry>) {
+        let Some(expired) = &mut self.expired else { return };
+        if expired.last.is_empty() {
             return;
         }
         let ends: BTreeSet<Entry> =
-            entries.iter().filter(|entry| dying.last.contains_key(entry)).copied().collect();
+            entries.iter().filter(|entry| expired.last.contains_key(entry)).copied().collect();
         for entry in &ends {
-            let Some(last) = dying.take_last(entry) else { continue };
+            let Some(last) = expired.take_last(entry) else { continue };
             entries.remove(entry);
             for chunk in &last.chunks {
                 entries.remove(chunk);
             }
             self.recalls.recall(*entry);
             for message in last.messages.into_values().filter(|message| !self.acks.contains(&message.id)) {
-                if dying.open.insert(message.id) {
+                if expired.open.insert(message.id) {
                     let chunks = last.chunks.clone();
-                    dying.dead.push_back(DeadLetter { message, chunks, moves: self.moves, permit: None });
+                    expired.dead.push_back(DeadLetter { message, chunks, moves: self.moves, permit: None });
                 }
             }
         }
@@ -177,12 +177,12 @@ impl Consumer {
 
     /// Drops all of it: the position moves.
     pub(super) fn forget_dying(&mut self) {
-        let Some(dying) = &mut self.dying else { return };
-        let kept = |letter: &&DeadLetter| letter.permit == Some(dying.connections);
-        let permits = dying.dead.iter().filter(kept).count() as u32;
-        dying.dead.clear();
-        dying.all_come_again();
-        dying.open.clear();
+        let Some(expired) = &mut self.expired else { return };
+        let kept = |letter: &&DeadLetter| letter.permit == Some(expired.connections);
+        let permits = expired.dead.iter().filter(kept).count() as u32;
+        expired.dead.clear();
+        expired.all_come_again();
+        expired.open.clear();
         if self.state != State::Detached {
             self.give_back(permits);
         }
@@ -190,21 +190,21 @@ impl Consumer {
 
     /// Whether [`Self::take_dead`] has something to take.
     pub fn has_dead(&self) -> bool {
-        self.dying.as_ref().is_some_and(|dying| !dying.dead.is_empty())
+        self.expired.as_ref().is_some_and(|expired| !expired.dead.is_empty())
     }
 
     /// Takes the messages to be sent to the dead letter topic. [`Self::settle_dead`] is to follow
     /// for each.
     pub fn take_dead(&mut self) -> Vec<DeadLetter> {
-        self.dying.as_mut().map(|dying| dying.dead.drain(..).collect()).unwrap_or_default()
+        self.expired.as_mut().map(|expired| expired.dead.drain(..).collect()).unwrap_or_default()
     }
 
     /// Handles the outcome of a dead letter. With `sent` the message is acknowledged, otherwise it
     /// is delivered again after the delay of a negative acknowledgement.
     pub fn settle_dead(&mut self, now: Instant, letter: &DeadLetter, sent: bool) {
-        let Some(dying) = &mut self.dying else { return };
-        let keeps_permit = letter.permit == Some(dying.connections);
-        let open = letter.moves == self.moves && dying.open.remove(&letter.message.id);
+        let Some(expired) = &mut self.expired else { return };
+        let keeps_permit = letter.permit == Some(expired.connections);
+        let open = letter.moves == self.moves && expired.open.remove(&letter.message.id);
         if keeps_permit && self.state != State::Detached {
             self.give_back(1);
         }

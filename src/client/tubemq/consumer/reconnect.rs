@@ -1,0 +1,56 @@
+//! Connects a partition to its broker, and again each time the connection ends.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::partition::PartitionConsumer;
+use crate::tubemq::connection::Purpose;
+use crate::tubemq::shared::{Shared, address};
+use forebay_base::clock;
+use forebay_net::backoff::Backoff;
+
+/// A connection that lived this long was a good one, and its backoff is reset.
+const STEADY: Duration = Duration::from_secs(1);
+
+/// Connects a partition, and again each time its connection ends.
+pub(super) async fn supervise(part: Weak<PartitionConsumer>, shared: Arc<Shared>) {
+    let Some(broker) = part.upgrade().map(|part| part.machine().location().broker.clone()) else { return };
+    let mut backoff = Backoff::new(shared.options.max_backoff);
+    loop {
+        let got = shared.pool.get(&address(&broker), Purpose::Fetch).await;
+        let Some(part) = part.upgrade() else { return };
+        let since = clock::now();
+        match got {
+            Ok(connection) => {
+                let attached = {
+                    let mut host = connection.session().lock();
+                    let alive = connection.is_alive();
+                    if alive {
+                        host.partitions.insert(part.id, Arc::clone(&part) as _);
+                        part.machine().attach();
+                        *part.connection.lock() = Some(Arc::clone(&connection));
+                    }
+                    alive
+                };
+                if attached {
+                    connection.session().wake();
+                    part.lost.notified().await;
+                }
+            }
+            Err(error) => {
+                part.tried.send_if_modified(|tried| {
+                    let first = tried.is_none();
+                    if first {
+                        *tried = Some(Err(error));
+                    }
+                    first
+                });
+            }
+        }
+        drop(part);
+        if clock::now().saturating_duration_since(since) >= STEADY {
+            backoff.reset();
+        }
+        tokio::time::sleep(backoff.pause()).await;
+    }
+}
