@@ -211,6 +211,9 @@ lint: $(VENV)/.dev
 	@$(STEP) "spelling" $(VENV)/bin/typos
 	@$(STEP) "words to avoid" $(PY) tools/check_words.py $(WORDS_CHECKED)
 	@$(STEP) "comments: at most 100 columns" tools/check-comments
+	@$(STEP) "workflows" $(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(STEP) "updates of dependencies" $(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
+	@$(STEP) "workflows: what they open" $(VENV)/bin/zizmor --quiet --offline .github
 	@$(STEP) "engine and Rust tests share one build" tools/check-shared-build
 
 types: $(VENV)/.dev $(VENV)/.test-engine

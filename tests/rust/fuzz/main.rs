@@ -105,6 +105,7 @@ fn apply(input: &mut Vec<u8>, edit: &Edit, inputs: &[Vec<u8>]) {
 struct Shown<'a>(&'a str, &'a [u8]);
 
 impl Drop for Shown<'_> {
+    #[allow(clippy::print_stderr, reason = "the input that the test failed with")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the input of {}, in base64: {}", self.0, STANDARD.encode(self.1));
