@@ -83,7 +83,8 @@ pub(super) trait Service {
     /// have none.
     fn topic_prefix(&self) -> Option<&'static str>;
 
-    /// What a listener speaks; `None` over WebSocket, if the protocol is not spoken over it.
+    /// Returns the URL schemes and framing of a listener; `None` over WebSocket, if the protocol is
+    /// not spoken over it.
     fn listener_spec(&self, listener: &Listener) -> Option<ListenerSpec>;
 
     /// The options that would make clients show credentials; `None` if they have to.
