@@ -64,7 +64,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
 	--config-settings=--build-option=--compression=stored
 
 .PHONY: help demo test test-steps test-brokers test-brokers-steps test-spark test-spark-steps test-deep test-deep-steps compiled check test-one bench bench-compare bench-mqtt bench-tubemq bench-operating bench-curves bench-footprint bench-quick bench-all wheel wheel-test sdist fuzz crashes simulate build clean prerequisites test-prerequisites \
-	fmt clippy rust-test fuzz-test lint types python-test contract-test fast-test brokers-test campaign-test spark-core-test spark-rest-test simulate-test docs docs-serve docs-test deny audit rustdoc \
+	fmt clippy rust-test fuzz-test schedules lint types python-test contract-test fast-test brokers-test campaign-test spark-core-test spark-rest-test simulate-test docs docs-serve docs-test deny audit rustdoc \
 	soak mutants
 
 help:
@@ -146,7 +146,7 @@ test-brokers-steps:
 
 test-spark-steps: spark-rest-test
 
-test-deep-steps: deny simulate-test fuzz-test
+test-deep-steps: deny simulate-test fuzz-test schedules
 
 compiled: clippy rustdoc
 	@$(STEP) "Rust tests, built" cargo test --quiet --workspace --no-run
@@ -192,6 +192,10 @@ simulate:
 fuzz-test:
 	@$(STEP) "fuzz targets, $(FUZZ_SECONDS_IN_TEST) s each" env FUZZ_SECONDS=$(FUZZ_SECONDS_IN_TEST) \
 		tools/in-memory cargo test --quiet -p forebay-tests --test fuzz
+
+# What threads hand to each other, under the schedules of shuttle.
+schedules:
+	@$(STEP) "schedules of threads" cargo test --quiet -p forebay-base --features shuttle --lib handoff
 
 # Licences and sources of the crates, and their known vulnerabilities where the RustSec database can be reached: where not,
 # it says so loudly and goes on.

@@ -37,6 +37,13 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
+#[cfg(feature = "shuttle")]
+use shuttle::sync as threads;
+#[cfg(not(feature = "shuttle"))]
+use std::sync as threads;
+
+pub use threads::atomic::AtomicBool;
+
 /// The place of a mutex in the lock order of the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -77,7 +84,7 @@ pub enum Rank {
 pub struct Mutex<T: ?Sized> {
     #[cfg(debug_assertions)]
     rank: Rank,
-    inner: std::sync::Mutex<T>,
+    inner: threads::Mutex<T>,
 }
 
 impl<T> Mutex<T> {
@@ -87,7 +94,7 @@ impl<T> Mutex<T> {
         Self {
             #[cfg(debug_assertions)]
             rank,
-            inner: std::sync::Mutex::new(value),
+            inner: threads::Mutex::new(value),
         }
     }
 
@@ -153,7 +160,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
 /// A locked [`Mutex`], which is unlocked when this is dropped.
 #[must_use = "dropping the guard unlocks the mutex"]
 pub struct MutexGuard<'a, T: ?Sized> {
-    inner: std::sync::MutexGuard<'a, T>,
+    inner: threads::MutexGuard<'a, T>,
     #[cfg(debug_assertions)]
     held: order::Held,
 }
@@ -182,12 +189,12 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
 
 /// A condition variable for a [`Mutex`].
 #[derive(Debug, Default)]
-pub struct Condvar(std::sync::Condvar);
+pub struct Condvar(threads::Condvar);
 
 impl Condvar {
     /// A condition variable that no thread waits for.
     pub const fn new() -> Self {
-        Self(std::sync::Condvar::new())
+        Self(threads::Condvar::new())
     }
 
     /// Wakes every thread that waits.
@@ -218,6 +225,9 @@ mod order {
     use std::marker::PhantomData;
 
     use super::Rank;
+
+    #[cfg(feature = "shuttle")]
+    use shuttle::thread_local;
 
     thread_local! {
         /// One bit for each rank.

@@ -1,9 +1,9 @@
 //! Callbacks from producers and consumers to their owner, the same for every protocol.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_base::error::Error;
+use forebay_base::handoff::Armed;
 use forebay_base::sync::Mutex;
 use forebay_mqtt::Reason;
 use forebay_pulsar::MessageId;
@@ -79,7 +79,7 @@ impl std::fmt::Debug for dyn ConsumerEvents {
 /// The readiness of a consumer, over all its partitions.
 #[derive(Debug)]
 pub(super) struct Signal {
-    armed: AtomicBool,
+    armed: Armed,
     ended: Mutex<Ended>,
     events: Arc<dyn ConsumerEvents>,
 }
@@ -95,23 +95,18 @@ struct Ended {
 
 impl Signal {
     pub(super) fn new(events: Arc<dyn ConsumerEvents>) -> Self {
-        Self { armed: AtomicBool::new(false), ended: Mutex::default(), events }
+        Self { armed: Armed::default(), ended: Mutex::default(), events }
     }
 
     /// Asks for one [`ConsumerEvents::readable`]. Returns false, and asks for nothing, if the
     /// consumer has ended or `ready` says that there is something to take.
     pub(super) fn arm(&self, ready: impl FnOnce() -> bool) -> bool {
-        self.armed.store(true, Ordering::Release);
-        // Checked after arming: what came in between has either notified or is seen here.
-        if ready() || self.ended().is_some() {
-            return !self.armed.swap(false, Ordering::AcqRel);
-        }
-        true
+        self.armed.arm(|| ready() || self.ended().is_some())
     }
 
     /// Calls [`ConsumerEvents::readable`] if it was asked for.
     pub(super) fn ring(&self) {
-        if self.armed.swap(false, Ordering::AcqRel) {
+        if self.armed.fire() {
             self.events.readable();
         }
     }

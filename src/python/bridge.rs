@@ -6,14 +6,13 @@
 //! loop thread   ◄── add_reader ── drain: clear the flag, swap the queue, resolve futures
 //! ```
 //! The engine's thread never attaches to the interpreter: attaching from there took 5 ms in the
-//! median and seconds at worst under a busy loop. The flag is cleared before the queue is swapped,
-//! so a completion that arrives in between wakes the loop again. A drain stops after [`DRAIN_MAX`]
-//! items and continues in the loop's next turn, so that a burst does not starve other callbacks.
+//! median and seconds at worst under a busy loop. The queue is an [`Inbox`]. A drain stops after
+//! [`DRAIN_MAX`] items and continues in the loop's next turn, so that a burst does not starve other
+//! callbacks.
 //!
 //! This is the only file that knows asyncio. It knows no class of a protocol: producers and
 //! consumers are reached through [`Settle`] and [`Serve`].
 
-use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -28,6 +27,7 @@ use crate::convert::{py_result, raise};
 use crate::runtime::Native;
 use crate::value::Outcome;
 use forebay_base::error::{Error, ErrorKind};
+use forebay_base::handoff::Inbox;
 use forebay_base::sync::Mutex;
 use forebay_client::events::SendOutcome;
 
@@ -56,9 +56,7 @@ enum Completion {
 
 /// The queue and the wake-up of one event loop.
 pub(super) struct Bridge {
-    queue: Mutex<VecDeque<Completion>>,
-    /// A wake-up is on its way.
-    armed: AtomicBool,
+    inbox: Inbox<Completion>,
     wake_tx: UnixStream,
     wake_rx: UnixStream,
     closed: AtomicBool,
@@ -77,26 +75,15 @@ struct Slots {
 
 impl Bridge {
     fn push(&self, completion: Completion) {
-        {
-            let mut queue = self.queue.lock();
-            // Tested under the lock: a completion pushed after `close` has emptied the queue would
-            // never be dropped, and one that holds a handle keeps the bridge itself alive. It is
-            // dropped after the lock.
-            if self.closed.load(Ordering::Acquire) {
-                drop(queue);
-                return;
-            }
-            queue.push_back(completion);
+        if self.inbox.push(completion) {
+            self.wake();
         }
-        self.wake();
     }
 
     fn wake(&self) {
-        if !self.armed.swap(true, Ordering::AcqRel) {
-            // A full socket buffer holds wake-ups that are still unread, which is as good as
-            // another one.
-            let _ = (&self.wake_tx).write(&[1]);
-        }
+        // A full socket buffer holds wake-ups that are still unread, which is as good as another
+        // one.
+        let _ = (&self.wake_tx).write(&[1]);
     }
 
     pub(super) fn complete(&self, slot: usize, outcome: Outcome) {
@@ -152,17 +139,8 @@ impl Bridge {
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         let mut bytes = [0; 64];
         while matches!((&self.wake_rx).read(&mut bytes), Ok(n) if n == bytes.len()) {}
-        self.armed.store(false, Ordering::Release);
-        let mut batch = {
-            let mut queue = self.queue.lock();
-            if queue.len() <= DRAIN_MAX {
-                std::mem::take(&mut *queue)
-            } else {
-                queue.drain(..DRAIN_MAX).collect()
-            }
-        };
         let mut result = Ok(());
-        for completion in batch.drain(..) {
+        for completion in self.inbox.take(DRAIN_MAX) {
             let handled = match completion {
                 Completion::Slot(slot, outcome) => self.resolve(py, slot, outcome),
                 Completion::Sent(producer, slot, outcome) => producer.settle(py, slot, outcome),
@@ -174,7 +152,7 @@ impl Bridge {
             // One future that cannot be resolved must not keep the others waiting.
             result = result.and(handled);
         }
-        if !self.queue.lock().is_empty() {
+        if self.inbox.has_more() {
             self.wake();
         }
         result
@@ -268,8 +246,7 @@ impl Loop {
         wake_rx.set_nonblocking(true)?;
         let fd = wake_rx.as_raw_fd();
         let bridge = Arc::new(Bridge {
-            queue: Mutex::default(),
-            armed: AtomicBool::new(false),
+            inbox: Inbox::default(),
             wake_tx,
             wake_rx,
             closed: AtomicBool::new(false),
@@ -300,8 +277,7 @@ impl Loop {
             bridge.event_loop.call_method1(py, "remove_reader", (bridge.wake_rx.as_raw_fd(),))?;
         }
         // Dropped without the locks: the end of a result or of a future may run code.
-        let queue = std::mem::take(&mut *bridge.queue.lock());
-        drop(queue);
+        drop(bridge.inbox.close());
         let futures = std::mem::take(&mut *bridge.futures.lock());
         // A forgotten client may be collected on another thread, where the futures must not be
         // touched.

@@ -13,7 +13,8 @@ use crate::runtime::{Native, engine};
 use crate::value::{IntoPython, Outcome, Value};
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_base::sync::{Condvar, Mutex};
+use forebay_base::handoff;
+use forebay_base::sync::Mutex;
 
 /// The caller of a handle's operations, who gets their results.
 #[derive(Clone)]
@@ -141,20 +142,18 @@ impl Drop for Promise {
 /// One result for a blocked thread.
 #[derive(Default)]
 pub(super) struct OneShot {
-    outcome: Mutex<Option<Outcome>>,
-    changed: Condvar,
+    outcome: handoff::OneShot<Outcome>,
     taken: AtomicBool,
 }
 
 impl OneShot {
     pub(super) fn set(&self, outcome: Outcome) {
-        *self.outcome.lock() = Some(outcome);
-        self.changed.notify_all();
+        self.outcome.set(outcome);
     }
 
     /// The result, if it has arrived and was not taken.
     pub(super) fn take(&self) -> Option<Outcome> {
-        self.outcome.lock().take()
+        self.outcome.take()
     }
 
     /// Blocks until the result arrives, at most `timeout` seconds, handling signals meanwhile.
@@ -167,10 +166,9 @@ impl OneShot {
                 return Err(taken_already(py));
             }
             let outcome = py.detach(|| {
-                let guard = self.outcome.lock();
                 let slice = deadline
                     .map_or(SIGNAL_CHECK, |at| SIGNAL_CHECK.min(at.saturating_duration_since(clock::now())));
-                self.changed.wait_timeout_while(guard, slice, |outcome| outcome.is_none()).take()
+                self.outcome.wait(slice)
             });
             if outcome.is_some() {
                 self.taken.store(true, Ordering::Release);
@@ -224,7 +222,7 @@ impl Waiter {
     /// Whether the result has arrived and has not been taken.
     fn done(&self, py: Python<'_>) -> PyResult<bool> {
         match &self.0 {
-            State::Pending(one_shot) => Ok(py_result(py, one_shot.get())?.outcome.lock().is_some()),
+            State::Pending(one_shot) => Ok(py_result(py, one_shot.get())?.outcome.is_set()),
             State::Ready(result) => Ok(result.lock().is_some()),
         }
     }
