@@ -151,7 +151,8 @@ impl Reason {
         if self.is_error() { None } else { QoS::from_bits(self.code()) }
     }
 
-    /// Whether a packet of `kind` may carry this reason (table in 2.4).
+    /// Whether a packet of `kind` may carry this reason (table in 2.4). One match over all packet
+    /// kinds: splitting it would hide which reason of that table is missing.
     pub const fn allowed_in(self, kind: Kind) -> bool {
         use Reason as R;
         match kind {

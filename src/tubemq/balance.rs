@@ -479,29 +479,39 @@ impl Member {
             }
         };
         if let Err(error) = response.outcome() {
-            return match Code::from_number(response.code().0) {
-                Some(Code::NoNode) => {
-                    self.state = State::Unregistered;
-                    self.dirty = true;
-                    self.next_heartbeat = now;
-                }
-                _ if !self.was_registered && self.state == State::Unregistered && !error.retriable() => {
-                    self.refused(error);
-                }
-                // The group's other members differ, or one has the same node id. A retry would not
-                // help soon.
-                Some(
-                    Code::InconsistentConsumeType
-                    | Code::InconsistentTopicSet
-                    | Code::InconsistentFilterSet
-                    | Code::InconsistentSessionKey
-                    | Code::InconsistentSelectBig
-                    | Code::InconsistentSourceCount
-                    | Code::DuplicateIndexId,
-                ) if !self.was_registered => self.refused(error),
-                _ => self.failed(now, error),
-            };
+            return self.handle_error(now, Code::from_number(response.code().0), error);
         }
+        self.handle_success(now, response);
+    }
+
+    /// Handles a response by which the master reports an error.
+    fn handle_error(&mut self, now: Instant, code: Option<Code>, error: Error) {
+        match code {
+            Some(Code::NoNode) => {
+                self.state = State::Unregistered;
+                self.dirty = true;
+                self.next_heartbeat = now;
+            }
+            _ if !self.was_registered && self.state == State::Unregistered && !error.retriable() => {
+                self.refused(error);
+            }
+            // The group's other members differ, or one has the same node id. A retry would not
+            // help soon.
+            Some(
+                Code::InconsistentConsumeType
+                | Code::InconsistentTopicSet
+                | Code::InconsistentFilterSet
+                | Code::InconsistentSessionKey
+                | Code::InconsistentSelectBig
+                | Code::InconsistentSourceCount
+                | Code::DuplicateIndexId,
+            ) if !self.was_registered => self.refused(error),
+            _ => self.failed(now, error),
+        }
+    }
+
+    /// Handles a response to a call that succeeded.
+    fn handle_success(&mut self, now: Instant, response: Response) {
         match response {
             Response::BalanceRegister(response) => {
                 self.registered(now);

@@ -164,11 +164,7 @@ impl Broker {
             self.counters.denied += u64::from(reason == Reason::NotAuthorized);
             return self.refuse(id, reason, text);
         }
-        let wanted = match version {
-            Version::V5 => connect.properties.session_expiry_interval().copied().unwrap_or(0),
-            _ if connect.clean_start => 0,
-            _ => FOR_EVER,
-        };
+        let wanted = wanted_expiry(&connect);
         let limits = &self.settings.limits;
         let expiry = wanted.min(limits.max_session_expiry);
         let max_sessions = limits.max_sessions;
@@ -182,9 +178,7 @@ impl Broker {
             return self.refuse(id, Reason::ServerBusy, STORE_STALLED);
         }
         if let Some(session) = known {
-            let owner = self.sessions.get(&session).and_then(|session| session.owner.as_ref());
-            let foreign = user.as_ref().zip(owner).filter(|(user, owner)| user.name != owner.name);
-            let may_come = foreign.map(|(_, owner)| self.may_have(owner));
+            let may_come = self.other_owner_may_come(session, user.as_ref());
             if may_come == Some(true) {
                 let text = "the client identifier belongs to the session of another user";
                 return self.refuse(id, Reason::ClientIdentifierNotValid, text);
@@ -201,17 +195,8 @@ impl Broker {
         }
         answer.session_present = known.is_some();
         let number = known.unwrap_or_else(|| self.new_session(connect.client_id.clone(), expiry));
-        if let Some(session) = self.sessions.get_mut(&number)
-            && user.is_some()
-        {
-            let name = |owner: &Option<Owner>| owner.as_ref().map(|owner| owner.name.clone());
-            if self.settings.permissions.is_some() && name(&session.owner) != name(&user) {
-                session.uncheck();
-                if known.is_some() {
-                    self.routes.forget();
-                }
-            }
-            session.owner = user;
+        if let Some(user) = user {
+            self.set_owner(number, user, known.is_some());
         }
         self.attach(id, number, &connect, expiry);
 
@@ -228,6 +213,20 @@ impl Broker {
             self.when_written(Action::Open { connection: id });
         }
         Ok(())
+    }
+
+    /// Sets the user that a session belongs to. Other rules may hold for another user: the queue is
+    /// checked again, and the routes that may lead to a `known` session are found again.
+    fn set_owner(&mut self, number: u64, user: Owner, known: bool) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        let is_other = session.owner.as_ref().is_none_or(|owner| owner.name != user.name);
+        if self.settings.permissions.is_some() && is_other {
+            session.uncheck();
+            if known {
+                self.routes.forget();
+            }
+        }
+        session.owner = Some(user);
     }
 
     /// Lets the output of a connection leave. If its session could not be stored, it is refused
@@ -314,6 +313,14 @@ impl Broker {
     fn may_have(&self, owner: &Owner) -> bool {
         owner.by_token && (self.settings.tokens.is_some() || self.settings.certificates)
             || self.settings.passwords.as_ref().is_some_and(|passwords| passwords.has(&owner.name))
+    }
+
+    /// Whether the owner of a session may connect, if that is another than `user`. `None` if it is
+    /// the same, or if the session or the client has no user.
+    fn other_owner_may_come(&self, session: u64, user: Option<&Owner>) -> Option<bool> {
+        let owner = self.sessions.get(&session).and_then(|session| session.owner.as_ref());
+        let foreign = user.zip(owner).filter(|(user, owner)| user.name != owner.name);
+        foreign.map(|(_, owner)| self.may_have(owner))
     }
 
     pub(super) fn refuse(&mut self, id: u64, reason: Reason, text: &str) -> Result<(), Violation> {
@@ -560,13 +567,42 @@ impl Broker {
 
     /// Restores a session of an earlier run.
     pub(super) fn restore(&mut self, found: store::StoredSession) {
-        let number = found.row.id;
-        let mut session = Session::new(found.row.client_id.to_string().into(), found.row.expiry);
+        let store::StoredSession { row, subscriptions, queue, received } = found;
+        let number = row.id;
+        let mut session = Session::new(row.client_id.to_string().into(), row.expiry);
         session.durable = true;
-        session.owner = found.row.owner.map(|owner| Owner::from_stored(&owner));
-        session.received = found.received.into_iter().filter_map(PacketId::new).collect();
+        session.owner = row.owner.as_deref().map(Owner::from_stored);
+        session.received = received.into_iter().filter_map(PacketId::new).collect();
+        let unfinished = self.restore_subscriptions(number, &mut session, subscriptions);
+        self.restore_queue(&mut session, queue);
+        // What was published after the subscription comes from the queue, where a replay's own
+        // messages have RETAIN.
+        let first = session.queue.iter().find(|item| !item.retain).and_then(|item| item.sequence);
+        let stamp = first.map_or(self.retained.stamp(), |sequence| sequence.saturating_sub(1));
+        for (filter, subscription) in unfinished {
+            let positions = session.reserve(self.retained.len() as u64);
+            session.add_replay(Replay::restored(filter, &subscription, positions, stamp));
+        }
+        session.will = stored_will(&row);
+        self.clients.insert(session.client_id.clone(), number);
+        self.restore_timers(&mut session, &row);
+        self.sessions.insert(number, session);
+        let was_connected = row.ends_ms.is_none();
+        if was_connected {
+            self.write_session(number, Some(self.wall_ms() + u64::from(row.expiry) * 1000));
+        }
+    }
+
+    /// Restores the subscriptions of a session. Returns those whose replay of retained messages has
+    /// not ended.
+    fn restore_subscriptions(
+        &mut self,
+        number: u64,
+        session: &mut Session,
+        found: Vec<(Arc<str>, u8, Option<u32>)>,
+    ) -> Vec<(ByteString, Subscription)> {
         let mut unfinished = Vec::new();
-        for (filter, byte, id) in found.subscriptions {
+        for (filter, byte, id) in found {
             let (Ok(parsed), Ok(options)) = (
                 Filter::parse(filter.to_string()),
                 SubscribeOptions::from_byte(byte & !REPLAYING, Version::V5),
@@ -581,7 +617,12 @@ impl Broker {
                 unfinished.push((parsed.text(), subscription));
             }
         }
-        for row in found.queue {
+        unfinished
+    }
+
+    /// Restores the queue of a session and its messages in flight.
+    fn restore_queue(&mut self, session: &mut Session, found: Vec<store::QueueRow>) {
+        for row in found {
             session.set_position(row.position);
             self.need(row.sequence);
             let item = Queued {
@@ -602,50 +643,52 @@ impl Broker {
                 None => session.queue.push_back(item),
             }
         }
-        // What was published after the subscription comes from the queue, where a replay's own
-        // messages have RETAIN.
-        let first = session.queue.iter().find(|item| !item.retain).and_then(|item| item.sequence);
-        let stamp = first.map_or(self.retained.stamp(), |sequence| sequence.saturating_sub(1));
-        for (filter, subscription) in unfinished {
-            let positions = session.reserve(self.retained.len() as u64);
-            session.add_replay(Replay::restored(filter, &subscription, positions, stamp));
-        }
-        let was_connected = found.row.ends_ms.is_none();
-        if let Some(mut body) = found.row.will.as_deref().map(BytesMut::from)
-            && let Ok(Some(frame)) = frame::Decoder::new(usize::MAX).next(&mut body)
-            && let Ok(Packet::Publish(mut publish)) = Packet::decode(&frame, Version::V5, Sender::Client)
-        {
-            publish.packet_id = None;
-            session.will = Some(Will { publish, delay: found.row.will_delay });
-        }
+    }
+
+    /// Sets the timers for the end of a restored session and for its will.
+    fn restore_timers(&mut self, session: &mut Session, row: &store::SessionRow) {
         let wall_ms = self.wall_ms();
-        let left = match found.row.ends_ms {
+        let left = match row.ends_ms {
             // It was connected when the last run ended: its expiry interval starts now.
-            None => Duration::from_secs(found.row.expiry.into()),
+            None => Duration::from_secs(row.expiry.into()),
             Some(ends_ms) => Duration::from_millis(ends_ms.saturating_sub(wall_ms)),
         };
-        self.clients.insert(session.client_id.clone(), number);
-        if found.row.expiry != FOR_EVER {
+        if row.expiry != FOR_EVER {
             let ends_at = self.now + left;
             session.ends_at = Some(ends_at);
-            self.timers.insert((ends_at, Due::End(number)));
+            self.timers.insert((ends_at, Due::End(row.id)));
         }
         if let Some(will) = &session.will {
-            let delay = u64::from(will.delay.min(found.row.expiry)) * 1000;
+            let delay = u64::from(will.delay.min(row.expiry)) * 1000;
             // The expiry time tells when the connection ended.
-            let gone = found
-                .row
-                .ends_ms
-                .map_or(wall_ms, |ends_ms| ends_ms.saturating_sub(u64::from(found.row.expiry) * 1000));
+            let gone =
+                row.ends_ms.map_or(wall_ms, |ends_ms| ends_ms.saturating_sub(u64::from(row.expiry) * 1000));
             let at = self.now + Duration::from_millis((gone + delay).saturating_sub(wall_ms));
             session.will_at = Some(at);
-            self.timers.insert((at, Due::Will(number)));
-        }
-        self.sessions.insert(number, session);
-        if was_connected {
-            self.write_session(number, Some(wall_ms + u64::from(found.row.expiry) * 1000));
+            self.timers.insert((at, Due::Will(row.id)));
         }
     }
+}
+
+/// The session expiry interval that a client asks for.
+fn wanted_expiry(connect: &Connect) -> u32 {
+    match connect.version {
+        Version::V5 => connect.properties.session_expiry_interval().copied().unwrap_or(0),
+        _ if connect.clean_start => 0,
+        _ => FOR_EVER,
+    }
+}
+
+/// The will in a session's row.
+fn stored_will(row: &store::SessionRow) -> Option<Will> {
+    let mut body = row.will.as_deref().map(BytesMut::from)?;
+    if let Ok(Some(frame)) = frame::Decoder::new(usize::MAX).next(&mut body)
+        && let Ok(Packet::Publish(mut publish)) = Packet::decode(&frame, Version::V5, Sender::Client)
+    {
+        publish.packet_id = None;
+        return Some(Will { publish, delay: row.will_delay });
+    }
+    None
 }
 
 /// A filter as the store keeps it.

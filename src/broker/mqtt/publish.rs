@@ -35,6 +35,13 @@ pub(super) struct Outcome {
     slow: Option<u64>,
 }
 
+/// The connection and the session of a client that publishes.
+#[derive(Clone, Copy)]
+struct Publisher {
+    connection: u64,
+    session: u64,
+}
+
 impl Broker {
     pub(super) fn handle_publish(
         &mut self,
@@ -54,20 +61,40 @@ impl Broker {
         let own = publish.topic.starts_with("$SYS");
         let denied = own || self.settings.permissions.is_some() && !self.permits(id, number, &publish.topic);
         self.counters.denied += u64::from(denied);
-        let route = if denied { Rc::default() } else { self.route(&publish.topic) };
-        let routed = denied || route.complete;
+        let route = if denied { None } else { Some(self.route(&publish.topic)) };
+        let publisher = Publisher { connection: id, session: number };
         let Some(packet_id) = publish.packet_id else {
-            let retained = publish.retain && self.refusal().is_some();
-            if denied || retained || !routed {
-                self.counters.dropped += 1;
-            } else if publish.retain {
-                self.distribute(publish, &route, Some(number));
-            } else if let Some(slow) = self.scatter(&publish, &route, Some(number)) {
-                self.pace(id, slow);
-            }
+            self.publish_unacknowledged(publisher, publish, route.as_deref());
             return Ok(());
         };
+        self.publish_acknowledged(publisher, packet_id, publish, route.as_deref())
+    }
 
+    /// Handles a PUBLISH of QoS 0. Without a `route`, the client may not publish to the topic.
+    #[inline]
+    fn publish_unacknowledged(&mut self, publisher: Publisher, publish: Publish, route: Option<&Route>) {
+        let number = publisher.session;
+        let retained = publish.retain && self.refusal().is_some();
+        let Some(route) = route.filter(|route| route.complete && !retained) else {
+            self.counters.dropped += 1;
+            return;
+        };
+        if publish.retain {
+            self.distribute(publish, route, Some(number));
+        } else if let Some(slow) = self.scatter(&publish, route, Some(number)) {
+            self.pace(publisher.connection, slow);
+        }
+    }
+
+    /// Handles a PUBLISH of QoS 1 or 2. Without a `route`, the client may not publish to the topic.
+    #[inline]
+    fn publish_acknowledged(
+        &mut self,
+        Publisher { connection: id, session: number }: Publisher,
+        packet_id: PacketId,
+        publish: Publish,
+        route: Option<&Route>,
+    ) -> Result<(), Violation> {
         let limits = &self.settings.limits;
         let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
         let (qos, version) = (publish.qos, connection.version);
@@ -88,43 +115,29 @@ impl Broker {
         if repeated {
             // Sent again because our PUBREC was lost: acknowledge it again without a second
             // delivery.
-        } else if denied {
-            // MQTT 3.x cannot refuse a PUBLISH, and a client would send it again and again.
-            self.counters.dropped += u64::from(version != Version::V5);
-            if version == Version::V5 {
-                ack.reason = Reason::NotAuthorized;
-                let text = if own { RESERVED } else { "no permission to publish to this topic" };
-                ack.properties.push(Property::ReasonString(text.into()));
-            }
-        } else if let Some((reason, text)) = self.refusal().or_else(|| (!routed).then(too_many_filters)) {
-            if version != Version::V5 {
-                // MQTT 3.x cannot refuse a PUBLISH: the client keeps its message and sends it
-                // again.
-                return Err(Violation { reason, message: text });
-            }
-            ack.reason = reason;
-            ack.properties.push(Property::ReasonString(text.into()));
-        } else {
-            let outcome = self.distribute(publish, &route, Some(number));
-            behind = outcome.behind;
-            if let Some(slow) = outcome.slow {
-                self.pace(id, slow);
-            }
-            ack.reason = match outcome {
-                Outcome { taken: false, full: true, .. } if version == Version::V5 => Reason::QuotaExceeded,
-                Outcome { matched: false, .. } if version == Version::V5 => Reason::NoMatchingSubscribers,
-                // MQTT 3.x cannot say it: the client keeps its message and sends it again.
-                Outcome { taken: false, lost: true, .. }
-                    if version != Version::V5 && self.settings.limits.full_queue == FullQueue::Refuse =>
-                {
-                    let message = "no queue has room for the message (mqtt_max_queue, mqtt_max_queue_bytes)";
-                    return Err(Violation { reason: Reason::QuotaExceeded, message: message.into() });
+        } else if let Some(route) = route {
+            if let Some((reason, text)) = self.refusal().or_else(|| (!route.complete).then(too_many_filters))
+            {
+                if version != Version::V5 {
+                    // MQTT 3.x cannot refuse a PUBLISH: the client keeps its message and sends it
+                    // again.
+                    return Err(Violation { reason, message: text });
                 }
-                _ => Reason::Success,
-            };
-            if qos == QoS::ExactlyOnce && !ack.reason.is_error() {
-                self.receive(number, packet_id);
+                ack.reason = reason;
+                ack.properties.push(Property::ReasonString(text.into()));
+            } else {
+                let outcome = self.distribute(publish, route, Some(number));
+                behind = outcome.behind;
+                if let Some(slow) = outcome.slow {
+                    self.pace(id, slow);
+                }
+                ack.reason = self.outcome_reason(outcome, version)?;
+                if qos == QoS::ExactlyOnce && !ack.reason.is_error() {
+                    self.receive(number, packet_id);
+                }
             }
+        } else {
+            self.deny(&mut ack, &publish.topic, version);
         }
         let packet = if qos == QoS::ExactlyOnce { Packet::PubRec(ack) } else { Packet::PubAck(ack) };
         let answer = Action::Answer { connection: id, packet, behind };
@@ -132,6 +145,36 @@ impl Broker {
             self.act(action);
         }
         Ok(())
+    }
+
+    /// Says in the acknowledgement that the client may not publish to the topic. MQTT 3.x cannot
+    /// refuse a PUBLISH, and a client would send it again and again: its message is dropped.
+    fn deny(&mut self, ack: &mut Ack, topic: &str, version: Version) {
+        if version != Version::V5 {
+            self.counters.dropped += 1;
+            return;
+        }
+        ack.reason = Reason::NotAuthorized;
+        let own = topic.starts_with("$SYS");
+        let text = if own { RESERVED } else { "no permission to publish to this topic" };
+        ack.properties.push(Property::ReasonString(text.into()));
+    }
+
+    /// The reason that the acknowledgement of a routed message gives.
+    #[inline]
+    fn outcome_reason(&self, outcome: Outcome, version: Version) -> Result<Reason, Violation> {
+        Ok(match outcome {
+            Outcome { taken: false, full: true, .. } if version == Version::V5 => Reason::QuotaExceeded,
+            Outcome { matched: false, .. } if version == Version::V5 => Reason::NoMatchingSubscribers,
+            // MQTT 3.x cannot say it: the client keeps its message and sends it again.
+            Outcome { taken: false, lost: true, .. }
+                if version != Version::V5 && self.settings.limits.full_queue == FullQueue::Refuse =>
+            {
+                let message = "no queue has room for the message (mqtt_max_queue, mqtt_max_queue_bytes)";
+                return Err(Violation { reason: Reason::QuotaExceeded, message: message.into() });
+            }
+            _ => Reason::Success,
+        })
     }
 
     /// Publishes a message for an operator. Gives whether it has subscribers, or the reason of a

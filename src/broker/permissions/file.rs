@@ -139,13 +139,7 @@ fn parse_line<'t>(
             to.len += 1;
         }
         "subscription" => {
-            let (domain, name) = match rest.strip_prefix(TUBEMQ) {
-                Some(name) => (Domain::TubeMq, name),
-                None => (Domain::Pulsar, rest),
-            };
-            if name.is_empty() {
-                return Err("the name of a subscription is missing".into());
-            }
+            let (domain, name) = parse_subscription(rest)?;
             of_section(to, *section).subscriptions.push((domain, name.into()));
             to.len += 1;
         }
@@ -153,24 +147,43 @@ fn parse_line<'t>(
             return Err("a pattern is for everybody: put it before the first line of a user or a role".into());
         }
         "pattern" => {
-            let Rule { domain, filter, grant } = parse_rule(rest)?;
-            if filter.contains(CLIENT_ID) && domain != Domain::Mqtt {
-                return Err(
-                    "%c stands for MQTT's client identifier, which this topic's clients do not have: use %u"
-                        .into(),
-                );
-            }
-            let patterns = &mut to.patterns[domain as usize];
-            match filter.contains(USER) || filter.contains(CLIENT_ID) {
-                true => patterns.named.push((filter.into(), grant)),
-                false => patterns.rules.add(filter, grant),
-            }
+            add_pattern(parse_rule(rest)?, to)?;
             to.len += 1;
         }
         _ => {
             let words = "user, role, member, topic, subscription, pattern, superuser";
             return Err(format!("{word:?} is not one of {words}"));
         }
+    }
+    Ok(())
+}
+
+/// Reads `[tubemq:]name`.
+fn parse_subscription(text: &str) -> std::result::Result<(Domain, &str), String> {
+    let (domain, name) = match text.strip_prefix(TUBEMQ) {
+        Some(name) => (Domain::TubeMq, name),
+        None => (Domain::Pulsar, text),
+    };
+    if name.is_empty() {
+        return Err("the name of a subscription is missing".into());
+    }
+    Ok((domain, name))
+}
+
+/// Adds a rule that is for everybody.
+fn add_pattern(
+    Rule { domain, filter, grant }: Rule<'_>,
+    to: &mut Permissions,
+) -> std::result::Result<(), String> {
+    if filter.contains(CLIENT_ID) && domain != Domain::Mqtt {
+        return Err(
+            "%c stands for MQTT's client identifier, which this topic's clients do not have: use %u".into()
+        );
+    }
+    let patterns = &mut to.patterns[domain as usize];
+    match filter.contains(USER) || filter.contains(CLIENT_ID) {
+        true => patterns.named.push((filter.into(), grant)),
+        false => patterns.rules.add(filter, grant),
     }
     Ok(())
 }

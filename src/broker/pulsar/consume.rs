@@ -25,21 +25,32 @@ const PROPERTY_ROOM: usize = 32;
 /// Limit on the permits of a consumer: more could not be used, and sums must not overflow.
 const MAX_PERMITS: i64 = i32::MAX as i64;
 
+/// The subscription that a SUBSCRIBE asks for.
+struct Wanted {
+    topic: u64,
+    name: Arc<str>,
+    kind: Kind,
+    durable: bool,
+    /// Position at which a new subscription starts.
+    start: u64,
+    /// The user that a new subscription belongs to.
+    owner: Option<Arc<str>>,
+    properties: Properties,
+}
+
 impl Broker {
     pub(super) fn subscribe(&mut self, id: u64, command: pb::CommandSubscribe) -> Result<()> {
         if pb::command_subscribe::SubType::try_from(command.sub_type).is_err() {
             return Err(Error::protocol("unknown subscription type"));
         }
         let request_id = command.request_id;
-        if let Err(error) = self.try_subscribe(id, command) {
+        if let Err(error) = self.try_subscribe(id, &command) {
             self.reply_error(id, request_id, &error);
         }
         Ok(())
     }
 
-    fn try_subscribe(&mut self, id: u64, command: pb::CommandSubscribe) -> Result<()> {
-        let success =
-            |request_id| Command::Success(Box::new(pb::CommandSuccess { request_id, schema: None }));
+    fn try_subscribe(&mut self, id: u64, command: &pb::CommandSubscribe) -> Result<()> {
         let Some(connection) = self.connections.get(&id) else { return Ok(()) };
         if connection.consumers.contains_key(&command.consumer_id) {
             self.reply_written(id, success(command.request_id));
@@ -48,6 +59,24 @@ impl Broker {
         if connection.consumers.len() >= PER_SESSION {
             return Err(Error::new(ErrorKind::TooManyRequests, "too many consumers on one connection"));
         }
+        let name = self.check_subscribe(id, command)?;
+        let topic_id = self.open_topic(&name, command.force_topic_creation())?;
+        if let Some(schema) = &command.schema {
+            self.check_schema(&name, schema)?;
+        }
+        let kind = Kind::from_number(command.sub_type);
+        // Those of a non-persistent topic end with their last consumer, whatever it asks for.
+        let durable = command.durable() && is_stored(topic_id);
+        let subscription: Arc<str> = command.subscription.as_str().into();
+        let properties = properties_of(command)?;
+        let start = self.start_position(topic_id, command)?;
+        let owner = if durable { self.check_owner(id, topic_id, &name, &subscription)? } else { None };
+        let wanted = Wanted { topic: topic_id, name: subscription, kind, durable, start, owner, properties };
+        self.attach(wanted, consumer_of(id, topic_id, kind, command), command.request_id)
+    }
+
+    /// Refuses a SUBSCRIBE that is not valid or not permitted. Returns the name of its topic.
+    fn check_subscribe(&mut self, id: u64, command: &pb::CommandSubscribe) -> Result<Name> {
         if let Some(error) = self.refusal() {
             return Err(error);
         }
@@ -64,17 +93,14 @@ impl Broker {
             let text = "readCompacted only valid on persistent topics";
             return Err(Error::new(ErrorKind::NotAllowed, text));
         }
-        let topic_id = self.open_topic(&name, command.force_topic_creation())?;
-        if let Some(schema) = &command.schema {
-            self.check_schema(&name, schema)?;
-        }
-        let kind = Kind::from_number(command.sub_type);
-        // Those of a non-persistent topic end with their last consumer, whatever it asks for.
-        let durable = command.durable() && is_stored(topic_id);
-        let subscription: Arc<str> = command.subscription.as_str().into();
-        let properties = properties_of(&command)?;
-        let start = self.start_position(topic_id, &command)?;
-        let owner = if durable { self.check_owner(id, topic_id, &name, &subscription)? } else { None };
+        Ok(name)
+    }
+
+    /// Attaches a consumer to its subscription, which is created if it does not exist, and answers
+    /// the client.
+    fn attach(&mut self, wanted: Wanted, consumer: Consumer, request_id: u64) -> Result<()> {
+        let Wanted { topic: topic_id, name: subscription, kind, durable, start, owner, properties } = wanted;
+        let key = consumer.key;
         let wall_ms = self.wall_ms();
         let Some(topic) = self.topics.get_mut(&topic_id) else { return Ok(()) };
         let fresh = !topic.subscriptions.contains_key(&subscription);
@@ -104,19 +130,6 @@ impl Broker {
                 format!("subscription {subscription} of {} has stopped: {}", topic.name, error.message());
             return Err(Error::new(ErrorKind::NotAllowed, text));
         }
-        let key = ConsumerKey { session: id, id: command.consumer_id };
-        let consumer_name = command.consumer_name.as_deref().unwrap_or_default();
-        let mut consumer = Consumer::new(key, consumer_name.into(), command.priority_level.unwrap_or(0));
-        if matches!(kind, Kind::Exclusive | Kind::Failover) && is_stored(topic_id) {
-            consumer.epoch = command.consumer_epoch;
-        }
-        consumer.out_of_order =
-            command.key_shared_meta.as_ref().is_some_and(|meta| meta.allow_out_of_order_delivery());
-        consumer.ranges = command.key_shared_meta.filter(|_| kind == Kind::KeyShared).and_then(|meta| {
-            let sticky = meta.key_shared_mode == pb::KeySharedMode::Sticky as i32;
-            let slot = |n: i32| u32::try_from(n).unwrap_or(u32::MAX);
-            sticky.then(|| meta.hash_ranges.iter().map(|r| (slot(r.start), slot(r.end))).collect())
-        });
         if let Err(error) = entry.attach(kind, consumer) {
             if fresh {
                 topic.subscriptions.remove(&subscription);
@@ -130,14 +143,14 @@ impl Broker {
         }
         entry.dirty |= fresh;
         let was_dirty = entry.dirty;
-        if let Some(connection) = self.connections.get_mut(&id) {
+        if let Some(connection) = self.connections.get_mut(&key.session) {
             let reader = Reader { topic: topic_id, subscription: subscription.clone() };
-            connection.consumers.insert(command.consumer_id, reader);
+            connection.consumers.insert(key.id, reader);
         }
         if was_dirty {
             self.flush_cursor(topic_id, &subscription);
         }
-        self.reply_written(id, success(command.request_id));
+        self.reply_written(key.session, success(request_id));
         // After SUCCESS, or the client would get a change for a consumer that it does not have yet.
         self.when_written(Action::Elect { topic: topic_id, subscription });
         Ok(())
@@ -530,6 +543,28 @@ impl Broker {
     fn subscription(&mut self, reader: &Reader) -> Option<&mut Subscription> {
         self.topics.get_mut(&reader.topic)?.subscriptions.get_mut(&reader.subscription)
     }
+}
+
+fn success(request_id: u64) -> Command {
+    Command::Success(Box::new(pb::CommandSuccess { request_id, schema: None }))
+}
+
+/// The consumer that a SUBSCRIBE on the connection `id` describes.
+fn consumer_of(id: u64, topic: u64, kind: Kind, command: &pb::CommandSubscribe) -> Consumer {
+    let key = ConsumerKey { session: id, id: command.consumer_id };
+    let name = command.consumer_name.as_deref().unwrap_or_default();
+    let mut consumer = Consumer::new(key, name.into(), command.priority_level.unwrap_or(0));
+    if matches!(kind, Kind::Exclusive | Kind::Failover) && is_stored(topic) {
+        consumer.epoch = command.consumer_epoch;
+    }
+    let meta = command.key_shared_meta.as_ref();
+    consumer.out_of_order = meta.is_some_and(|meta| meta.allow_out_of_order_delivery());
+    consumer.ranges = meta.filter(|_| kind == Kind::KeyShared).and_then(|meta| {
+        let sticky = meta.key_shared_mode == pb::KeySharedMode::Sticky as i32;
+        let slot = |n: i32| u32::try_from(n).unwrap_or(u32::MAX);
+        sticky.then(|| meta.hash_ranges.iter().map(|r| (slot(r.start), slot(r.end))).collect())
+    });
+    consumer
 }
 
 /// The properties that are to be stored with the subscription.

@@ -61,29 +61,11 @@ impl Broker {
         if connection.producers.len() >= PER_SESSION {
             return Err(Error::new(ErrorKind::TooManyRequests, "too many producers on one connection"));
         }
-        if let Some(error) = self.refusal() {
-            return Err(error);
-        }
-        let name = Name::parse(&command.topic)?;
-        self.check_connection(id, Operation::Produce, &name)?;
-        if command.initial_subscription_name.as_ref().is_some_and(|name| !name.is_empty()) {
-            self.check_connection(id, Operation::Consume, &name)?;
-        }
-        if name.is_persistent() && self.over_quota() {
-            return Err(self.quota());
-        }
+        let name = self.check_producer(id, &command)?;
         let topic_id = self.open_topic(&name, true)?;
         let schema_version =
             command.schema.as_ref().map(|schema| self.add_schema(&name, schema)).transpose()?;
-        let producer_name: Arc<str> = match command.producer_name.as_deref() {
-            Some(name) if !name.is_empty() => name.into(),
-            _ => {
-                self.next_producer += 1;
-                // Must differ from the names of earlier runs, or deduplication would drop its
-                // messages.
-                format!("forebay-{:x}-{}", self.settings.clock.wall_ms(self.now), self.next_producer).into()
-            }
-        };
+        let producer_name = self.producer_name(command.producer_name.as_deref());
         let key = ProducerKey { session: id, id: command.producer_id };
         let candidate = Candidate {
             key,
@@ -128,6 +110,36 @@ impl Broker {
         }
         self.producer_success(id, command.producer_id, command.request_id, ready, false);
         Ok(())
+    }
+
+    /// Refuses a producer that is not permitted, or whose messages have no room. Returns the name
+    /// of its topic.
+    fn check_producer(&mut self, id: u64, command: &pb::CommandProducer) -> Result<Name> {
+        if let Some(error) = self.refusal() {
+            return Err(error);
+        }
+        let name = Name::parse(&command.topic)?;
+        self.check_connection(id, Operation::Produce, &name)?;
+        if command.initial_subscription_name.as_ref().is_some_and(|name| !name.is_empty()) {
+            self.check_connection(id, Operation::Consume, &name)?;
+        }
+        if name.is_persistent() && self.over_quota() {
+            return Err(self.quota());
+        }
+        Ok(name)
+    }
+
+    /// The name that a client gave its producer, or a new one.
+    fn producer_name(&mut self, given: Option<&str>) -> Arc<str> {
+        match given {
+            Some(name) if !name.is_empty() => name.into(),
+            _ => {
+                self.next_producer += 1;
+                // Must differ from the names of earlier runs, or deduplication would drop its
+                // messages.
+                format!("forebay-{:x}-{}", self.settings.clock.wall_ms(self.now), self.next_producer).into()
+            }
+        }
     }
 
     fn producer_success(&mut self, id: u64, producer: u64, request_id: u64, ready: bool, again: bool) {
@@ -235,21 +247,7 @@ impl Broker {
             };
         };
         let (topic_id, name) = (writer.topic, writer.name.clone());
-        if let Some(error) = self.refusal() {
-            self.send_error(id, topic_id, &send, &error);
-            return Ok(());
-        }
-        if send.txnid_most_bits.is_some() || send.txnid_least_bits.is_some() {
-            self.send_error(
-                id,
-                topic_id,
-                &send,
-                &Error::new(ErrorKind::NotAllowed, "the embedded broker does not support transactions"),
-            );
-            return Ok(());
-        }
-        if !payload.checksum_ok() {
-            let error = Error::new(ErrorKind::Checksum, "Checksum failed on the broker");
+        if let Some(error) = self.refusal().or_else(|| flaw(&send, &payload)) {
             self.send_error(id, topic_id, &send, &error);
             return Ok(());
         }
@@ -367,6 +365,16 @@ impl Broker {
             self.reply(id, &command);
         }
     }
+}
+
+/// The reason why a message cannot be taken, whatever its topic.
+#[inline]
+fn flaw(send: &hot::Send, payload: &Payload) -> Option<Error> {
+    if send.txnid_most_bits.is_some() || send.txnid_least_bits.is_some() {
+        let text = "the embedded broker does not support transactions";
+        return Some(Error::new(ErrorKind::NotAllowed, text));
+    }
+    (!payload.checksum_ok()).then(|| Error::new(ErrorKind::Checksum, "Checksum failed on the broker"))
 }
 
 /// When an entry was stored: by the calendar, and by the broker's run.

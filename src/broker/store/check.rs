@@ -74,6 +74,45 @@ fn check_topics(directory: &Directory, db: &Connection, checked: &mut Checked) -
     Ok(())
 }
 
+/// The numbers of a log that cannot be read, from the first to the last. Those in a row with one
+/// another are reported as one place.
+struct Unreadable<'c> {
+    /// Name of the topic.
+    name: &'c str,
+    damage: &'c mut Vec<String>,
+    /// Numbers in a row that are not reported yet, and why the first of them cannot be read.
+    run: Option<(Range<u64>, String)>,
+}
+
+impl Unreadable<'_> {
+    fn add(&mut self, numbers: Range<u64>, why: String) {
+        match &mut self.run {
+            Some((run, _)) if run.end == numbers.start => run.end = numbers.end,
+            _ => {
+                self.report();
+                self.run = Some((numbers, why));
+            }
+        }
+    }
+
+    /// Adds the numbers of entries that are not there, if the range has any.
+    fn add_missing(&mut self, numbers: Range<u64>) {
+        if !numbers.is_empty() {
+            let why = format!("entry {} is missing", numbers.start);
+            self.add(numbers, why);
+        }
+    }
+
+    /// Reports the last numbers in a row.
+    fn report(&mut self) {
+        if let Some((Range { start, end }, why)) = self.run.take() {
+            let more =
+                if end - start > 1 { format!(" (and {} after it)", end - start - 1) } else { String::new() };
+            self.damage.push(format!("{}: {why}{more}", self.name));
+        }
+    }
+}
+
 /// Checks the entries of a log, which have no gaps.
 fn check_log(
     db: &Connection,
@@ -88,19 +127,7 @@ fn check_log(
         row.get::<_, Option<i64>>(0)
     });
     let last = last.ok().flatten().map_or(0, |id| sequence_of(id) + 1);
-    // Numbers in a row that cannot be read, and why the first of them cannot.
-    let mut bad: Option<(Range<u64>, String)> = None;
-    let mut report = |bad: Option<(Range<u64>, String)>| {
-        if let Some((Range { start, end }, why)) = bad {
-            let more =
-                if end - start > 1 { format!(" (and {} after it)", end - start - 1) } else { String::new() };
-            checked.damage.push(format!("{name}: {why}{more}"));
-        }
-    };
-    let mut spoil = |bad: &mut Option<(Range<u64>, String)>, numbers: Range<u64>, why: String| match bad {
-        Some((range, _)) if range.end == numbers.start => range.end = numbers.end,
-        _ => report(bad.replace((numbers, why))),
-    };
+    let mut bad = Unreadable { name, damage: &mut checked.damage, run: None };
     let end = end.max(last);
     let (mut next, mut entries, mut lost) = (start, 0, 0);
     while next < end {
@@ -109,11 +136,7 @@ fn check_log(
         let (found, stop) = match stored.read(topic, next, READ.0, READ.1) {
             // SQLite believes the keys by which it descends.
             Ok(found) if found.first().is_some_and(|entry| entry.sequence < next) => {
-                spoil(
-                    &mut bad,
-                    next..end,
-                    format!("the entries from {next} on are not in the order of their keys"),
-                );
+                bad.add(next..end, format!("the entries from {next} on are not in the order of their keys"));
                 break;
             }
             Ok(found) => {
@@ -124,17 +147,15 @@ fn check_log(
                 let why = error.message().split("; `").next().unwrap_or_default().to_owned();
                 match next_number(db, topic, next) {
                     Ok(Some(number)) if number >= next => {
-                        if number > next {
-                            spoil(&mut bad, next..number, format!("entry {next} is missing"));
-                        }
-                        spoil(&mut bad, number..number + 1, why);
+                        bad.add_missing(next..number);
+                        bad.add(number..number + 1, why);
                         next = number + 1;
                     }
                     _ => {
                         lost += 1;
                         let step = 1 << (lost.max(NEAR) - NEAR).min(SEQUENCE_BITS.into());
                         let stop = next.saturating_add(step).min(end);
-                        spoil(&mut bad, next..stop, why);
+                        bad.add(next..stop, why);
                         next = stop;
                     }
                 }
@@ -143,18 +164,14 @@ fn check_log(
         };
         lost = 0;
         for entry in found {
-            if entry.sequence > next {
-                spoil(&mut bad, next..entry.sequence, format!("entry {next} is missing"));
-            }
+            bad.add_missing(next..entry.sequence);
             next = entry.sequence + 1;
             entries += 1;
         }
-        if stop > next {
-            spoil(&mut bad, next..stop, format!("entry {next} is missing"));
-        }
+        bad.add_missing(next..stop);
         next = stop;
     }
-    report(bad);
+    bad.report();
     checked.entries += entries;
 }
 

@@ -51,6 +51,22 @@ pub struct SessionRow {
     pub owner: Option<Arc<str>>,
 }
 
+impl SessionRow {
+    fn put(&self, db: &Connection) -> rusqlite::Result<()> {
+        let values = [
+            long(self.id),
+            (&*self.client_id).into(),
+            number(self.expiry),
+            self.ends_ms.map_or(ValueRef::Null, long),
+            blob(self.will.as_deref()),
+            number(self.will_delay),
+            self.owner.as_deref().map_or(ValueRef::Null, Into::into),
+        ];
+        let sql = "INSERT OR REPLACE INTO session VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+        put(db, sql, "session", &values)
+    }
+}
+
 /// A row of a session's queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueRow {
@@ -66,6 +82,27 @@ pub struct QueueRow {
     pub packet_id: u16,
     /// Whether PUBREC was received.
     pub released: bool,
+}
+
+impl QueueRow {
+    fn insert(&self, db: &Connection, session: u64) -> rusqlite::Result<()> {
+        let ids: Vec<u8> = self.ids.iter().flat_map(|id| id.to_be_bytes()).collect();
+        let ids = (!ids.is_empty()).then_some(&ids[..]);
+        let values = [long(session), long(self.position), long(self.sequence), number(self.flags), blob(ids)];
+        db.prepare_cached("INSERT INTO queue VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?
+            .execute(params![
+                session as i64,
+                self.position as i64,
+                self.sequence as i64,
+                self.flags,
+                ids,
+                self.packet_id,
+                self.released,
+                sum_of("queue", &values),
+                state_sum(session, self.position, self.packet_id, self.released),
+            ])
+            .map(drop)
+    }
 }
 
 /// A change of the tables.
@@ -119,19 +156,7 @@ impl Op {
                 db.prepare_cached("DELETE FROM entry WHERE id = ?1")?
                     .execute([entry_key(*log, *sequence)])?;
             }
-            Self::Session(row) => {
-                let values = [
-                    long(row.id),
-                    (&*row.client_id).into(),
-                    number(row.expiry),
-                    row.ends_ms.map_or(ValueRef::Null, long),
-                    blob(row.will.as_deref()),
-                    number(row.will_delay),
-                    row.owner.as_deref().map_or(ValueRef::Null, Into::into),
-                ];
-                let sql = "INSERT OR REPLACE INTO session VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-                put(db, sql, "session", &values)?;
-            }
+            Self::Session(row) => row.put(db)?,
             Self::DropSession(id) => {
                 for table in ["subscription", "queue", "inflight"] {
                     db.prepare_cached(&format!("DELETE FROM {table} WHERE session = ?1"))?
@@ -149,36 +174,9 @@ impl Op {
                 db.prepare_cached("DELETE FROM subscription WHERE session = ?1 AND filter = ?2")?
                     .execute(params![*session as i64, filter])?;
             }
-            Self::Enqueue(session, row) => {
-                let ids: Vec<u8> = row.ids.iter().flat_map(|id| id.to_be_bytes()).collect();
-                let ids = (!ids.is_empty()).then_some(&ids[..]);
-                let values =
-                    [long(*session), long(row.position), long(row.sequence), number(row.flags), blob(ids)];
-                db.prepare_cached("INSERT INTO queue VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?.execute(
-                    params![
-                        *session as i64,
-                        row.position as i64,
-                        row.sequence as i64,
-                        row.flags,
-                        ids,
-                        row.packet_id,
-                        row.released,
-                        sum_of("queue", &values),
-                        state_sum(*session, row.position, row.packet_id, row.released),
-                    ],
-                )?;
-            }
+            Self::Enqueue(session, row) => row.insert(db, *session)?,
             Self::InFlight(session, position, packet_id, released) => {
-                db.prepare_cached(
-                    "UPDATE queue SET packet_id = ?3, released = ?4, state_sum = ?5 WHERE session = ?1 AND position = ?2",
-                )?
-                .execute(params![
-                    *session as i64,
-                    *position as i64,
-                    packet_id,
-                    released,
-                    state_sum(*session, *position, *packet_id, *released),
-                ])?;
+                set_state(db, *session, *position, *packet_id, *released)?;
             }
             Self::Dequeue(session, position) => {
                 db.prepare_cached("DELETE FROM queue WHERE session = ?1 AND position = ?2")?
@@ -202,6 +200,22 @@ impl Op {
         }
         Ok(())
     }
+}
+
+/// Applies [`Op::InFlight`].
+fn set_state(
+    db: &Connection,
+    session: u64,
+    position: u64,
+    packet_id: u16,
+    released: bool,
+) -> rusqlite::Result<()> {
+    let sum = state_sum(session, position, packet_id, released);
+    db.prepare_cached(
+        "UPDATE queue SET packet_id = ?3, released = ?4, state_sum = ?5 WHERE session = ?1 AND position = ?2",
+    )?
+    .execute(params![session as i64, position as i64, packet_id, released, sum])
+    .map(drop)
 }
 
 /// Checksum of what [`Op::InFlight`] changes.

@@ -14,6 +14,11 @@ use super::rows::{long, number, put};
 use crate::log::Entry;
 use forebay_sqlite::Job;
 
+const PUT_PRODUCER: &str = "INSERT OR REPLACE INTO producer VALUES (?1, ?2, ?3, ?4, ?5)";
+const PUT_CURSOR: &str = "INSERT OR REPLACE INTO cursor \
+     (topic, subscription, kind, below, state, touched_ms, owner, sum) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+
 /// A change of the store. Changes are applied in the order in which they were issued.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
@@ -160,49 +165,23 @@ impl Job for Op {
             Self::Partitions { id, domain, name, partitions } => {
                 set_partitions(db, *id, domain, name, *partitions)?;
             }
-            Self::DeleteTopic { id } => {
-                let id = *id as i64;
-                db.execute("DELETE FROM topic WHERE id = ?1", [id])?;
-                db.execute("DELETE FROM producer WHERE topic = ?1", [id])?;
-                db.execute("DELETE FROM cursor WHERE topic = ?1", [id])?;
-                let [from, to] = keys_of(id as u64);
-                remove_entries(db, from, to, removed)?;
-            }
-            Self::Epoch { topic, epoch } => {
-                db.execute(
-                    "UPDATE topic SET epoch = ?2, epoch_sum = ?3 WHERE id = ?1",
-                    params![*topic as i64, *epoch as i64, epoch_sum(*topic, *epoch)],
-                )?;
-            }
+            Self::DeleteTopic { id } => delete_topic(db, *id, removed)?,
+            Self::Epoch { topic, epoch } => set_epoch(db, *topic, *epoch)?,
             Self::Terminate { topic } => {
                 // Without a time, since the latest time of all producers tells how long brokers
                 // have run.
                 let values = [long(*topic), "".into(), number(0), number(0)];
-                put(db, "INSERT OR REPLACE INTO producer VALUES (?1, ?2, ?3, ?4, ?5)", "producer", &values)?;
+                put(db, PUT_PRODUCER, "producer", &values)?;
             }
             Self::Append { topic, entry, producer } => {
                 insert_entry(db, *topic, entry)?;
                 if let Some((name, last)) = producer {
                     let values = [long(*topic), (&**name).into(), number(*last), long(entry.run_ms)];
-                    put(
-                        db,
-                        "INSERT OR REPLACE INTO producer VALUES (?1, ?2, ?3, ?4, ?5)",
-                        "producer",
-                        &values,
-                    )?;
+                    put(db, PUT_PRODUCER, "producer", &values)?;
                 }
             }
             Self::Trim { topic, first, next, next_index } => {
-                db.prepare_cached(
-                    "UPDATE topic SET first = ?2, next = ?3, next_index = ?4, trim_sum = ?5 WHERE id = ?1",
-                )?
-                .execute(params![
-                    *topic as i64,
-                    *first as i64,
-                    *next as i64,
-                    *next_index as i64,
-                    trim_sum(*topic, *first, *next, *next_index),
-                ])?;
+                set_trim(db, *topic, *first, *next, *next_index)?;
                 remove_entries(db, entry_key(*topic, 0), entry_key(*topic, *first), removed)?;
             }
             Self::Cursor { topic, subscription, kind, below, state, touched_ms, owner } => {
@@ -215,10 +194,7 @@ impl Job for Op {
                     long(*touched_ms),
                     owner.as_deref().map_or(ValueRef::Null, Into::into),
                 ];
-                let sql = "INSERT OR REPLACE INTO cursor \
-                     (topic, subscription, kind, below, state, touched_ms, owner, sum) \
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-                put(db, sql, "cursor", &values)?;
+                put(db, PUT_CURSOR, "cursor", &values)?;
             }
             Self::DropCursor { topic, subscription } => {
                 db.prepare_cached("DELETE FROM cursor WHERE topic = ?1 AND subscription = ?2")?
@@ -240,6 +216,33 @@ impl Job for Op {
         }
         Ok(())
     }
+}
+
+/// Applies [`Op::DeleteTopic`].
+fn delete_topic(db: &Connection, topic: u64, removed: &mut usize) -> rusqlite::Result<()> {
+    let id = topic as i64;
+    db.execute("DELETE FROM topic WHERE id = ?1", [id])?;
+    db.execute("DELETE FROM producer WHERE topic = ?1", [id])?;
+    db.execute("DELETE FROM cursor WHERE topic = ?1", [id])?;
+    let [from, to] = keys_of(topic);
+    remove_entries(db, from, to, removed)
+}
+
+/// Applies [`Op::Epoch`].
+fn set_epoch(db: &Connection, topic: u64, epoch: u64) -> rusqlite::Result<()> {
+    db.execute(
+        "UPDATE topic SET epoch = ?2, epoch_sum = ?3 WHERE id = ?1",
+        params![topic as i64, epoch as i64, epoch_sum(topic, epoch)],
+    )
+    .map(drop)
+}
+
+/// Sets the numbers that must survive the removal of a topic's entries.
+fn set_trim(db: &Connection, topic: u64, first: u64, next: u64, next_index: u64) -> rusqlite::Result<()> {
+    let sum = trim_sum(topic, first, next, next_index);
+    db.prepare_cached("UPDATE topic SET first = ?2, next = ?3, next_index = ?4, trim_sum = ?5 WHERE id = ?1")?
+        .execute(params![topic as i64, first as i64, next as i64, next_index as i64, sum])
+        .map(drop)
 }
 
 #[cfg(test)]

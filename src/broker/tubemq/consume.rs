@@ -10,13 +10,15 @@
 //! refused on a connection that is older than the last one on which the client used the partition.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::partition::{Lease, OFFSET_UNIT, Position, Refusal, held, offset_of};
 use super::produce::message_id;
 use super::{Broker, CallId};
-use crate::log::Entry;
+use crate::log::{Entry, Log, Source};
 use crate::permissions::Access;
+use forebay_base::error::Error;
 use forebay_tubemq::command::Response;
 use forebay_tubemq::consumer::NO_OFFSET;
 use forebay_tubemq::message::{HAS_ATTRIBUTES, TYPE};
@@ -45,6 +47,52 @@ const MAX_FILTER: usize = 256;
 const MAX_HELD: usize = 1 << 16;
 /// Stands for a missing offset or time.
 const NONE: i64 = -1;
+
+/// The messages of one get.
+struct Pack {
+    /// Number behind the last message that was examined.
+    next: u64,
+    messages: Vec<pb::TransferedMessage>,
+    /// Bytes of the messages.
+    bytes: usize,
+    /// Bytes of the messages that were examined.
+    examined: usize,
+}
+
+impl Pack {
+    /// Reads the messages of a partition with these numbers, up to the limits, and leaves out those
+    /// of other types. An error is that of the first message.
+    fn read(
+        log: &Log,
+        lease: &mut Lease,
+        source: &mut Option<Box<dyn Source>>,
+        partition: u64,
+        Range { start, end }: Range<u64>,
+    ) -> Result<Self, Error> {
+        let (mut next, mut bytes, mut examined, mut messages) = (start, 0, 0, Vec::new());
+        while next < end && next - start < PACK_MESSAGES && bytes < PACK_BYTES && examined < EXAMINED_BYTES {
+            let entry = match log.get(next, &mut lease.ahead, source) {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                Err(error) if next == start => return Err(error),
+                // The messages before it come first.
+                Err(_) => break,
+            };
+            next += 1;
+            examined += entry.body.len();
+            if lease.filters.is_empty() || message_type(&entry).is_some_and(|t| lease.filters.contains(t)) {
+                bytes += entry.body.len();
+                messages.push(pb::TransferedMessage {
+                    message_id: message_id(partition, entry.sequence),
+                    check_sum: entry.checksum.unwrap_or_default() as i32,
+                    flag: entry.flags as i32,
+                    pay_load_data: entry.body,
+                });
+            }
+        }
+        Ok(Self { next, messages, bytes, examined })
+    }
+}
 
 impl Broker {
     pub(super) fn partition_register(&mut self, call_id: CallId, request: pb::RegisterRequestC2b) {
@@ -251,32 +299,16 @@ impl Broker {
             *known = if moved { pack } else { *known };
         }
         let start = lease.pack.unwrap_or(*known).clamp(first, end);
-        let (mut next, mut bytes, mut examined, mut messages) = (start, 0, 0, Vec::new());
-        while next < end && next - start < PACK_MESSAGES && bytes < PACK_BYTES && examined < EXAMINED_BYTES {
-            let entry = match partition.log.get(next, &mut lease.ahead, &mut self.source) {
-                Ok(Some(entry)) => entry,
-                Ok(None) => break,
-                Err(error) if next == start => {
-                    let topic = format!("{}:{}", request.topic_name, request.partition_id);
-                    let text = error.with_topic(topic).to_string();
-                    self.damage.get_or_insert_with(|| text.clone());
-                    return Err((Code::InternalServerError, text));
-                }
-                // The messages before it come first.
-                Err(_) => break,
-            };
-            next += 1;
-            examined += entry.body.len();
-            if lease.filters.is_empty() || message_type(&entry).is_some_and(|t| lease.filters.contains(t)) {
-                bytes += entry.body.len();
-                messages.push(pb::TransferedMessage {
-                    message_id: message_id(id, entry.sequence),
-                    check_sum: entry.checksum.unwrap_or_default() as i32,
-                    flag: entry.flags as i32,
-                    pay_load_data: entry.body,
-                });
+        let read = Pack::read(&partition.log, lease, &mut self.source, id, start..end);
+        let Pack { next, messages, bytes, examined } = match read {
+            Ok(pack) => pack,
+            Err(error) => {
+                let topic = format!("{}:{}", request.topic_name, request.partition_id);
+                let text = error.with_topic(topic).to_string();
+                self.damage.get_or_insert_with(|| text.clone());
+                return Err((Code::InternalServerError, text));
             }
-        }
+        };
         if messages.is_empty() && !manual {
             // Messages that a filter left out need no confirmation.
             moved |= *known != next;
