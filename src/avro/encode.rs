@@ -1,6 +1,6 @@
 //! The binary encoding: its parts, and the values of defaults.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::schema::{Kind, NodeId, Schema, refused};
 use super::{MAX_DEFAULTS, MAX_DEPTH};
@@ -88,23 +88,8 @@ impl Defaults<'_> {
                 let index = of.symbols.iter().position(|symbol| symbol == text).ok_or_else(unfit)?;
                 put_long(&mut self.out, index as i64);
             }
-            (Kind::Array(items), Value::Array(list)) => {
-                if !list.is_empty() {
-                    put_long(&mut self.out, list.len() as i64);
-                    list.iter().try_for_each(|item| self.put(*items, item, depth + 1))?;
-                }
-                self.out.push(0);
-            }
-            (Kind::Map(values), Value::Object(object)) => {
-                if !object.is_empty() {
-                    put_long(&mut self.out, object.len() as i64);
-                    for (key, value) in object {
-                        put_bytes(&mut self.out, key.as_bytes());
-                        self.put(*values, value, depth + 1)?;
-                    }
-                }
-                self.out.push(0);
-            }
+            (Kind::Array(items), Value::Array(list)) => self.array(*items, list, depth)?,
+            (Kind::Map(values), Value::Object(object)) => self.map(*values, object, depth)?,
             (Kind::Record(record), Value::Object(object)) => {
                 for field in &record.fields {
                     let value = object.get(&field.name).or(field.default.as_ref()).ok_or_else(unfit)?;
@@ -121,6 +106,27 @@ impl Defaults<'_> {
             }
             _ => return Err(unfit()),
         }
+        Ok(())
+    }
+
+    fn array(&mut self, items: NodeId, list: &[Value], depth: usize) -> Result<()> {
+        if !list.is_empty() {
+            put_long(&mut self.out, list.len() as i64);
+            list.iter().try_for_each(|item| self.put(items, item, depth + 1))?;
+        }
+        self.out.push(0);
+        Ok(())
+    }
+
+    fn map(&mut self, values: NodeId, object: &Map<String, Value>, depth: usize) -> Result<()> {
+        if !object.is_empty() {
+            put_long(&mut self.out, object.len() as i64);
+            for (key, value) in object {
+                put_bytes(&mut self.out, key.as_bytes());
+                self.put(values, value, depth + 1)?;
+            }
+        }
+        self.out.push(0);
         Ok(())
     }
 

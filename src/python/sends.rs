@@ -252,6 +252,35 @@ impl<R: Receipts> Queues<R> {
         first
     }
 
+    /// Takes the first waiter of `slot`, for at most `left` messages: the rest of it stays. `None`
+    /// if nothing waits, if the waiter is for a message and `left` is 0, or if it is a future and
+    /// this is not the loop's thread.
+    fn take_first(&mut self, slot: usize, left: u32, on_loop: bool) -> Option<Waiting<R>> {
+        match self.slots.get_mut(slot)?.front_mut()? {
+            Waiting::Flush(_) => self.pop(slot),
+            _ if left == 0 => None,
+            Waiting::Future(_) if !on_loop => None,
+            Waiting::Unwatched(n) => {
+                let part = (*n).min(left);
+                *n -= part;
+                if *n == 0 {
+                    self.pop(slot);
+                }
+                Some(Waiting::Unwatched(part))
+            }
+            Waiting::Group(group, n) => {
+                let part = (*n).min(left);
+                let group = Arc::clone(group);
+                *n -= part;
+                if *n == 0 {
+                    self.pop(slot);
+                }
+                Some(Waiting::Group(group, part))
+            }
+            Waiting::Future(_) | Waiting::Thread(_) => self.pop(slot),
+        }
+    }
+
     /// Registers the waiter of the message that was just pushed to `slot`.
     pub(super) fn wait(&mut self, slot: usize, waiting: Waiting<R>) {
         if self.slots.len() <= slot {
@@ -376,31 +405,7 @@ impl<R: Receipts> Sends<R> {
             // Taken one by one: resolving must not happen under the lock that a push on this thread
             // takes.
             let mut queues = self.queues();
-            let Some(queue) = queues.slots.get_mut(slot) else { break };
-            let waiting = match queue.front_mut() {
-                Some(Waiting::Flush(_)) => queues.pop(slot).expect("just seen"),
-                None => break,
-                Some(_) if index == count => break,
-                Some(Waiting::Future(_)) if on_loop.is_none() => break,
-                Some(Waiting::Unwatched(n)) => {
-                    let part = (*n).min(count - index);
-                    *n -= part;
-                    if *n == 0 {
-                        queues.pop(slot);
-                    }
-                    Waiting::Unwatched(part)
-                }
-                Some(Waiting::Group(group, n)) => {
-                    let part = (*n).min(count - index);
-                    let group = Arc::clone(group);
-                    *n -= part;
-                    if *n == 0 {
-                        queues.pop(slot);
-                    }
-                    Waiting::Group(group, part)
-                }
-                Some(_) => queues.pop(slot).expect("just seen"),
-            };
+            let Some(waiting) = queues.take_first(slot, count - index, on_loop.is_some()) else { break };
             match waiting {
                 Waiting::Future(future) => {
                     drop(queues);

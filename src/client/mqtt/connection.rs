@@ -368,22 +368,31 @@ pub(super) async fn run(
                         let _ = ready.send(Ok(()));
                     }
                 }
-                Some(data) = challenged.recv() => {
-                    let answered = match &shared.options.authentication {
-                        Some((_, authenticator)) => step(authenticator, data, shared.options.connect_timeout).await,
-                        None => Err(Error::protocol("the broker sent AUTH, but the client has no authentication method")),
-                    };
-                    let mut host = session.lock();
-                    match answered.and_then(|data| host.protocol.authenticate(clock::now(), data, false)) {
-                        Ok(()) => {}
-                        Err(error) => host.broken = Some(error),
-                    }
-                    drop(host);
-                    session.wake();
-                }
+                Some(data) = challenged.recv() => answer(shared, &session, data).await,
             }
         }
     };
+    ended(shared, &session, result)
+}
+
+/// Answers a step of the authentication that the broker requests.
+async fn answer(shared: &Shared, session: &Session<Attached>, data: Option<Bytes>) {
+    let answered = match &shared.options.authentication {
+        Some((_, authenticator)) => step(authenticator, data, shared.options.connect_timeout).await,
+        None => Err(Error::protocol("the broker sent AUTH, but the client has no authentication method")),
+    };
+    let mut host = session.lock();
+    match answered.and_then(|data| host.protocol.authenticate(clock::now(), data, false)) {
+        Ok(()) => {}
+        Err(error) => host.broken = Some(error),
+    }
+    drop(host);
+    session.wake();
+}
+
+/// Detaches the client's session from a connection that has ended, and dispatches its last events.
+/// Returns how far the connection came, and why it ended.
+fn ended(shared: &Shared, session: &Session<Attached>, result: Result<()>) -> (Reached, Error) {
     // The link is dropped after its lock.
     let link = shared.link.lock().take();
     drop(link);

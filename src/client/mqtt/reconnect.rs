@@ -124,6 +124,45 @@ impl Connector {
     }
 }
 
+/// Times at which connections ended whose CONNECT had no answer: the server may still get it.
+#[derive(Default)]
+struct LateConnects(Vec<Instant>);
+
+impl LateConnects {
+    /// Notes how far an attempt came that has just ended.
+    fn note(&mut self, reached: Reached) {
+        let now = clock::now();
+        self.0.retain(|at| now < *at + LATE_CONNECT);
+        if reached == Reached::Unanswered && self.0.len() < MOST_UNANSWERED {
+            self.0.push(now);
+        }
+    }
+
+    /// Forgets the latest one. Returns whether there was one.
+    fn take(&mut self) -> bool {
+        self.0.pop().is_some()
+    }
+}
+
+/// Whether another attempt to connect cannot succeed after `error`. With `first` the caller still
+/// waits for the first connection.
+fn is_hopeless(error: &Error, first: bool, late_connects: &mut LateConnects) -> bool {
+    match error.kind() {
+        // The first connect reports what is wrong. Later a certificate or a password may be
+        // corrected, and a broker that once sent garbage may be restarted.
+        ErrorKind::Tls | ErrorKind::Authentication | ErrorKind::FrameTooLarge => first,
+        // By an own CONNECT, which has come late, rather than by another client.
+        ErrorKind::SessionTakenOver if late_connects.take() => {
+            warn!(
+                target: logger::MQTT_CONNECTION,
+                "{error}; it may be an own attempt to connect that came late: connecting again",
+            );
+            false
+        }
+        _ => !error.retriable(),
+    }
+}
+
 /// Connects, and reconnects each time the connection ends, until an error is hopeless.
 pub(super) async fn supervise(
     shared: Arc<Shared>,
@@ -134,7 +173,7 @@ pub(super) async fn supervise(
     let mut backoff = Backoff::new(shared.options.max_backoff);
     // The first caller waits for one attempt at each address.
     let mut attempts = connector.url.addresses.len();
-    let mut unanswered: Vec<Instant> = Vec::new();
+    let mut late_connects = LateConnects::default();
     let mut tries = Attempts::default();
     loop {
         let (reached, error) = run(&shared, &mut connector, &mut ready, &mut tries).await;
@@ -156,30 +195,13 @@ pub(super) async fn supervise(
                 shared.journal.connect_failed(&connector.address, attempts, &error, pause);
             }
         };
-        let now = clock::now();
-        unanswered.retain(|at| now < *at + LATE_CONNECT);
-        if reached == Reached::Unanswered && unanswered.len() < MOST_UNANSWERED {
-            unanswered.push(now);
-        }
+        late_connects.note(reached);
         if error.kind() == ErrorKind::UnsupportedVersion && connector.versions.len() > 1 {
             note_failure(Some(Duration::ZERO));
             connector.versions.pop();
             continue;
         }
-        let hopeless = match error.kind() {
-            // The first connect reports what is wrong. Later a certificate or a password may be
-            // corrected, and a broker that once sent garbage may be restarted.
-            ErrorKind::Tls | ErrorKind::Authentication | ErrorKind::FrameTooLarge => ready.is_some(),
-            // By an own CONNECT, which has come late, rather than by another client.
-            ErrorKind::SessionTakenOver if unanswered.pop().is_some() => {
-                warn!(
-                    target: logger::MQTT_CONNECTION,
-                    "{error}; it may be an own attempt to connect that came late: connecting again",
-                );
-                false
-            }
-            _ => !error.retriable(),
-        };
+        let hopeless = is_hopeless(&error, ready.is_some(), &mut late_connects);
         attempts = attempts.saturating_sub(1);
         if !hopeless
             && attempts == 0

@@ -296,16 +296,7 @@ pub(super) async fn supervise(part: impl Supervised, mut ready: Option<oneshot::
                 let first = ready.is_some();
                 let late = first && clock::now() >= first_deadline && !part.waits_for_its_turn();
                 if is_terminal(&error, first) || late {
-                    let error = error.with_topic(part.topic());
-                    if let Some(ready) = ready.take() {
-                        let _ = ready.send(Err(error.clone()));
-                    } else {
-                        part.journal().gave_up(Some(part.topic()), &error);
-                    }
-                    if part.fail(error, first) {
-                        part.state().close();
-                    }
-                    return;
+                    return give_up(&part, error, ready);
                 }
                 part.note(&error);
                 let refused = matches!(error.kind(), ErrorKind::Authentication | ErrorKind::Tls);
@@ -331,6 +322,20 @@ pub(super) async fn supervise(part: impl Supervised, mut ready: Option<oneshot::
             () = tokio::time::sleep(pause) => {}
             never = part.while_detached() => match never {},
         }
+    }
+}
+
+/// Ends a partition that another attempt cannot open. Tells `ready`, if it has never been open.
+fn give_up(part: &impl Supervised, error: Error, ready: Option<oneshot::Sender<Result<()>>>) {
+    let first = ready.is_some();
+    let error = error.with_topic(part.topic());
+    if let Some(ready) = ready {
+        let _ = ready.send(Err(error.clone()));
+    } else {
+        part.journal().gave_up(Some(part.topic()), &error);
+    }
+    if part.fail(error, first) {
+        part.state().close();
     }
 }
 

@@ -252,32 +252,7 @@ impl Chunks {
         }
         let until = self.deadline(now);
         if id == 0 {
-            self.hold(entry, until);
-            self.orphans.retain(|orphan| orphan.uuid != uuid);
-            // A known uuid starts again: the receipt was lost or the producer restarted. Its
-            // earlier entries, expired or not, are acknowledged together with the message.
-            let expired = self.forget_given_up(uuid);
-            let before = self.forget(uuid).map_or(expired, |open| open.entries);
-            let entries: Vec<_> =
-                before.into_iter().filter(|earlier| *earlier != entry).take(MAX_CHUNKS as usize).collect();
-            let first = entries
-                .iter()
-                .copied()
-                .fold(entry, |first, other| std::cmp::min_by_key(first, other, |entry| order(*entry)));
-            if self.limits.messages > 0 && self.open.len() >= self.limits.messages {
-                self.drop_oldest(uuid);
-            }
-            self.names += NAME + uuid.len();
-            while self.names > MAX_NAMES && self.drop_oldest(uuid) {}
-            self.clock += 1;
-            let (age, bytes) = (self.clock, BytesMut::new());
-            self.ages.insert(age, uuid.to_owned());
-            self.due.insert((until, age));
-            let published = metadata.publish_time;
-            self.open.insert(
-                uuid.to_owned(),
-                Open { bytes, total, next: 0, entries, first, age, until, published },
-            );
+            self.begin(metadata, total, entry, until);
         } else if let Some(fate) = self.given_up.get(uuid) {
             if fate.is_none() {
                 return Chunk::Late;
@@ -324,6 +299,37 @@ impl Chunks {
             self.holds.remove(&order(*entry));
         }
         Chunk::Complete(open.bytes.freeze(), open.entries)
+    }
+
+    /// Opens the message of `total` bytes whose first chunk is `entry`, still without the bytes of
+    /// that chunk.
+    #[inline]
+    fn begin(&mut self, metadata: &pb::MessageMetadata, total: usize, entry: Entry, until: Instant) {
+        let uuid = metadata.uuid();
+        self.hold(entry, until);
+        self.orphans.retain(|orphan| orphan.uuid != uuid);
+        // A known uuid starts again: the receipt was lost or the producer restarted. Its earlier
+        // entries, expired or not, are acknowledged together with the message.
+        let expired = self.forget_given_up(uuid);
+        let before = self.forget(uuid).map_or(expired, |open| open.entries);
+        let entries: Vec<_> =
+            before.into_iter().filter(|earlier| *earlier != entry).take(MAX_CHUNKS as usize).collect();
+        let first = entries
+            .iter()
+            .copied()
+            .fold(entry, |first, other| std::cmp::min_by_key(first, other, |entry| order(*entry)));
+        if self.limits.messages > 0 && self.open.len() >= self.limits.messages {
+            self.drop_oldest(uuid);
+        }
+        self.names += NAME + uuid.len();
+        while self.names > MAX_NAMES && self.drop_oldest(uuid) {}
+        self.clock += 1;
+        let (age, bytes) = (self.clock, BytesMut::new());
+        self.ages.insert(age, uuid.to_owned());
+        self.due.insert((until, age));
+        let published = metadata.publish_time;
+        self.open
+            .insert(uuid.to_owned(), Open { bytes, total, next: 0, entries, first, age, until, published });
     }
 
     /// Protects the first chunk of a message from cumulative acknowledgements until the given time.

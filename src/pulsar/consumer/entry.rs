@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::acks::order;
+use super::acks::{Entry, order};
 use super::chunks::Chunk;
 use super::{Consumer, State, Unreadable};
 use crate::command::Command;
@@ -21,6 +21,9 @@ use forebay_base::wire::Reader;
 /// Maximum number of chunked messages waiting for acknowledgement. Without a limit, messages that
 /// other consumers acknowledge would stay here for ever.
 const MAX_CHUNKED: usize = 10_000;
+
+/// Why an entry cannot be read: for the broker, and for the application.
+type Flaw = (ValidationError, Error);
 
 impl Consumer {
     /// Limit on the size that the compressed bytes of an entry may expand to. Brokers and clients
@@ -37,29 +40,12 @@ impl Consumer {
     ) -> Result<()> {
         let id = MessageId::from(&delivery.message_id).in_partition(self.options.partition);
         let id = MessageId { batch_index: -1, batch_size: 0, ..id };
-        if !payload.checksum_ok() {
-            // The metadata cannot be trusted, but the permits the broker charged are those it
-            // claims.
-            let count = payload.metadata().ok().and_then(|m| m.num_messages_in_batch).unwrap_or(1);
-            return self.discard(
-                &id,
-                charge(Some(count), &delivery.ack_set),
-                ValidationError::ChecksumMismatch,
-                Error::new(ErrorKind::Checksum, "the checksum of the entry does not match"),
-            );
-        }
-        let (metadata, body) =
-            match payload.split().and_then(|(m, body)| Ok((hot::decode_metadata(&m)?, body))) {
-                Ok(parts) => parts,
-                Err(error) => {
-                    return self.discard(
-                        &id,
-                        charge(None, &delivery.ack_set),
-                        ValidationError::BatchDeSerializeError,
-                        error,
-                    );
-                }
-            };
+        let (metadata, body) = match take_apart(&payload) {
+            Ok(parts) => parts,
+            Err((size, (reason, error))) => {
+                return self.discard(&id, charge(size, &delivery.ack_set), reason, error);
+            }
+        };
         let size = metadata.num_messages_in_batch;
         let charge = charge(size, &delivery.ack_set);
         self.permits.charged += u64::from(charge);
@@ -77,100 +63,32 @@ impl Consumer {
             let error = Error::new(ErrorKind::Unsupported, "end-to-end encryption is not supported");
             return self.discard_charged(&id, charge, ValidationError::DecryptionError, error);
         }
-        let mut chunk_entries = Vec::new();
-        let mut body = body;
-        if chunked {
-            let time = self.stopwatch.read(now);
-            let taken = self.chunks.take(time, &metadata, id.entry_id(), &body);
-            self.settle_given_up();
-            match taken {
-                Chunk::Kept | Chunk::Stray => {
-                    if self.state == State::Attached && self.is_before_start(&id) {
-                        self.drop_before_start(&id);
-                    }
+        let (body, chunk_entries) = if chunked {
+            match self.take_chunk(now, &id, &metadata, &body) {
+                Ok(Some(whole)) => whole,
+                Ok(None) => {
                     self.give_back(charge);
                     return Ok(());
                 }
-                Chunk::Late => {
-                    self.settle_late(id.entry_id());
-                    self.give_back(charge);
-                    return Ok(());
-                }
-                Chunk::Again(entries) => {
-                    self.fetch_again(now, entries);
-                    self.give_back(charge);
-                    return Ok(());
-                }
-                Chunk::TooLarge(size) => {
-                    let text = format!(
-                        "it is a chunk of a message of {size} bytes, more than max_chunked_message ({} bytes): raise that",
-                        self.options.chunked.bytes
-                    );
-                    let error = Error::new(ErrorKind::MessageTooLarge, text);
-                    return self.discard_charged(
-                        &id,
-                        charge,
-                        ValidationError::UncompressedSizeCorruption,
-                        error,
-                    );
-                }
-                Chunk::Complete(bytes, entries) => (body, chunk_entries) = (bytes, entries),
+                Err((reason, error)) => return self.discard_charged(&id, charge, reason, error),
             }
-        }
-        let Some(compression) = Compression::from_number(metadata.compression.unwrap_or_default()) else {
-            let error = Error::new(ErrorKind::Compression, "the compression type of the entry is unknown");
-            return self.discard_charged(&id, charge, ValidationError::DecompressionError, error);
-        };
-        let limit = if chunked {
-            body.len().saturating_mul(256).max(self.options.max_message_size)
         } else {
-            self.expansion_limit()
+            (body, Vec::new())
         };
-        let body = match decompress(compression, &body, uncompressed, limit) {
+        let body = match self.expand(&metadata, &body, chunked) {
             Ok(body) => body,
-            Err(error) => {
-                let reason = if uncompressed > limit {
-                    ValidationError::UncompressedSizeCorruption
-                } else {
-                    ValidationError::DecompressionError
-                };
-                return self.discard_charged(&id, charge, reason, error);
-            }
+            Err((reason, error)) => return self.discard_charged(&id, charge, reason, error),
         };
-        if !chunk_entries.is_empty() && !self.acks.contains(&id) {
-            chunk_entries.pop();
-            self.dropped.forget(&chunk_entries);
-            if self.chunked.len() >= MAX_CHUNKED {
-                self.chunked.pop_first();
-            }
-            self.chunked.insert(id.entry_id(), chunk_entries);
-        }
-        let rare = RareInfo {
-            writer: self.writers.as_mut().map(|writers| writers.of(metadata.schema_version.as_ref())),
-            schema_version: metadata.schema_version.clone(),
-            replicated_from: metadata.replicated_from.clone(),
-        };
-        let entry = EntryInfo::new(
-            self.origin(&metadata.producer_name),
-            metadata.publish_time,
-            delivery.redelivery_count.unwrap_or_default(),
-            self.recalls.arrive(),
-        );
-        let said = payload.entry.as_ref();
-        let (stored, last) = (said.and_then(|said| said.broker_timestamp), said.and_then(|said| said.index));
-        let entry = Arc::new(entry.with_broker(stored, last).with_rare(rare));
+        self.remember_chunks(&id, chunk_entries);
+        let redeliveries = delivery.redelivery_count.unwrap_or_default();
+        let entry = self.entry_info(&metadata, redeliveries, payload.entry.as_ref());
         match size {
             // The presence of this field, even with value 1, marks the batch format.
             Some(size) if !chunked => {
                 self.split(id, size, &delivery.ack_set, &entry, &metadata, &body, charge)
             }
             _ => {
-                let mut message = Message::new(id, entry, body, metadata.sequence_id);
-                message.key = metadata.partition_key.map(String::into_boxed_str);
-                message.key_is_base64 = metadata.partition_key_b64_encoded.unwrap_or_default();
-                message.event_time = metadata.event_time.unwrap_or_default();
-                message.null_value = metadata.null_value.unwrap_or_default();
-                message.set_rare(metadata.ordering_key, properties(metadata.properties));
+                let message = unbatched(id, entry, metadata, body);
                 // It is one message, whatever size of a batch its producer has claimed, or none if
                 // it is acknowledged.
                 self.give_back(charge.saturating_sub(1));
@@ -180,6 +98,100 @@ impl Consumer {
                 Ok(())
             }
         }
+    }
+
+    /// Adds a chunk to its message. Returns the bytes of the message, still compressed, and the
+    /// entries that held them, if that completes it.
+    #[inline]
+    fn take_chunk(
+        &mut self,
+        now: Instant,
+        id: &MessageId,
+        metadata: &pb::MessageMetadata,
+        body: &Bytes,
+    ) -> Result<Option<(Bytes, Vec<Entry>)>, Flaw> {
+        let time = self.stopwatch.read(now);
+        let taken = self.chunks.take(time, metadata, id.entry_id(), body);
+        self.settle_given_up();
+        match taken {
+            Chunk::Kept | Chunk::Stray => {
+                if self.state == State::Attached && self.is_before_start(id) {
+                    self.drop_before_start(id);
+                }
+            }
+            Chunk::Late => self.settle_late(id.entry_id()),
+            Chunk::Again(entries) => self.fetch_again(now, entries),
+            Chunk::TooLarge(size) => {
+                let text = format!(
+                    "it is a chunk of a message of {size} bytes, more than max_chunked_message ({} bytes): raise that",
+                    self.options.chunked.bytes
+                );
+                let error = Error::new(ErrorKind::MessageTooLarge, text);
+                return Err((ValidationError::UncompressedSizeCorruption, error));
+            }
+            Chunk::Complete(bytes, entries) => return Ok(Some((bytes, entries))),
+        }
+        Ok(None)
+    }
+
+    /// Decompresses the bytes of an entry, or of a chunked message that is complete.
+    #[inline]
+    fn expand(&self, metadata: &pb::MessageMetadata, body: &Bytes, chunked: bool) -> Result<Bytes, Flaw> {
+        let Some(compression) = Compression::from_number(metadata.compression.unwrap_or_default()) else {
+            let error = Error::new(ErrorKind::Compression, "the compression type of the entry is unknown");
+            return Err((ValidationError::DecompressionError, error));
+        };
+        let uncompressed = metadata.uncompressed_size() as usize;
+        let limit = if chunked {
+            body.len().saturating_mul(256).max(self.options.max_message_size)
+        } else {
+            self.expansion_limit()
+        };
+        decompress(compression, body, uncompressed, limit).map_err(|error| {
+            let reason = if uncompressed > limit {
+                ValidationError::UncompressedSizeCorruption
+            } else {
+                ValidationError::DecompressionError
+            };
+            (reason, error)
+        })
+    }
+
+    /// Notes the entries of a chunked message, of which `id` is the last one, until the message is
+    /// acknowledged. A message in one entry has an empty list.
+    #[inline]
+    fn remember_chunks(&mut self, id: &MessageId, mut entries: Vec<Entry>) {
+        if !entries.is_empty() && !self.acks.contains(id) {
+            entries.pop();
+            self.dropped.forget(&entries);
+            if self.chunked.len() >= MAX_CHUNKED {
+                self.chunked.pop_first();
+            }
+            self.chunked.insert(id.entry_id(), entries);
+        }
+    }
+
+    /// Returns what the messages of an entry share. `said` is what the broker has added to it.
+    #[inline]
+    fn entry_info(
+        &mut self,
+        metadata: &pb::MessageMetadata,
+        redeliveries: u32,
+        said: Option<&pb::BrokerEntryMetadata>,
+    ) -> Arc<EntryInfo> {
+        let rare = RareInfo {
+            writer: self.writers.as_mut().map(|writers| writers.of(metadata.schema_version.as_ref())),
+            schema_version: metadata.schema_version.clone(),
+            replicated_from: metadata.replicated_from.clone(),
+        };
+        let entry = EntryInfo::new(
+            self.origin(&metadata.producer_name),
+            metadata.publish_time,
+            redeliveries,
+            self.recalls.arrive(),
+        );
+        let (stored, last) = (said.and_then(|said| said.broker_timestamp), said.and_then(|said| said.index));
+        Arc::new(entry.with_broker(stored, last).with_rare(rare))
     }
 
     /// Returns what consecutive entries of a producer share, since many messages may be held.
@@ -311,6 +323,20 @@ impl Consumer {
     }
 }
 
+/// The metadata and the bytes of an entry. A failure comes with the size of the batch that the
+/// entry claims, if it can be told.
+#[inline]
+fn take_apart(payload: &Payload) -> Result<(pb::MessageMetadata, Bytes), (Option<i32>, Flaw)> {
+    if !payload.checksum_ok() {
+        // The metadata cannot be trusted, but the permits the broker charged are those it claims.
+        let size = payload.metadata().ok().and_then(|m| m.num_messages_in_batch);
+        let error = Error::new(ErrorKind::Checksum, "the checksum of the entry does not match");
+        return Err((size, (ValidationError::ChecksumMismatch, error)));
+    }
+    let parts = payload.split().and_then(|(m, body)| Ok((hot::decode_metadata(&m)?, body)));
+    parts.map_err(|error| (None, (ValidationError::BatchDeSerializeError, error)))
+}
+
 /// Permits that the broker charges for an entry: its messages less those already acknowledged. A
 /// claim that exceeds what a frame can hold is capped.
 fn charge(size: Option<i32>, ack_set: &[i64]) -> u32 {
@@ -324,6 +350,18 @@ fn charge(size: Option<i32>, ack_set: &[i64]) -> u32 {
 
 pub(super) fn is_set(ack_set: &[i64], index: u32) -> bool {
     ack_set.get(index as usize / 64).is_some_and(|word| *word as u64 >> (index % 64) & 1 == 1)
+}
+
+/// The message of an entry that is not a batch.
+#[inline]
+fn unbatched(id: MessageId, entry: Arc<EntryInfo>, metadata: pb::MessageMetadata, body: Bytes) -> Message {
+    let mut message = Message::new(id, entry, body, metadata.sequence_id);
+    message.key = metadata.partition_key.map(String::into_boxed_str);
+    message.key_is_base64 = metadata.partition_key_b64_encoded.unwrap_or_default();
+    message.event_time = metadata.event_time.unwrap_or_default();
+    message.null_value = metadata.null_value.unwrap_or_default();
+    message.set_rare(metadata.ordering_key, properties(metadata.properties));
+    message
 }
 
 fn unbatch(

@@ -226,29 +226,8 @@ pub(super) fn single(
     schema_version: &Bytes,
     sequence_id: u64,
 ) -> Result<Vec<Entry>> {
-    let compression = sender.compression(message.payload.len());
-    let metadata = pb::MessageMetadata {
-        producer_name: sender.name.into(),
-        sequence_id,
-        publish_time: wall_ms,
-        properties: message
-            .properties
-            .iter()
-            .map(|(key, value)| pb::KeyValue { key: (*key).into(), value: (*value).into() })
-            .collect(),
-        partition_key: message.key.map(str::to_owned),
-        partition_key_b64_encoded: message.key_is_base64.then_some(true),
-        ordering_key: message.ordering_key.map(Bytes::copy_from_slice),
-        compression: compression_field(compression),
-        uncompressed_size: Some(message.payload.len() as u32),
-        event_time: (message.event_time != 0).then_some(message.event_time),
-        deliver_at_time: message.deliver_at,
-        null_value: message.null_value.then_some(true),
-        replicate_to: message.replicate_to.iter().map(|cluster| (*cluster).into()).collect(),
-        schema_version: stated(schema_version.clone()),
-        ..Default::default()
-    };
-    let body = compress(compression, message.payload)?;
+    let metadata = metadata_of(sender, wall_ms, message, schema_version, sequence_id);
+    let body = compress(sender.compression(message.payload.len()), message.payload)?;
     let command = hot::Send { producer_id: sender.producer_id, sequence_id, ..hot::Send::default() };
     let room = METADATA_ROOM + prost::Message::encoded_len(&metadata);
     let whole = |head, body| Entry {
@@ -271,27 +250,13 @@ pub(super) fn single(
         return Ok(vec![whole(entry_head(&Command::Send(command), &metadata, &body), body)]);
     }
     let Some(largest) = sender.chunks.filter(|_| room < sender.max_message_size) else {
-        return Err(Error::new(
-            ErrorKind::MessageTooLarge,
-            format!(
-                "the message of {} bytes ({} compressed, with metadata) exceeds the broker's limit of {}: split it or enable chunking",
-                message.payload.len(),
-                body.len() + room - METADATA_ROOM,
-                sender.max_message_size
-            ),
-        ));
+        let size = body.len() + room - METADATA_ROOM;
+        return Err(too_large(message.payload.len(), size, sender.max_message_size));
     };
     let piece = (sender.max_message_size - room).min(largest).max(1);
     let count = body.len().div_ceil(piece);
     if message.payload.len().max(body.len()) > i32::MAX as usize || count > MAX_CHUNKS {
-        return Err(Error::new(
-            ErrorKind::MessageTooLarge,
-            format!(
-                "the message of {} bytes would be {count} chunks: a message has at most {} bytes and {MAX_CHUNKS} chunks",
-                message.payload.len(),
-                i32::MAX
-            ),
-        ));
+        return Err(too_many_chunks(message.payload.len(), count));
     }
     let chunks = (0..count).map(|id| {
         let part = body.slice(id * piece..body.len().min((id + 1) * piece));
@@ -308,6 +273,60 @@ pub(super) fn single(
         if last { entry } else { Entry { count: 0, bytes: 0, ..entry } }
     });
     Ok(chunks.collect())
+}
+
+/// The metadata of a message in an entry of its own.
+#[inline]
+fn metadata_of(
+    sender: &Sender<'_>,
+    wall_ms: u64,
+    message: &Outgoing<'_>,
+    schema_version: &Bytes,
+    sequence_id: u64,
+) -> pb::MessageMetadata {
+    pb::MessageMetadata {
+        producer_name: sender.name.into(),
+        sequence_id,
+        publish_time: wall_ms,
+        properties: message
+            .properties
+            .iter()
+            .map(|(key, value)| pb::KeyValue { key: (*key).into(), value: (*value).into() })
+            .collect(),
+        partition_key: message.key.map(str::to_owned),
+        partition_key_b64_encoded: message.key_is_base64.then_some(true),
+        ordering_key: message.ordering_key.map(Bytes::copy_from_slice),
+        compression: compression_field(sender.compression(message.payload.len())),
+        uncompressed_size: Some(message.payload.len() as u32),
+        event_time: (message.event_time != 0).then_some(message.event_time),
+        deliver_at_time: message.deliver_at,
+        null_value: message.null_value.then_some(true),
+        replicate_to: message.replicate_to.iter().map(|cluster| (*cluster).into()).collect(),
+        schema_version: stated(schema_version.clone()),
+        ..Default::default()
+    }
+}
+
+/// Error of a message of `payload` bytes that would be an entry of `size` bytes.
+fn too_large(payload: usize, size: usize, limit: usize) -> Error {
+    Error::new(
+        ErrorKind::MessageTooLarge,
+        format!(
+            "the message of {payload} bytes ({size} compressed, with metadata) exceeds the broker's limit of {limit}: \
+             split it or enable chunking"
+        ),
+    )
+}
+
+fn too_many_chunks(payload: usize, count: usize) -> Error {
+    Error::new(
+        ErrorKind::MessageTooLarge,
+        format!(
+            "the message of {payload} bytes would be {count} chunks: a message has at most {} bytes and {MAX_CHUNKS} \
+             chunks",
+            i32::MAX
+        ),
+    )
 }
 
 /// A version as the metadata state it: not at all, if there is none.

@@ -61,12 +61,33 @@ pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<Clien
     if fields.is_set("request_response_information")? {
         to.properties.push(Property::RequestResponseInformation(true));
     }
+    to.authentication = authentication(py, &fields)?;
+    read_outbox(py, &fields, &mut to)?;
+    to.tls = tls(&fields)?;
+    to.tls_alpn = to.tls_alpn.filter(|alpn| !alpn.is_empty());
+    if to.client_id.is_empty() && !to.clean_start {
+        return Err(invalid(py, "clean_start=False resumes the session of a client_id: give client_id too"));
+    }
+    check_version(py, &to)?;
+    if to.client_id.is_empty() && to.version != Some(Version::V5) {
+        // 3.x servers are not required to assign one.
+        to.client_id = forebay_client::mqtt::random_client_id();
+    }
+    Ok(to)
+}
+
+/// The method of extended authentication, if there is one, with the callable for its steps.
+fn authentication(py: Python<'_>, fields: &Fields<'_, '_>) -> PyResult<Option<(String, Authenticator)>> {
     let authenticator = fields.raw("authenticator")?.map(Bound::unbind);
-    to.authentication = match (fields.text("authentication_method")?, authenticator) {
-        (Some(method), Some(callable)) => Some((method, authenticator_of(callable))),
-        (None, None) => None,
-        _ => return Err(invalid(py, "authentication_method and authenticator must be given together")),
-    };
+    match (fields.text("authentication_method")?, authenticator) {
+        (Some(method), Some(callable)) => Ok(Some((method, authenticator_of(callable)))),
+        (None, None) => Ok(None),
+        _ => Err(invalid(py, "authentication_method and authenticator must be given together")),
+    }
+}
+
+/// Reads the options of the outbox, and checks those that depend on it.
+fn read_outbox(py: Python<'_>, fields: &Fields<'_, '_>, to: &mut ClientOptions) -> PyResult<()> {
     if let Some(path) = fields.text("outbox")? {
         let mut outbox = OutboxOptions::new(path);
         if let Some(limit) = fields.raw("outbox_limit")? {
@@ -87,17 +108,17 @@ pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<Clien
     if to.outbox.is_some() && to.birth.as_ref().is_some_and(|birth| birth.qos == QoS::ExactlyOnce) {
         return Err(invalid(py, "a birth message with QoS 2 would be in the outbox: give it QoS 0 or 1"));
     }
-    to.tls = tls(&fields)?;
-    to.tls_alpn = to.tls_alpn.filter(|alpn| !alpn.is_empty());
-    if to.client_id.is_empty() && !to.clean_start {
-        return Err(invalid(py, "clean_start=False resumes the session of a client_id: give client_id too"));
-    }
-    let old = matches!(to.version, Some(Version::V3_1 | Version::V3_1_1));
-    if old && (to.authentication.is_some() || !to.properties.is_empty()) {
+    Ok(())
+}
+
+/// Refuses options that the given version does not have, and a client id too long for it.
+fn check_version(py: Python<'_>, options: &ClientOptions) -> PyResult<()> {
+    let old = matches!(options.version, Some(Version::V3_1 | Version::V3_1_1));
+    if old && (options.authentication.is_some() || !options.properties.is_empty()) {
         return Err(invalid(py, "connect_properties and authentication need version=\"5\""));
     }
-    if to.version == Some(Version::V3_1) {
-        let long = to.client_id.chars().count() > 23;
+    if options.version == Some(Version::V3_1) {
+        let long = options.client_id.chars().count() > 23;
         if long {
             return Err(invalid(
                 py,
@@ -105,11 +126,7 @@ pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<Clien
             ));
         }
     }
-    if to.client_id.is_empty() && to.version != Some(Version::V5) {
-        // 3.x servers are not required to assign one.
-        to.client_id = forebay_client::mqtt::random_client_id();
-    }
-    Ok(to)
+    Ok(())
 }
 
 fn will_of(py: Python<'_>, will: &Bound<'_, PyDict>) -> PyResult<Will> {

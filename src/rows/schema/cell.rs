@@ -5,9 +5,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use forebay_avro::decode::Builder;
+use forebay_avro::schema::{Enum, Record};
 use forebay_avro::{Kind, Logical, MAX_DEPTH, NodeId, Plan, Schema, decode};
 use forebay_base::error::{Error, ErrorKind, Result};
 
@@ -154,13 +155,7 @@ impl Parser<'_> {
             bad(format_args!("{text} is no {}", node.kind.describe()))
         };
         let integer = || json.as_i64().ok_or_else(wants);
-        let bytes = |text: &str| {
-            if default {
-                let latin: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
-                return latin.ok_or_else(wants);
-            }
-            BASE64.decode(text).map_err(|error| bad(format_args!("bytes are base64 text: {error}")))
-        };
+        let bytes = |text: &str| if default { latin(text).ok_or_else(wants) } else { base64_bytes(text) };
         Ok(match (&node.kind, node.logical) {
             (_, Some(Logical::Decimal(scale))) => match json {
                 Json::String(text) if default => Cell::Meant(Logical::Decimal(scale), bytes(text)?),
@@ -187,13 +182,7 @@ impl Parser<'_> {
                 }
                 Cell::Bytes(bytes)
             }
-            (Kind::Enum(of), _) => {
-                let name = json.as_str().ok_or_else(wants)?;
-                let index = of.symbols.iter().position(|symbol| symbol == name);
-                let index = index.map(|index| index as u32).or(of.default);
-                let unknown = || bad(format_args!("{} has no symbol {name:?}", of.name.full));
-                Cell::Symbol(index.ok_or_else(unknown)?)
-            }
+            (Kind::Enum(of), _) => Cell::Symbol(symbol(of, json.as_str().ok_or_else(wants)?)?),
             (Kind::Array(items), _) => {
                 let list = json.as_array().ok_or_else(wants)?;
                 let cells = list.iter().map(|item| self.value(*items, item, default, depth + 1));
@@ -217,28 +206,48 @@ impl Parser<'_> {
                 return Err(last.unwrap_or_else(wants));
             }
             (Kind::Record(record), _) => {
-                let object = json.as_object().ok_or_else(wants)?;
-                let mut cells = Vec::with_capacity(record.fields.len());
-                for field in &record.fields {
-                    let within = |error: Error| {
-                        let text =
-                            error.message().trim_start_matches("the payload does not fit its schema: ");
-                        bad(format_args!("{}: {text}", field.name))
-                    };
-                    cells.push(match (object.get(&field.name), &field.default) {
-                        (Some(json), _) => {
-                            self.value(field.node, json, default, depth + 1).map_err(within)?
-                        }
-                        (None, Some(json)) => {
-                            self.value(field.node, json, true, depth + 1).map_err(within)?
-                        }
-                        (None, None) => return Err(within(bad("the field is missing"))),
-                    });
-                }
-                Cell::Record(cells)
+                self.record(record, json.as_object().ok_or_else(wants)?, default, depth)?
             }
         })
     }
+
+    fn record(
+        &mut self,
+        record: &Record,
+        object: &Map<String, Json>,
+        default: bool,
+        depth: usize,
+    ) -> Result<Cell> {
+        let mut cells = Vec::with_capacity(record.fields.len());
+        for field in &record.fields {
+            let within = |error: Error| {
+                let text = error.message().trim_start_matches("the payload does not fit its schema: ");
+                bad(format_args!("{}: {text}", field.name))
+            };
+            cells.push(match (object.get(&field.name), &field.default) {
+                (Some(json), _) => self.value(field.node, json, default, depth + 1).map_err(within)?,
+                (None, Some(json)) => self.value(field.node, json, true, depth + 1).map_err(within)?,
+                (None, None) => return Err(within(bad("the field is missing"))),
+            });
+        }
+        Ok(Cell::Record(cells))
+    }
+}
+
+/// The bytes of a text with a character for each.
+fn latin(text: &str) -> Option<Vec<u8>> {
+    text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect()
+}
+
+fn base64_bytes(text: &str) -> Result<Vec<u8>> {
+    BASE64.decode(text).map_err(|error| bad(format_args!("bytes are base64 text: {error}")))
+}
+
+/// The index of a symbol, or of the one that stands for those that are not known.
+fn symbol(of: &Enum, name: &str) -> Result<u32> {
+    let index = of.symbols.iter().position(|symbol| symbol == name);
+    let index = index.map(|index| index as u32).or(of.default);
+    index.ok_or_else(|| bad(format_args!("{} has no symbol {name:?}", of.name.full)))
 }
 
 /// Most digits of a number of JSON that is exact although it was read as a float.

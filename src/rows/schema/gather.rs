@@ -161,63 +161,34 @@ impl Column {
         if above.len() > MAX_DEPTH {
             return Err(refused("the types are nested too deep"));
         }
-        above.push(id);
         let node = schema.node(id);
-        let zone = "UTC";
-        let column = match (&node.kind, node.logical) {
-            (_, Some(Logical::Date)) => Self::Date(Date32Builder::new()),
-            (_, Some(Logical::TimeMillis | Logical::TimeMicros)) if types == Types::Spark => {
-                Self::Clock(Int64Builder::new())
-            }
-            (_, Some(Logical::TimeMillis)) => Self::TimeMillis(Time32MillisecondBuilder::new()),
-            (_, Some(Logical::TimeMicros)) => Self::TimeMicros(Time64MicrosecondBuilder::new()),
-            (_, Some(Logical::TimestampMillis)) if types == Types::Arrow => {
-                Self::Millis(TimestampMillisecondBuilder::new().with_timezone(zone))
-            }
-            (_, Some(Logical::TimestampMillis | Logical::TimestampMicros)) => {
-                Self::Micros(TimestampMicrosecondBuilder::new().with_timezone(zone))
-            }
-            (_, Some(Logical::LocalTimestampMillis)) if types == Types::Arrow => {
-                Self::Millis(TimestampMillisecondBuilder::new())
-            }
-            (_, Some(Logical::LocalTimestampMillis | Logical::LocalTimestampMicros)) => {
-                Self::Micros(TimestampMicrosecondBuilder::new())
-            }
-            (_, Some(Logical::Decimal(scale))) if types == Types::Spark => {
-                if node.precision > SMALL {
-                    return Err(refused("the decimal has more digits than the 38 of Spark"));
-                }
-                Self::decimal(scale, node.precision)
-            }
-            (_, Some(Logical::Decimal(scale))) if scale <= SMALL => Self::decimal(scale, SMALL),
-            (_, Some(Logical::Decimal(scale))) if scale <= LARGE => {
-                let kind = DataType::Decimal256(LARGE as u8, scale as i8);
-                Self::LargeDecimal(Decimal256Builder::new().with_data_type(kind), scale)
-            }
-            (_, Some(Logical::Decimal(_))) => return Err(refused("the decimal has too many digits")),
-            (_, Some(Logical::Uuid)) => Self::Uuid(StringBuilder::new()),
-            (Kind::Null, _) => Self::Null(0),
-            (Kind::Boolean, _) => Self::Boolean(BooleanBuilder::new()),
-            (Kind::Int, _) => Self::Int(Int32Builder::new()),
-            (Kind::Long, _) => Self::Long(Int64Builder::new()),
-            (Kind::Float, _) => Self::Float(Float32Builder::new()),
-            (Kind::Double, _) => Self::Double(Float64Builder::new()),
-            (Kind::String, _) => Self::Text(StringBuilder::new()),
-            (Kind::Bytes, _) => Self::Bytes(BinaryBuilder::new()),
-            (Kind::Fixed(fixed), _) if types == Types::Spark => Self::Sized(BinaryBuilder::new(), fixed.size),
-            (Kind::Fixed(fixed), _) => {
+        if let Some(logical) = node.logical {
+            return Self::of_logical(logical, node.precision, types).map_err(refused);
+        }
+        above.push(id);
+        let column = match &node.kind {
+            Kind::Null => Self::Null(0),
+            Kind::Boolean => Self::Boolean(BooleanBuilder::new()),
+            Kind::Int => Self::Int(Int32Builder::new()),
+            Kind::Long => Self::Long(Int64Builder::new()),
+            Kind::Float => Self::Float(Float32Builder::new()),
+            Kind::Double => Self::Double(Float64Builder::new()),
+            Kind::String => Self::Text(StringBuilder::new()),
+            Kind::Bytes => Self::Bytes(BinaryBuilder::new()),
+            Kind::Fixed(fixed) if types == Types::Spark => Self::Sized(BinaryBuilder::new(), fixed.size),
+            Kind::Fixed(fixed) => {
                 let size = i32::try_from(fixed.size).map_err(|_| refused("the type is too large"))?;
                 Self::Fixed(FixedSizeBinaryBuilder::new(size), fixed.size)
             }
-            (Kind::Enum(of), _) => Self::Enum(StringBuilder::new(), of.symbols.clone()),
-            (Kind::Array(items), _) => {
+            Kind::Enum(of) => Self::Enum(StringBuilder::new(), of.symbols.clone()),
+            Kind::Array(items) => {
                 Self::List(vec![0], Vec::new(), Self::of(schema, *items, types, above, path)?.into())
             }
-            (Kind::Map(values), _) => {
+            Kind::Map(values) => {
                 let values = Self::of(schema, *values, types, above, path)?.into();
                 Self::Map(vec![0], Vec::new(), StringBuilder::new(), values)
             }
-            (Kind::Record(record), _) => {
+            Kind::Record(record) => {
                 let field = |field: &forebay_avro::schema::Field| {
                     let dot = if path.is_empty() { "" } else { "." };
                     let path = format!("{path}{dot}{}", field.name);
@@ -225,7 +196,7 @@ impl Column {
                 };
                 Self::Record(Vec::new(), record.fields.iter().map(field).collect::<Result<_>>()?)
             }
-            (Kind::Union(branches), _) => {
+            Kind::Union(branches) => {
                 let is_null = |id: &&NodeId| matches!(schema.node(**id).kind, Kind::Null);
                 let others: Vec<NodeId> = branches.iter().filter(|id| !is_null(id)).copied().collect();
                 match &others[..] {
@@ -237,6 +208,45 @@ impl Column {
         };
         above.pop();
         Ok(column)
+    }
+
+    /// A column of values with a meaning; decimals have up to `precision` digits. An error says why
+    /// there can be no such column.
+    fn of_logical(logical: Logical, precision: u32, types: Types) -> Result<Self, &'static str> {
+        let zone = "UTC";
+        Ok(match logical {
+            Logical::Date => Self::Date(Date32Builder::new()),
+            Logical::TimeMillis | Logical::TimeMicros if types == Types::Spark => {
+                Self::Clock(Int64Builder::new())
+            }
+            Logical::TimeMillis => Self::TimeMillis(Time32MillisecondBuilder::new()),
+            Logical::TimeMicros => Self::TimeMicros(Time64MicrosecondBuilder::new()),
+            Logical::TimestampMillis if types == Types::Arrow => {
+                Self::Millis(TimestampMillisecondBuilder::new().with_timezone(zone))
+            }
+            Logical::TimestampMillis | Logical::TimestampMicros => {
+                Self::Micros(TimestampMicrosecondBuilder::new().with_timezone(zone))
+            }
+            Logical::LocalTimestampMillis if types == Types::Arrow => {
+                Self::Millis(TimestampMillisecondBuilder::new())
+            }
+            Logical::LocalTimestampMillis | Logical::LocalTimestampMicros => {
+                Self::Micros(TimestampMicrosecondBuilder::new())
+            }
+            Logical::Decimal(scale) if types == Types::Spark => {
+                if precision > SMALL {
+                    return Err("the decimal has more digits than the 38 of Spark");
+                }
+                Self::decimal(scale, precision)
+            }
+            Logical::Decimal(scale) if scale <= SMALL => Self::decimal(scale, SMALL),
+            Logical::Decimal(scale) if scale <= LARGE => {
+                let kind = DataType::Decimal256(LARGE as u8, scale as i8);
+                Self::LargeDecimal(Decimal256Builder::new().with_data_type(kind), scale)
+            }
+            Logical::Decimal(_) => return Err("the decimal has too many digits"),
+            Logical::Uuid => Self::Uuid(StringBuilder::new()),
+        })
     }
 
     /// A column of decimals with digits behind the point, and in all.
@@ -318,6 +328,8 @@ impl Column {
     }
 
     /// Adds a value that was checked; one that was not becomes null.
+    ///
+    /// One match over all columns: splitting it would hide which one is missing.
     fn push(&mut self, cell: Cell) {
         let time = match &cell {
             Cell::Number(logical, value) => self.time(*logical, *value),

@@ -24,8 +24,10 @@ use forebay_base::random::{self, HashSet};
 use forebay_base::sync::Mutex;
 use forebay_pulsar::command::Command;
 use forebay_pulsar::consumer::{Consumer as Machine, Counts};
+use forebay_pulsar::pattern::Pattern;
 use forebay_pulsar::pb::command_subscribe::SubType;
 use forebay_pulsar::schema::Codec;
+use forebay_pulsar::topic::TopicName;
 use forebay_pulsar::{Message, MessageId, pb};
 
 mod acks;
@@ -40,7 +42,7 @@ mod watch;
 
 use growth::{Rules, TopicPartitions};
 use letters::{DeadLetterSender, Letters};
-use members::{Members, Parts, Place};
+use members::{Members, Opening, Parts, Place};
 use partition::PartitionConsumer;
 pub use partition::SeekTo;
 pub use topics::Topics;
@@ -150,30 +152,12 @@ impl Consumer {
         let letters = letters::check(&topics, &subscription, &options)?;
         let left_out = letters::sent_to(letters.as_ref(), &subscription);
         let is_pattern = matches!(topics, Topics::Matching(_));
-        let mut listing = None;
-        let mut followed = match topics {
-            Topics::Named(topics) => {
-                let creates = options.creates_topic;
-                let finding = topics
-                    .into_iter()
-                    .map(|it| TopicPartitions::find(Arc::clone(&shared), it, true, creates));
-                together(finding).await.into_iter().collect::<Result<Vec<_>>>()?
-            }
+        let (mut followed, listing) = match topics {
+            Topics::Named(topics) => (find_named(&shared, topics, options.creates_topic).await?, None),
             Topics::Matching(pattern) => {
-                let found = Listing::find(&shared, pattern).await?;
-                let all = |_: &_, error| Err(error);
-                let followed =
-                    growth::families_of(&shared, &found, &HashSet::default(), &left_out, all).await?;
-                let (count, limit) = (growth::places_of(&followed), options.pattern_max_topics);
-                if count > limit {
-                    let text = format!(
-                        "the pattern {title:?} matches {count} topics and partitions, and pattern_max_topics is {limit}: narrow the \
-                         pattern, or raise the limit"
-                    );
-                    return Err(Error::new(ErrorKind::NotAllowed, text));
-                }
-                listing = Some(found);
-                followed
+                let limit = options.pattern_max_topics;
+                let (followed, found) = find_matching(&shared, pattern, &title, &left_out, limit).await?;
+                (followed, Some(found))
             }
         };
         check_position(&title, is_pattern, &followed, &options)?;
@@ -208,20 +192,7 @@ impl Consumer {
             asks: options.receiver_queue == 0,
             growth: Mutex::default(),
         }));
-        for (part, opened) in opening {
-            let opened = opened.await;
-            match opened.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the consumer was closed"))) {
-                // Deleted since it was listed.
-                Err(error)
-                    if members.endless()
-                        && !part.creates_topic
-                        && error.kind() == ErrorKind::TopicNotFound =>
-                {
-                    members.remove(vec![(part, error)]);
-                }
-                opened => opened?,
-            }
-        }
+        wait_until_open(&members, opening).await?;
         let rules = Rules {
             partitions_update_interval: options.partitions_update_interval,
             pattern_update_interval: options.pattern_update_interval,
@@ -511,6 +482,58 @@ impl Received for Message {
     fn is_redelivered(&self) -> bool {
         self.entry.redelivery_count > 0
     }
+}
+
+/// Finds the partitions of named topics. With `create` the topics are created if the broker allows
+/// it.
+async fn find_named(
+    shared: &Arc<Shared>,
+    topics: Vec<TopicName>,
+    create: bool,
+) -> Result<Vec<TopicPartitions>> {
+    let finding =
+        topics.into_iter().map(|topic| TopicPartitions::find(Arc::clone(shared), topic, true, create));
+    together(finding).await.into_iter().collect()
+}
+
+/// Finds the topics that a pattern, whose text is `title`, matches, with their partitions: at most
+/// `limit` places.
+async fn find_matching(
+    shared: &Arc<Shared>,
+    pattern: Pattern,
+    title: &str,
+    left_out: &impl Fn(&TopicName) -> bool,
+    limit: usize,
+) -> Result<(Vec<TopicPartitions>, Listing)> {
+    let found = Listing::find(shared, pattern).await?;
+    let all = |_: &_, error| Err(error);
+    let followed = growth::families_of(shared, &found, &HashSet::default(), left_out, all).await?;
+    let count = growth::places_of(&followed);
+    if count > limit {
+        let text = format!(
+            "the pattern {title:?} matches {count} topics and partitions, and pattern_max_topics is {limit}: narrow the \
+             pattern, or raise the limit"
+        );
+        return Err(Error::new(ErrorKind::NotAllowed, text));
+    }
+    Ok((followed, found))
+}
+
+/// Waits until the partitions that a consumer begins with are open.
+async fn wait_until_open(members: &Members, opening: Vec<Opening>) -> Result<()> {
+    for (part, opened) in opening {
+        let opened = opened.await;
+        match opened.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the consumer was closed"))) {
+            // Deleted since it was listed.
+            Err(error)
+                if members.endless() && !part.creates_topic && error.kind() == ErrorKind::TopicNotFound =>
+            {
+                members.remove(vec![(part, error)]);
+            }
+            opened => opened?,
+        }
+    }
+    Ok(())
 }
 
 /// Looks at a consumer now and after each change, until that gives something or the consumer ends.

@@ -124,39 +124,7 @@ impl PartitionConsumer {
     ) -> Self {
         let id = shared.next_id();
         let topic: Arc<str> = topic.into();
-        let exact = is_exact(options.position);
-        let machine = Machine::new(
-            id,
-            MachineOptions {
-                kind: options.kind,
-                durable: options.durable,
-                receiver_queue: options.receiver_queue,
-                receive_buffer: options.receive_buffer / partitions,
-                first_permits: (FIRST_PERMITS / partitions as u32).max(1),
-                batch_index_ack: options.batch_index_ack,
-                ack_group_time: options.ack_group_time,
-                chunked: ChunkLimits {
-                    bytes: options.max_chunked_message,
-                    messages: options.max_pending_chunked_messages,
-                    timeout: options.chunked_message_timeout,
-                    ack: options.ack_incomplete_chunks,
-                },
-                unreadable: options.unreadable,
-                nack_delay: options.nack_delay,
-                ack_timeout: options.ack_timeout,
-                max_redeliveries: options.dead_letter.as_ref().map(|policy| policy.max_redeliveries),
-                start: exact.then_some(options.position),
-                start_inclusive: options.start_inclusive,
-                topic: Arc::clone(&topic),
-                partition,
-                codec: options
-                    .schema
-                    .as_ref()
-                    .filter(|schema| schema.codec.reads())
-                    .map(|schema| Arc::clone(&schema.codec)),
-                ..MachineOptions::default()
-            },
-        );
+        let machine = Machine::new(id, machine_options(&topic, partition, options, partitions));
         Self {
             id,
             topic: Arc::clone(&topic),
@@ -507,6 +475,45 @@ pub(super) async fn last_message_id(
 /// Whether `id` is that of a message.
 pub(super) fn is_exact(id: MessageId) -> bool {
     id != MessageId::EARLIEST && id != MessageId::LATEST
+}
+
+/// Options of the machine of a partition, one of `partitions`, which share the room for messages.
+fn machine_options(
+    topic: &Arc<str>,
+    partition: i32,
+    options: &ConsumerOptions,
+    partitions: usize,
+) -> MachineOptions {
+    let exact = is_exact(options.position);
+    MachineOptions {
+        kind: options.kind,
+        durable: options.durable,
+        receiver_queue: options.receiver_queue,
+        receive_buffer: options.receive_buffer / partitions,
+        first_permits: (FIRST_PERMITS / partitions as u32).max(1),
+        batch_index_ack: options.batch_index_ack,
+        ack_group_time: options.ack_group_time,
+        chunked: ChunkLimits {
+            bytes: options.max_chunked_message,
+            messages: options.max_pending_chunked_messages,
+            timeout: options.chunked_message_timeout,
+            ack: options.ack_incomplete_chunks,
+        },
+        unreadable: options.unreadable,
+        nack_delay: options.nack_delay,
+        ack_timeout: options.ack_timeout,
+        max_redeliveries: options.dead_letter.as_ref().map(|policy| policy.max_redeliveries),
+        start: exact.then_some(options.position),
+        start_inclusive: options.start_inclusive,
+        topic: Arc::clone(topic),
+        partition,
+        codec: options
+            .schema
+            .as_ref()
+            .filter(|schema| schema.codec.reads())
+            .map(|schema| Arc::clone(&schema.codec)),
+        ..MachineOptions::default()
+    }
 }
 
 /// Id of the entry of `id`: brokers start at whole entries, and the machine filters inside.

@@ -12,6 +12,7 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyString, PyTuple};
 use super::decode::meant;
 use super::encode::{Result, branch, bytes, fields, plain, symbol};
 use super::{Names, Structure, bad, float, helpers, instance, integer, text, type_of, wants};
+use forebay_avro::schema::{Enum, Record};
 use forebay_avro::{Kind, Logical, MAX_DEPTH, NodeId};
 
 pub(super) fn encode(structure: &Structure, value: &Bound<'_, PyAny>) -> Result<Vec<u8>> {
@@ -80,35 +81,8 @@ impl Encoder<'_> {
                 }
                 self.text(&BASE64.encode(bytes.bytes()))?;
             }
-            (Kind::Array(items), _) => {
-                if !value.is_instance_of::<PyList>() && !value.is_instance_of::<PyTuple>() {
-                    return Err(wants("list or tuple", value));
-                }
-                self.out.push(b'[');
-                for (index, item) in value.try_iter()?.enumerate() {
-                    if index > 0 {
-                        self.out.push(b',');
-                    }
-                    self.put(*items, &item?, depth + 1)
-                        .map_err(|fail| fail.within(format_args!("[{index}]")))?;
-                }
-                self.out.push(b']');
-            }
-            (Kind::Map(values), _) => {
-                let dict = value.cast::<PyDict>().map_err(|_| wants("dict", value))?;
-                self.out.push(b'{');
-                for (index, (key, value)) in dict.iter().enumerate() {
-                    if index > 0 {
-                        self.out.push(b',');
-                    }
-                    let name = text(&key)?;
-                    self.text(&name)?;
-                    self.out.push(b':');
-                    self.put(*values, &value, depth + 1)
-                        .map_err(|fail| fail.within(format_args!("[{name:?}]")))?;
-                }
-                self.out.push(b'}');
-            }
+            (Kind::Array(items), _) => self.array(*items, value, depth)?,
+            (Kind::Map(values), _) => self.map(*values, value, depth)?,
             (Kind::Enum(of), _) => {
                 let index = symbol(self.structure, id, of, value)?;
                 self.text(&of.symbols[index as usize])?;
@@ -117,28 +91,62 @@ impl Encoder<'_> {
                 let index = branch(self.structure, branches, value)?;
                 self.put(branches[index], value, depth)?;
             }
-            (Kind::Record(record), _) => {
-                let given = fields(self.names, id, record, value)?;
-                self.out.push(b'{');
-                let mut first = true;
-                for (field, given) in record.fields.iter().zip(given) {
-                    let Some(given) = given else {
-                        // Readers have the default themselves.
-                        if field.default.is_some() {
-                            continue;
-                        }
-                        return Err(bad("the field is missing").within(&field.name));
-                    };
-                    if !std::mem::take(&mut first) {
-                        self.out.push(b',');
-                    }
-                    self.text(&field.name)?;
-                    self.out.push(b':');
-                    self.put(field.node, &given, depth + 1).map_err(|fail| fail.within(&field.name))?;
-                }
-                self.out.push(b'}');
-            }
+            (Kind::Record(record), _) => self.record(id, record, value, depth)?,
         }
+        Ok(())
+    }
+
+    fn array(&mut self, items: NodeId, value: &Bound<'_, PyAny>, depth: usize) -> Result<()> {
+        if !value.is_instance_of::<PyList>() && !value.is_instance_of::<PyTuple>() {
+            return Err(wants("list or tuple", value));
+        }
+        self.out.push(b'[');
+        for (index, item) in value.try_iter()?.enumerate() {
+            if index > 0 {
+                self.out.push(b',');
+            }
+            self.put(items, &item?, depth + 1).map_err(|fail| fail.within(format_args!("[{index}]")))?;
+        }
+        self.out.push(b']');
+        Ok(())
+    }
+
+    fn map(&mut self, values: NodeId, value: &Bound<'_, PyAny>, depth: usize) -> Result<()> {
+        let dict = value.cast::<PyDict>().map_err(|_| wants("dict", value))?;
+        self.out.push(b'{');
+        for (index, (key, value)) in dict.iter().enumerate() {
+            if index > 0 {
+                self.out.push(b',');
+            }
+            let name = text(&key)?;
+            self.text(&name)?;
+            self.out.push(b':');
+            self.put(values, &value, depth + 1).map_err(|fail| fail.within(format_args!("[{name:?}]")))?;
+        }
+        self.out.push(b'}');
+        Ok(())
+    }
+
+    fn record(&mut self, id: NodeId, record: &Record, value: &Bound<'_, PyAny>, depth: usize) -> Result<()> {
+        let given = fields(self.names, id, record, value)?;
+        self.out.push(b'{');
+        let mut first = true;
+        for (field, given) in record.fields.iter().zip(given) {
+            let Some(given) = given else {
+                // Readers have the default themselves.
+                if field.default.is_some() {
+                    continue;
+                }
+                return Err(bad("the field is missing").within(&field.name));
+            };
+            if !std::mem::take(&mut first) {
+                self.out.push(b',');
+            }
+            self.text(&field.name)?;
+            self.out.push(b':');
+            self.put(field.node, &given, depth + 1).map_err(|fail| fail.within(&field.name))?;
+        }
+        self.out.push(b'}');
         Ok(())
     }
 }
@@ -198,74 +206,97 @@ impl Decoder<'_> {
                 let bytes = bytes.map_err(|error| bad(format_args!("bytes are base64 text: {error}")))?;
                 return Ok(PyBytes::new(py, &bytes).into_any());
             }
-            Kind::Array(items) => {
-                let list = json.cast::<PyList>().map_err(|_| wants("an array", json))?;
-                let mut values = Vec::with_capacity(list.len());
-                for (index, item) in list.iter().enumerate() {
-                    let value = self.value(*items, &item, depth + 1);
-                    values.push(value.map_err(|fail| fail.within(format_args!("[{index}]")))?);
-                }
-                return Ok(PyList::new(py, values)?.into_any());
-            }
-            Kind::Map(of) => {
-                let dict = json.cast::<PyDict>().map_err(|_| wants("an object", json))?;
-                let values = PyDict::new(py);
-                for (key, item) in dict.iter() {
-                    let value = self.value(*of, &item, depth + 1);
-                    values.set_item(&key, value.map_err(|fail| fail.within(format_args!("[{key}]")))?)?;
-                }
-                return Ok(values.into_any());
-            }
-            Kind::Enum(of) => {
-                let name = text(json)?;
-                let index = of.symbols.iter().position(|symbol| *symbol == *name);
-                let members = self.names.enums.get(&id);
-                let member = index.and_then(|index| members?.get(index));
-                if let Some(member) = member {
-                    return Ok(member.bind(py).clone());
-                }
-                // The official Python client writes the value of a member.
-                if let Some(class) = self.structure.classes.get(&id)
-                    && let Ok(member) = class.bind(py).call1((json,))
-                {
-                    return Ok(member);
-                }
-                return Err(bad(format_args!("{} has no symbol {name:?}", of.name.full)));
-            }
-            Kind::Union(branches) => {
-                let mut last = None;
-                for branch in branches {
-                    match self.value(*branch, json, depth + 1) {
-                        Ok(value) => return Ok(value),
-                        Err(fail) => last = Some((*branch, fail)),
-                    }
-                }
-                let only =
-                    branches.iter().filter(|id| !matches!(self.structure.avro.node(**id).kind, Kind::Null));
-                return match last {
-                    Some((_, fail)) if only.count() == 1 => Err(fail),
-                    _ => Err(bad(format_args!("a {} is in no branch of the union", type_of(json)))),
-                };
-            }
-            Kind::Record(record) => {
-                let dict = json
-                    .cast::<PyDict>()
-                    .map_err(|_| wants(&format!("an object for {}", record.name.full), json))?;
-                let Some((keys, class)) = self.names.records.get(&id) else {
-                    return Err(bad("an unknown record"));
-                };
-                let values = PyDict::new(py);
-                // What the definition does not name is passed over, and what is missing has the
-                // default of its class.
-                for (field, key) in record.fields.iter().zip(keys) {
-                    if let Some(item) = dict.get_item(key.bind(py))? {
-                        let value = self.value(field.node, &item, depth + 1);
-                        values.set_item(key.bind(py), value.map_err(|fail| fail.within(&field.name))?)?;
-                    }
-                }
-                return Ok(instance(class.as_ref(), values)?);
-            }
+            Kind::Array(items) => return self.array(*items, json, depth),
+            Kind::Map(of) => return self.map(*of, json, depth),
+            Kind::Enum(of) => return self.symbol(id, of, json),
+            Kind::Union(branches) => return self.union(branches, json, depth),
+            Kind::Record(record) => return self.record(id, record, json, depth),
         }
         Ok(json.clone())
+    }
+
+    fn array<'py>(&self, items: NodeId, json: &Bound<'py, PyAny>, depth: usize) -> Result<Bound<'py, PyAny>> {
+        let list = json.cast::<PyList>().map_err(|_| wants("an array", json))?;
+        let mut values = Vec::with_capacity(list.len());
+        for (index, item) in list.iter().enumerate() {
+            let value = self.value(items, &item, depth + 1);
+            values.push(value.map_err(|fail| fail.within(format_args!("[{index}]")))?);
+        }
+        Ok(PyList::new(json.py(), values)?.into_any())
+    }
+
+    fn map<'py>(&self, of: NodeId, json: &Bound<'py, PyAny>, depth: usize) -> Result<Bound<'py, PyAny>> {
+        let dict = json.cast::<PyDict>().map_err(|_| wants("an object", json))?;
+        let values = PyDict::new(json.py());
+        for (key, item) in dict.iter() {
+            let value = self.value(of, &item, depth + 1);
+            values.set_item(&key, value.map_err(|fail| fail.within(format_args!("[{key}]")))?)?;
+        }
+        Ok(values.into_any())
+    }
+
+    /// The member of a symbol, or its text if the enum has no class.
+    fn symbol<'py>(&self, id: NodeId, of: &Enum, json: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+        let py = json.py();
+        let name = text(json)?;
+        let index = of.symbols.iter().position(|symbol| *symbol == *name);
+        let members = self.names.enums.get(&id);
+        let member = index.and_then(|index| members?.get(index));
+        if let Some(member) = member {
+            return Ok(member.bind(py).clone());
+        }
+        // The official Python client writes the value of a member.
+        if let Some(class) = self.structure.classes.get(&id)
+            && let Ok(member) = class.bind(py).call1((json,))
+        {
+            return Ok(member);
+        }
+        Err(bad(format_args!("{} has no symbol {name:?}", of.name.full)))
+    }
+
+    /// The value of the first branch that has such values.
+    fn union<'py>(
+        &self,
+        branches: &[NodeId],
+        json: &Bound<'py, PyAny>,
+        depth: usize,
+    ) -> Result<Bound<'py, PyAny>> {
+        let mut last = None;
+        for branch in branches {
+            match self.value(*branch, json, depth + 1) {
+                Ok(value) => return Ok(value),
+                Err(fail) => last = Some((*branch, fail)),
+            }
+        }
+        let only = branches.iter().filter(|id| !matches!(self.structure.avro.node(**id).kind, Kind::Null));
+        match last {
+            Some((_, fail)) if only.count() == 1 => Err(fail),
+            _ => Err(bad(format_args!("a {} is in no branch of the union", type_of(json)))),
+        }
+    }
+
+    fn record<'py>(
+        &self,
+        id: NodeId,
+        record: &Record,
+        json: &Bound<'py, PyAny>,
+        depth: usize,
+    ) -> Result<Bound<'py, PyAny>> {
+        let py = json.py();
+        let dict =
+            json.cast::<PyDict>().map_err(|_| wants(&format!("an object for {}", record.name.full), json))?;
+        let Some((keys, class)) = self.names.records.get(&id) else {
+            return Err(bad("an unknown record"));
+        };
+        let values = PyDict::new(py);
+        // What the definition does not name is passed over, and what is missing has the default of
+        // its class.
+        for (field, key) in record.fields.iter().zip(keys) {
+            if let Some(item) = dict.get_item(key.bind(py))? {
+                let value = self.value(field.node, &item, depth + 1);
+                values.set_item(key.bind(py), value.map_err(|fail| fail.within(&field.name))?)?;
+            }
+        }
+        Ok(instance(class.as_ref(), values)?)
     }
 }
