@@ -1,4 +1,4 @@
-//! What one thread hands to another, with a wake-up that cannot be lost.
+//! Hands items from one thread to another, with a wake-up that cannot be lost.
 //!
 //! | type | hands over |
 //! |---|---|
@@ -136,8 +136,8 @@ impl Default for Armed {
 }
 
 impl Armed {
-    /// Asks for one notification. Returns false, and asks for nothing, if `is_ready` says that there
-    /// is no need to wait.
+    /// Asks for one notification. Returns false, and asks for nothing, if `is_ready` says that
+    /// there is no need to wait.
     pub fn arm(&self, is_ready: impl FnOnce() -> bool) -> bool {
         self.0.store(true, Ordering::Release);
         // Checked after arming: what came in between has either notified or is seen here. The lock
