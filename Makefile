@@ -179,19 +179,19 @@ rust-test:
 # The seeds that `make test` plays are the first of these. The older simulators, which play parts of what the engine's does, stay
 # with those.
 simulate-test:
-	@$(STEP) "simulator of the engine, 2,000 seeds" tools/in-memory cargo test --quiet -p forebay-tests --test simulator engine::
+	@$(STEP) "simulator of the engine, 2,000 seeds" tools/in-memory cargo test --quiet --workspace --test simulator engine::
 
 rust-check:
 	@$(STEP) "Rust tests of the library" cargo test --quiet --workspace --lib
 
 # The clients and the broker on a simulated network, disk and clock: more seeds than `make test` plays.
 simulate:
-	@SIMULATOR_SEEDS=$(SEEDS) cargo test -p forebay-tests --test simulator engine:: -- --show-output
+	@SIMULATOR_SEEDS=$(SEEDS) cargo test --workspace --test simulator engine:: -- --show-output
 
 # What mutation by coverage finds is for `make fuzz`.
 fuzz-test:
 	@$(STEP) "fuzz targets, $(FUZZ_SECONDS_IN_TEST) s each" env FUZZ_SECONDS=$(FUZZ_SECONDS_IN_TEST) \
-		tools/in-memory cargo test --quiet -p forebay-tests --test fuzz
+		tools/in-memory cargo test --quiet --workspace --test fuzz
 
 # What threads hand to each other, under the schedules of shuttle.
 schedules:
@@ -329,7 +329,7 @@ mutants:
 	@$(PYTHON) $(if $(FILE),tools/schemata.py $(if $(AGAIN),--again) $(filter-out all,$(FILE)),tools/mutants.py)
 
 crashes:
-	@SIMDISK_SCRIPTS=$(SCRIPTS) cargo test -p forebay-tests --test simdisk -- --nocapture
+	@SIMDISK_SCRIPTS=$(SCRIPTS) cargo test --workspace --test simdisk -- --nocapture
 
 soak: $(VENV)/.dev $(VENV)/.engine
 	@PYTHONPATH=tests $(PY) tests/campaign/soak.py $(MINUTES) $(SOAK)

@@ -46,7 +46,7 @@ def cargo(*words: str) -> subprocess.CompletedProcess[str]:
 
 def fuzz(target: str) -> bool:
     """Whether a fuzz target fails within half a minute."""
-    return bool(cargo("-p", "forebay-tests", "--test", "fuzz", "--", "--exact", target).returncode)
+    return bool(cargo("--workspace", "--test", "fuzz", "--", "--exact", target).returncode)
 
 
 def apply(mutant: dict[str, Any]) -> dict[Path, str]:

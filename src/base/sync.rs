@@ -244,21 +244,21 @@ mod order {
 
     impl Held {
         pub(super) fn new(rank: Rank) -> Self {
-            let held = HELD.get();
+            let held = HELD.with(Cell::get);
             assert!(
                 held >> rank as u8 == 0,
                 "lock order: {rank:?} is locked while a lock of the same or a higher rank is held (ranks held: \
                  {held:#b}, this one is bit {}); see the table in src/base/sync.rs",
                 rank as u8
             );
-            HELD.set(held | 1 << rank as u8);
+            HELD.with(|cell| cell.set(held | 1 << rank as u8));
             Self { rank, _not_send: PhantomData }
         }
     }
 
     impl Drop for Held {
         fn drop(&mut self) {
-            HELD.set(HELD.get() & !(1 << self.rank as u8));
+            HELD.with(|cell| cell.set(cell.get() & !(1 << self.rank as u8)));
         }
     }
 }
