@@ -217,7 +217,11 @@ mod tests {
             let item = Arc::new(());
             let pusher = {
                 let (inbox, item) = (Arc::clone(&inbox), Arc::clone(&item));
-                thread::spawn(move || (0..3).for_each(|_| drop(inbox.push(Arc::clone(&item)))))
+                thread::spawn(move || {
+                    for _ in 0..3 {
+                        inbox.push(Arc::clone(&item));
+                    }
+                })
             };
             drop(inbox.close());
             pusher.join().unwrap();
