@@ -295,9 +295,10 @@ impl Consumer {
         &self.options.location
     }
 
-    /// The broker is connected.
-    pub fn attach(&mut self) {
-        self.attached = true;
+    /// The broker is connected. Returns false, and needs no connection, once it has ended.
+    pub fn attach(&mut self) -> bool {
+        self.attached = !matches!(self.state, State::Left);
+        self.attached
     }
 
     /// The connection is gone. The open call has been answered by an error.

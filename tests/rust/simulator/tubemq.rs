@@ -276,7 +276,9 @@ impl World {
         if self.link.is_none() && self.back <= self.now {
             self.link = Some(Link::new());
             self.producer.attach(1);
-            self.parts.iter_mut().for_each(Consumer::attach);
+            for part in &mut self.parts {
+                part.attach();
+            }
         }
     }
 

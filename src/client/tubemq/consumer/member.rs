@@ -154,6 +154,14 @@ impl Core {
         Some(part)
     }
 
+    /// Removes a consumer of a partition, unless another has taken its place meanwhile.
+    fn forget(&self, key: &(Arc<str>, Partition), part: &Arc<PartitionConsumer>) {
+        let mut parts = self.parts.lock();
+        if parts.get(key).is_some_and(|known| Arc::ptr_eq(known, part)) {
+            parts.remove(key);
+        }
+    }
+
     /// Reports to the member which partitions are held.
     fn report(&self) {
         let held: Vec<PartitionLocation> = self
@@ -210,7 +218,7 @@ impl Core {
             let Some(part) = self.take_location(location) else { break };
             // The balance assigns a partition again that another member still holds.
             if !matches!(tokio::time::timeout(limit, part.tried()).await, Ok(Ok(()))) {
-                self.parts.lock().remove(&key);
+                self.forget(&key, &part);
                 part.leave(LEAVE).await;
             }
         }

@@ -219,13 +219,14 @@ impl PartitionConsumer {
         if let Some(task) = task {
             task.abort();
         }
+        let mut machine = self.machine();
+        machine.end();
+        self.settle(&mut machine);
+        drop(machine);
         let connection = self.connection.lock().take();
         if let Some(connection) = connection {
             connection.session().lock().partitions.remove(&self.id);
         }
-        let mut machine = self.machine();
-        machine.end();
-        self.settle(&mut machine);
     }
 
     /// Gives the partition back without waiting for the answer: the consumer was dropped.

@@ -24,13 +24,14 @@ pub(super) async fn supervise(part: Weak<PartitionConsumer>, shared: Arc<Shared>
             Ok(connection) => {
                 let attached = {
                     let mut host = connection.session().lock();
-                    let alive = connection.is_alive();
-                    if alive {
+                    // Held to the end: `stop` ends the machine before it looks for a connection.
+                    let mut machine = part.machine();
+                    let attached = connection.is_alive() && machine.attach();
+                    if attached {
                         host.partitions.insert(part.id, Arc::clone(&part) as _);
-                        part.machine().attach();
                         *part.connection.lock() = Some(Arc::clone(&connection));
                     }
-                    alive
+                    attached
                 };
                 if attached {
                     connection.session().wake();
