@@ -25,8 +25,8 @@ SENT = numbered(7)
     ]
 )
 def broker(request: pytest.FixtureRequest) -> MqttService:
-    """Without HiveMQ: of a burst that nobody acknowledges it now and then keeps the last messages back, for
-    longer than a minute, and these tests acknowledge late."""
+    """Without HiveMQ: in one of twelve bursts it keeps the last messages back until those before them are
+    acknowledged, from a client of plain sockets too, and these tests acknowledge late."""
     return request.getfixturevalue(request.param)
 
 
