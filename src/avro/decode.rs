@@ -42,6 +42,8 @@ pub trait Builder {
 const FREE_VALUES: usize = 1 << 16;
 /// Values for each byte of the data: records of records need more than one.
 const VALUES_PER_BYTE: usize = 8;
+/// Bytes of a default, which no data hold, that cost as much as a value.
+pub const DEFAULT_BYTES_PER_VALUE: usize = 64;
 
 /// Reads the value that `data` hold, all of them.
 pub fn decode<B: Builder>(plan: &Plan, data: &[u8], builder: &mut B) -> Result<B::Value, B::Error> {
@@ -132,14 +134,14 @@ struct Decoder<'a, B> {
 }
 
 impl<B: Builder> Decoder<'_, B> {
-    fn pay(&mut self) -> Result<(), Error> {
-        let left = self.left.checked_sub(1);
+    fn pay(&mut self, values: usize) -> Result<(), Error> {
+        let left = self.left.checked_sub(values);
         self.left = left.ok_or_else(|| bad("it stands for far more values than it has bytes"))?;
         Ok(())
     }
 
     fn step(&mut self, id: StepId, input: &mut Input<'_>, depth: usize) -> Result<B::Value, B::Error> {
-        self.pay()?;
+        self.pay(1)?;
         if depth > MAX_DEPTH {
             return Err(bad(format_args!("its values are nested more than {MAX_DEPTH} deep")).into());
         }
@@ -221,6 +223,7 @@ impl<B: Builder> Decoder<'_, B> {
             }
         }
         for (index, data, step) in &record.defaults {
+            self.pay(data.len() / DEFAULT_BYTES_PER_VALUE)?;
             let mut input = Input(data);
             values[*index] = Some(self.step(*step, &mut input, depth + 1)?);
         }
@@ -266,7 +269,7 @@ impl<B: Builder> Decoder<'_, B> {
 
     /// Passes over a value of the writer.
     fn skip(&mut self, node: NodeId, input: &mut Input<'_>, depth: usize) -> Result<(), Error> {
-        self.pay()?;
+        self.pay(1)?;
         if depth > MAX_DEPTH {
             return Err(bad(format_args!("its values are nested more than {MAX_DEPTH} deep")));
         }

@@ -171,6 +171,22 @@ fn values_without_bytes_are_limited() {
         );
     }
     assert!(read(&tower, &tower, b"").unwrap_err().message().contains("far more values"));
+    // Each item of one byte stands for a long default of the reader.
+    let long = format!(r#"{{"name": "d", "type": "string", "default": "{}"}}"#, "d".repeat(60_000));
+    let items = |fields: &str| {
+        format!(r#"{{"type": "array", "items": {{"type": "record", "name": "I", "fields": [{fields}]}}}}"#)
+    };
+    let given = r#"{"name": "g", "type": "boolean"}"#;
+    let (writer, reader) = (items(given), items(&format!("{given}, {long}")));
+    let read_items = |count: usize| {
+        let mut data = Vec::new();
+        put_long(&mut data, count as i64);
+        data.resize(data.len() + count, 1);
+        data.push(0);
+        read(&writer, &reader, &data)
+    };
+    assert!(read_items(50).is_ok());
+    assert!(read_items(30_000).unwrap_err().message().contains("far more values"));
 }
 
 #[test]

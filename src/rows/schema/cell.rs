@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value as Json};
 
 use forebay_avro::decode::Builder;
+use forebay_avro::decode::DEFAULT_BYTES_PER_VALUE;
 use forebay_avro::schema::{Enum, Record};
 use forebay_avro::{Kind, Logical, MAX_DEPTH, NodeId, Plan, Schema, decode};
 use forebay_base::error::{Error, ErrorKind, Result};
@@ -55,21 +56,6 @@ impl Cell {
         // Branches of unions are tried one after the other, each as deep as it fits.
         let left = payload.len().saturating_mul(16).saturating_add(1 << 16);
         Parser { schema, left }.value(schema.root(), &json, false, 0)
-    }
-
-    /// The size of its texts, bytes and items, which columns count with 31 bits.
-    pub(super) fn size(&self) -> usize {
-        match self {
-            Self::Bytes(bytes) | Self::Meant(_, bytes) => bytes.len() + 36,
-            Self::Text(text) => text.len(),
-            Self::List(items) | Self::Record(items) => {
-                items.iter().fold(items.len(), |sum, item| sum.saturating_add(item.size()))
-            }
-            Self::Map(entries) => entries
-                .iter()
-                .fold(entries.len(), |sum, (key, value)| sum.saturating_add(key.len() + value.size())),
-            _ => 1,
-        }
     }
 }
 
@@ -146,8 +132,10 @@ impl Parser<'_> {
         if depth > MAX_DEPTH {
             return Err(bad(format_args!("values are nested more than {MAX_DEPTH} deep")));
         }
-        let left = self.left.checked_sub(1);
-        self.left = left.ok_or_else(|| bad("it takes too long to find the branches of its unions"))?;
+        // A default is in no payload, and its text may be long.
+        let length = if default { json.as_str().map_or(0, str::len) } else { 0 };
+        let left = self.left.checked_sub(1 + length / DEFAULT_BYTES_PER_VALUE);
+        self.left = left.ok_or_else(|| bad("its values and the branches of its unions are too many"))?;
         let schema = self.schema;
         let node = schema.node(id);
         let wants = || {

@@ -15,7 +15,7 @@ use arrow_schema::{DataType, Field, Fields};
 use super::cell::{Cell, bad};
 use super::plain::Plain;
 use super::write::hyphenated;
-use forebay_avro::{Kind, Logical, MAX_DEPTH, NodeId, Schema};
+use forebay_avro::{Kind, Logical, MAX_DEPTH, MAX_NODES, NodeId, Schema};
 use forebay_base::error::{Error, ErrorKind, Result};
 
 /// The types that columns may have.
@@ -33,13 +33,15 @@ pub enum Types {
 pub struct Gather {
     column: Column,
     types: Types,
-    /// Sizes of all texts, bytes and items together.
+    /// Sizes of all texts, bytes, items and nulls of a fixed size together.
     size: usize,
 }
 
 /// The most digits of the two widths of decimals.
 const SMALL: u32 = 38;
 const LARGE: u32 = 76;
+/// Largest fixed that is bytes of a fixed size in Arrow, in which a null takes as much as a value.
+const MAX_WIDTH: usize = 256;
 
 #[derive(Debug)]
 enum Column {
@@ -76,9 +78,11 @@ impl Gather {
     ///
     /// # Errors
     ///
-    /// A type that no column has: a union of several types, or a record inside of itself.
+    /// A type that no column has: a union of several types, a record inside of itself, or records
+    /// that name each other and stand for too many columns.
     pub fn of(schema: &Schema, types: Types) -> Result<Self> {
-        let column = Column::of(schema, schema.root(), types, &mut Vec::new(), "")?;
+        let mut shape = Shape { schema, types, above: Vec::new(), left: MAX_NODES };
+        let column = shape.column(schema.root(), "")?;
         Ok(Self { column, types, size: 0 })
     }
 
@@ -125,12 +129,11 @@ impl Gather {
 
     /// Adds a value, all of it or nothing.
     pub fn push(&mut self, cell: Cell) -> Result<()> {
-        let size = self.size.saturating_add(cell.size());
+        let size = self.size.saturating_add(self.column.check(&cell)?);
         if size > i32::MAX as usize {
             let text = "the values of the frame are too large for a column: read fewer rows at once";
             return Err(Error::new(ErrorKind::Schema, text));
         }
-        self.column.check(&cell)?;
         self.column.push(cell);
         self.size = size;
         Ok(())
@@ -142,74 +145,91 @@ impl Gather {
     }
 }
 
+fn add(sum: usize, size: usize) -> usize {
+    sum.saturating_add(size)
+}
+
 fn unfit(cell: &Cell) -> Error {
     let text: String = format!("{cell:?}").chars().take(60).collect();
     bad(format_args!("{text} does not fit into its column"))
 }
 
-impl Column {
-    fn of(schema: &Schema, id: NodeId, types: Types, above: &mut Vec<NodeId>, path: &str) -> Result<Self> {
+/// The columns of a schema while they are made.
+struct Shape<'s> {
+    schema: &'s Schema,
+    types: Types,
+    /// The types around this one.
+    above: Vec<NodeId>,
+    /// Columns that may still be made: types that are named may stand for far more than there are.
+    left: usize,
+}
+
+impl Shape<'_> {
+    fn column(&mut self, id: NodeId, path: &str) -> Result<Column> {
         let refused = |why: &str| {
             let place = if path.is_empty() { String::new() } else { format!(" of the field {path:?}") };
             let text =
                 format!("values{place} cannot be a column: {why}; decode=False leaves payloads as they are");
             Error::new(ErrorKind::Unsupported, text)
         };
-        if above.contains(&id) {
+        if self.above.contains(&id) {
             return Err(refused("a record contains itself"));
         }
-        if above.len() > MAX_DEPTH {
+        if self.above.len() > MAX_DEPTH {
             return Err(refused("the types are nested too deep"));
         }
-        let node = schema.node(id);
+        let left = self.left.checked_sub(1);
+        self.left = left.ok_or_else(|| refused(&format!("there are more than {MAX_NODES} columns")))?;
+        let node = self.schema.node(id);
         if let Some(logical) = node.logical {
-            return Self::of_logical(logical, node.precision, types).map_err(refused);
+            return Column::of_logical(logical, node.precision, self.types).map_err(refused);
         }
-        above.push(id);
+        self.above.push(id);
         let column = match &node.kind {
-            Kind::Null => Self::Null(0),
-            Kind::Boolean => Self::Boolean(BooleanBuilder::new()),
-            Kind::Int => Self::Int(Int32Builder::new()),
-            Kind::Long => Self::Long(Int64Builder::new()),
-            Kind::Float => Self::Float(Float32Builder::new()),
-            Kind::Double => Self::Double(Float64Builder::new()),
-            Kind::String => Self::Text(StringBuilder::new()),
-            Kind::Bytes => Self::Bytes(BinaryBuilder::new()),
-            Kind::Fixed(fixed) if types == Types::Spark => Self::Sized(BinaryBuilder::new(), fixed.size),
-            Kind::Fixed(fixed) => {
-                let size = i32::try_from(fixed.size).map_err(|_| refused("the type is too large"))?;
-                Self::Fixed(FixedSizeBinaryBuilder::new(size), fixed.size)
+            Kind::Null => Column::Null(0),
+            Kind::Boolean => Column::Boolean(BooleanBuilder::new()),
+            Kind::Int => Column::Int(Int32Builder::new()),
+            Kind::Long => Column::Long(Int64Builder::new()),
+            Kind::Float => Column::Float(Float32Builder::new()),
+            Kind::Double => Column::Double(Float64Builder::new()),
+            Kind::String => Column::Text(StringBuilder::new()),
+            Kind::Bytes => Column::Bytes(BinaryBuilder::new()),
+            Kind::Fixed(fixed) if self.types == Types::Spark || fixed.size > MAX_WIDTH => {
+                Column::Sized(BinaryBuilder::new(), fixed.size)
             }
-            Kind::Enum(of) => Self::Enum(StringBuilder::new(), of.symbols.clone()),
-            Kind::Array(items) => {
-                Self::List(vec![0], Vec::new(), Self::of(schema, *items, types, above, path)?.into())
-            }
+            Kind::Fixed(fixed) => Column::Fixed(FixedSizeBinaryBuilder::new(fixed.size as i32), fixed.size),
+            Kind::Enum(of) => Column::Enum(StringBuilder::new(), of.symbols.clone()),
+            Kind::Array(items) => Column::List(vec![0], Vec::new(), self.column(*items, path)?.into()),
             Kind::Map(values) => {
-                let values = Self::of(schema, *values, types, above, path)?.into();
-                Self::Map(vec![0], Vec::new(), StringBuilder::new(), values)
+                let values = self.column(*values, path)?.into();
+                Column::Map(vec![0], Vec::new(), StringBuilder::new(), values)
             }
             Kind::Record(record) => {
                 let field = |field: &forebay_avro::schema::Field| {
                     let dot = if path.is_empty() { "" } else { "." };
                     let path = format!("{path}{dot}{}", field.name);
-                    Ok((field.name.clone(), Self::of(schema, field.node, types, above, &path)?))
+                    Ok((field.name.clone(), self.column(field.node, &path)?))
                 };
-                Self::Record(Vec::new(), record.fields.iter().map(field).collect::<Result<_>>()?)
+                Column::Record(Vec::new(), record.fields.iter().map(field).collect::<Result<_>>()?)
             }
             Kind::Union(branches) => {
-                let is_null = |id: &&NodeId| matches!(schema.node(**id).kind, Kind::Null);
+                let is_null = |id: &&NodeId| matches!(self.schema.node(**id).kind, Kind::Null);
                 let others: Vec<NodeId> = branches.iter().filter(|id| !is_null(id)).copied().collect();
                 match &others[..] {
-                    [] => Self::Null(0),
-                    [one] => Self::of(schema, *one, types, above, path)?,
-                    many => widest(schema, many).ok_or_else(|| refused("it is a union of several types"))?,
+                    [] => Column::Null(0),
+                    [one] => self.column(*one, path)?,
+                    many => {
+                        widest(self.schema, many).ok_or_else(|| refused("it is a union of several types"))?
+                    }
                 }
             }
         };
-        above.pop();
+        self.above.pop();
         Ok(column)
     }
+}
 
+impl Column {
     /// A column of values with a meaning; decimals have up to `precision` digits. An error says why
     /// there can be no such column.
     fn of_logical(logical: Logical, precision: u32, types: Types) -> Result<Self, &'static str> {
@@ -255,18 +275,28 @@ impl Column {
         Self::Decimal(Decimal128Builder::new().with_data_type(kind), scale, digits)
     }
 
-    /// Whether the column can have a value.
-    fn check(&self, cell: &Cell) -> Result<()> {
+    /// What a value takes in the column, as far as that depends on the value; an error if the column
+    /// cannot have it.
+    fn check(&self, cell: &Cell) -> Result<usize> {
         let fits = match (self, cell) {
+            (Self::Fixed(_, size), Cell::Null) => return Ok(*size),
+            (Self::Record(_, fields), Cell::Null) => {
+                return fields.iter().try_fold(1, |sum, (_, column)| Ok(add(sum, column.check(cell)?)));
+            }
             (_, Cell::Null)
             | (Self::Boolean(_), Cell::Boolean(_))
             | (Self::Long(_) | Self::Float(_) | Self::Double(_), Cell::Long(_))
-            | (Self::Float(_) | Self::Double(_), Cell::Double(_))
-            | (Self::Text(_), Cell::Text(_))
-            | (Self::Bytes(_), Cell::Bytes(_)) => true,
+            | (Self::Float(_) | Self::Double(_), Cell::Double(_)) => true,
+            (Self::Text(_), Cell::Text(text)) => return Ok(text.len()),
+            (Self::Bytes(_), Cell::Bytes(bytes)) => return Ok(bytes.len()),
             (Self::Int(_), Cell::Long(value)) => i32::try_from(*value).is_ok(),
-            (Self::Fixed(_, size) | Self::Sized(_, size), Cell::Bytes(bytes)) => bytes.len() == *size,
-            (Self::Enum(_, symbols), Cell::Symbol(index)) => (*index as usize) < symbols.len(),
+            (Self::Fixed(_, size) | Self::Sized(_, size), Cell::Bytes(bytes)) if bytes.len() == *size => {
+                return Ok(*size);
+            }
+            (Self::Enum(_, symbols), Cell::Symbol(index)) => match symbols.get(*index as usize) {
+                Some(symbol) => return Ok(symbol.len()),
+                None => false,
+            },
             (
                 Self::Date(_)
                 | Self::TimeMillis(_)
@@ -283,28 +313,28 @@ impl Column {
                 let most = i256::from_i128(10).checked_pow(LARGE).unwrap_or(i256::MAX);
                 number < most && number > -most
             }),
-            (Self::Uuid(_), Cell::Meant(Logical::Uuid, bytes)) => uuid(bytes).is_some(),
+            (Self::Uuid(_), Cell::Meant(Logical::Uuid, bytes)) if uuid(bytes).is_some() => return Ok(36),
             (Self::List(_, _, of), Cell::List(items)) => {
-                items.iter().try_for_each(|item| of.check(item))?;
-                true
+                return items.iter().try_fold(items.len(), |sum, item| Ok(add(sum, of.check(item)?)));
             }
             (Self::Map(_, _, _, of), Cell::Map(entries)) => {
-                entries.iter().try_for_each(|(_, value)| of.check(value))?;
-                true
+                return entries.iter().try_fold(entries.len(), |sum, (key, value)| {
+                    Ok(add(add(sum, key.len()), of.check(value)?))
+                });
             }
             (Self::Record(_, fields), Cell::Record(cells)) if fields.len() == cells.len() => {
-                for ((name, column), cell) in fields.iter().zip(cells) {
-                    column.check(cell).map_err(|error| {
+                return fields.iter().zip(cells).try_fold(1, |sum, ((name, column), cell)| {
+                    let size = column.check(cell).map_err(|error| {
                         let text =
                             error.message().trim_start_matches("the payload does not fit its schema: ");
                         bad(format_args!("{name}: {text}"))
                     })?;
-                }
-                true
+                    Ok(add(sum, size))
+                });
             }
             _ => false,
         };
-        if fits { Ok(()) } else { Err(unfit(cell)) }
+        if fits { Ok(1) } else { Err(unfit(cell)) }
     }
 
     /// The number of a time in the unit of the column.

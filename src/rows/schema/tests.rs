@@ -400,6 +400,49 @@ fn a_value_that_does_not_fit_its_column_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_definition_of_named_types_stands_for_a_limited_number_of_columns() {
+    let tower = |levels: usize| {
+        let mut tower = r#"{"type": "record", "name": "R0", "fields": []}"#.to_owned();
+        for level in 1..=levels {
+            tower = format!(
+                r#"{{"type": "record", "name": "R{level}", "fields":
+                    [{{"name": "a", "type": {tower}}}, {{"name": "b", "type": "R{}"}}]}}"#,
+                level - 1
+            );
+        }
+        tower
+    };
+    assert!(Gather::of(&avro(&tower(12)), Types::Arrow).is_ok());
+    for types in [Types::Arrow, Types::Spark] {
+        let error = Gather::of(&avro(&tower(30)), types).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.message().contains("more than 20000 columns"), "{error}");
+    }
+}
+
+#[test]
+fn nulls_take_no_more_than_their_type_allows() {
+    let nullable = |size: u64| format!(r#"["null", {{"type": "fixed", "name": "F", "size": {size}}}]"#);
+    let wide = |size: u64| column(vec![Cell::Null, Cell::Null], &nullable(size)).unwrap().data_type().clone();
+    assert_eq!(
+        (wide(256), wide(257), wide(u32::MAX.into())),
+        (DataType::FixedSizeBinary(256), DataType::Binary, DataType::Binary)
+    );
+    assert!(column(vec![Cell::Bytes(vec![7; 300])], &nullable(300)).is_ok());
+    assert!(column(vec![Cell::Bytes(vec![7; 299])], &nullable(300)).is_err());
+    // What stands for more bytes than a column has is refused before any of it is made.
+    let list = |items: &str, cell: Cell| {
+        let array = format!(r#"{{"type": "array", "items": {items}}}"#);
+        let mut column = Gather::of(&avro(&array), Types::Arrow).unwrap();
+        let error = column.push(Cell::List(vec![cell; 9 << 20])).unwrap_err();
+        assert!(error.message().contains("read fewer rows at once"), "{error}");
+    };
+    list(&nullable(256), Cell::Null);
+    let symbol = "s".repeat(1000);
+    list(&format!(r#"{{"type": "enum", "name": "E", "symbols": ["{symbol}"]}}"#), Cell::Symbol(0));
+}
+
+#[test]
 fn times_and_decimals_of_a_writer_have_the_units_of_the_column() {
     use forebay_avro::Logical;
     let micros = r#"{"type": "long", "logicalType": "timestamp-micros"}"#;
@@ -414,6 +457,21 @@ fn times_and_decimals_of_a_writer_have_the_units_of_the_column() {
     assert!(column(vec![Cell::Decimal(1250, 3)], decimal).is_err());
     assert!(column(vec![Cell::Decimal(1300, 3)], decimal).is_ok());
     assert!(column(vec![Cell::Decimal(i128::MAX, 0)], decimal).is_err());
+}
+
+#[test]
+fn json_stands_for_no_more_of_its_defaults_than_its_size_allows() {
+    let long = "d".repeat(60_000);
+    let schema = avro(&format!(
+        r#"{{"type": "array", "items": {{"type": "record", "name": "I", "fields":
+            [{{"name": "d", "type": "string", "default": "{long}"}}]}}}}"#
+    ));
+    let read = |count: usize| {
+        let items = vec!["{}"; count].join(",");
+        Cell::of_json(&schema, format!("[{items}]").as_bytes())
+    };
+    assert!(read(50).is_ok());
+    assert!(read(30_000).unwrap_err().message().contains("too many"));
 }
 
 #[test]
