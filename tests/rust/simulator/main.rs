@@ -2,8 +2,6 @@
 //! seed: `SIMULATOR_SEED=n` replays one run, `SIMULATOR_SEEDS=n` sets the number of runs.
 
 mod engine;
-mod mqtt;
-mod mqtt_client;
 mod pulsar;
 mod tubemq;
 
