@@ -22,17 +22,14 @@ pub mod hot;
 pub mod key_value;
 pub mod message;
 pub mod pattern;
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::doc_markdown)]
+#[rustfmt::skip]
+pub mod pb;
 pub mod producer;
 pub mod schema;
 pub mod topic;
 
 pub use message::{EntryInfo, LOCAL_CLUSTER, Message, MessageId, Outgoing, RareInfo};
-
-/// Protobuf messages of the protocol, generated from `proto/pulsar.proto`.
-#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::doc_markdown)]
-pub mod pb {
-    include!(concat!(env!("OUT_DIR"), "/pulsar.rs"));
-}
 
 /// Protocol version that this crate implements (21: schema on Subscribe).
 pub const PROTOCOL_VERSION: i32 = 21;

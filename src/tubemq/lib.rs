@@ -29,6 +29,9 @@ pub mod flow;
 pub mod frame;
 pub mod master;
 pub mod message;
+#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::doc_markdown)]
+#[rustfmt::skip]
+pub mod pb;
 pub mod producer;
 pub mod range;
 pub mod send;
@@ -40,12 +43,6 @@ mod tests;
 pub use command::{Call, Exception, Method, Reply, Request, Response, Service};
 pub use frame::Frame;
 pub use topic::Partition;
-
-/// Protobuf messages of the protocol, generated from `proto/tubemq.proto`.
-#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::doc_markdown)]
-pub mod pb {
-    include!(concat!(env!("OUT_DIR"), "/tubemq.rs"));
-}
 
 /// Protocol version that this crate implements: the one whose exceptions are classes of
 /// `org.apache.inlong`.

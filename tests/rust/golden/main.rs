@@ -2,6 +2,7 @@
 //! each protocol.
 
 // With the other tests that need no feature, so that one binary less is linked.
+mod generated;
 mod mqtt;
 mod pulsar;
 mod tubemq;
