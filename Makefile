@@ -97,18 +97,18 @@ $(VENV)/.dev: tools/locks/dev.txt $(VENV)/.demo
 	@$(STEP) "Python packages of the tests" $(PIP) -r tools/locks/dev.txt
 	@touch $@
 
-# An engine goes into python/forebay/, which the environment refers to: Python files need no new build. There is room for one: that
-# of `make demo` and the benches is optimised; that of the tests shares its build with the Rust tests, and checks more.
+# An engine goes into python/forebay/, which the environment refers to: Python files need no new build. There is room for one. That
+# of the demo and the tests is quick to build, shares its build with the Rust tests, and checks more; that of the benches is optimised.
 # PIP_QUIET: maturin hands pip every optional dependency, and pip would list those that it ignores.
 MATURIN := env VIRTUAL_ENV=$(CURDIR)/$(VENV) PIP_QUIET=1 $(VENV)/bin/maturin
 $(VENV)/.engine: $(ENGINE_SOURCES) $(VENV)/.maturin
-	@rm -f $(VENV)/.test-engine
-	@$(STEP) "engine, release build" $(MATURIN) develop --release --quiet
+	@rm -f $(VENV)/.bench-engine
+	@$(STEP) "engine" $(MATURIN) develop --profile dev --features tests --quiet
 	@touch $@
 
-$(VENV)/.test-engine: $(ENGINE_SOURCES) $(VENV)/.maturin
+$(VENV)/.bench-engine: $(ENGINE_SOURCES) $(VENV)/.maturin
 	@rm -f $(VENV)/.engine
-	@$(STEP) "engine of the tests" $(MATURIN) develop --profile dev --features tests --quiet
+	@$(STEP) "engine, release build" $(MATURIN) develop --release --quiet
 	@touch $@
 
 build: $(VENV)/.engine $(VENV)/.demo
@@ -130,7 +130,7 @@ test test-brokers test-spark test-deep: test-prerequisites
 # takes the time that they leave.
 test-steps:
 	@failed=; \
-	$(SIDE_BY_SIDE) --keep-going $(VENV)/.test-engine fmt lint || failed=yes; \
+	$(SIDE_BY_SIDE) --keep-going $(VENV)/.engine fmt lint || failed=yes; \
 	tools/behind $(MAKE) --no-print-directory compiled -- $(MAKE) --no-print-directory --keep-going \
 		types python-test contract-test || failed=yes; \
 	$(MAKE) --no-print-directory --keep-going rust-test spark-and-docs || failed=yes; \
@@ -154,11 +154,11 @@ compiled: clippy rustdoc
 check: test-prerequisites
 	@tools/timed "make check" $(MAKE) --no-print-directory --keep-going fmt clippy rust-check lint types fast-test
 
-fast-test: $(VENV)/.dev $(VENV)/.test-engine
+fast-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest, fast half" $(PYTEST) tests/python tests/contract -m "not slow and not real_mqtt and not ($(JVM)) and not spark"
 
 # A Rust test needs no Python environment.
-test-one: $(if $(filter src% tests/rust%,$(T)),,$(VENV)/.dev $(VENV)/.test-engine)
+test-one: $(if $(filter src% tests/rust%,$(T)),,$(VENV)/.dev $(VENV)/.engine)
 	@PYTHON=$(PY) tools/test-one "$(T)"
 
 fmt:
@@ -176,8 +176,7 @@ rustdoc:
 rust-test:
 	@$(STEP) "Rust tests, 200 seeds" env SIMULATOR_SHARE=10 tools/in-memory cargo test --quiet --workspace --no-fail-fast
 
-# The seeds that `make test` plays are the first of these. The older simulators, which play parts of what the engine's does, stay
-# with those.
+# The seeds that `make test` plays are the first of these. The simulators of state machines stay with those.
 simulate-test:
 	@$(STEP) "simulator of the engine, 2,000 seeds" tools/in-memory cargo test --quiet --workspace --test simulator engine::
 
@@ -220,33 +219,33 @@ lint: $(VENV)/.dev
 	@$(STEP) "workflows: what they open" $(VENV)/bin/zizmor --quiet --offline .github
 	@$(STEP) "engine and Rust tests share one build" tools/check-shared-build
 
-types: $(VENV)/.dev $(VENV)/.test-engine
+types: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "tables of options are generated from the engine" $(PY) tools/generate_options.py --check
 	@$(STEP) "pyright, strict" $(VENV)/bin/pyright --pythonpath $(PY)
 	@$(STEP) "mypy: the types that users see" $(PY) -m mypy --warn-unused-ignores tests/typing
 	@$(STEP) "stubs against the module" $(PY) -m mypy.stubtest forebay._engine
 
 # With the embedded broker and Mosquitto: brokers on a JVM are for `make test-brokers`.
-python-test: $(VENV)/.dev $(VENV)/.test-engine
+python-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: the Python face" $(PYTEST) $(THREE) tests/python -m "not ($(JVM))"
 
-contract-test: $(VENV)/.dev $(VENV)/.test-engine
+contract-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: contract, embedded broker and Mosquitto" $(PYTEST) $(THREE) tests/contract -m "not ($(JVM))"
 
-brokers-test: $(VENV)/.dev $(VENV)/.test-engine
+brokers-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: contract on brokers on a JVM" $(PYTEST) $(THREE) tests/python tests/contract -m "$(JVM)"
 	@$(STEP) "pytest: interop with real brokers and other clients" $(PYTEST) $(THREE) tests/interop
 
 # The kills in one process, bad networks in the other: worksteal halves the list.
-campaign-test: $(VENV)/.dev $(VENV)/.test-engine
+campaign-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: kills and bad networks" $(PYTEST) $(TWO) --dist worksteal tests/campaign
 
 # A session of Spark for each file. tests/spark/conftest.py orders them.
 SPARK_TEST := $(PYTEST) $(TWO) --dist loadfile --no-loadscope-reorder tests/spark
-spark-core-test: $(VENV)/.dev $(VENV)/.test-engine
+spark-core-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: Spark, core" $(SPARK_TEST) -m "core and not ($(JVM))"
 
-spark-rest-test: $(VENV)/.dev $(VENV)/.test-engine
+spark-rest-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: Spark, the rest" $(SPARK_TEST) -m "not core or $(JVM)"
 
 wheel-test: $(VENV)/.dev
@@ -263,46 +262,46 @@ $(VENV)/.docs: tools/locks/docs.txt $(VENV)/.dev
 # Warnings are errors: a broken link, a page that is not in the navigation, an option without a text. With --quiet
 # mkdocs would not count them.
 docs: export NO_MKDOCS_2_WARNING := 1
-docs: $(VENV)/.docs $(VENV)/.test-engine
+docs: $(VENV)/.docs $(VENV)/.engine
 	@$(STEP) "generated pages" $(PY) tools/docs_pages.py
 	@$(STEP) "site" $(PY) -m mkdocs build --strict
 
-docs-serve: $(VENV)/.docs $(VENV)/.test-engine
+docs-serve: $(VENV)/.docs $(VENV)/.engine
 	@$(PY) tools/docs_pages.py
 	@$(PY) -m mkdocs serve
 
-docs-test: $(VENV)/.dev $(VENV)/.test-engine
+docs-test: $(VENV)/.dev $(VENV)/.engine
 	@$(STEP) "pytest: code blocks of the docs, examples" $(PYTEST) $(TWO) tests/docs
 
 # ---------------------------------------------------------------------------- the rest
 
-bench: $(VENV)/.dev $(VENV)/.engine
+bench: $(VENV)/.dev $(VENV)/.bench-engine
 	@cargo bench --quiet -p forebay-tests --bench codec
 	@$(PY) -m benches.run pulsar $(BENCH)
 
-bench-mqtt: $(VENV)/.dev $(VENV)/.engine
+bench-mqtt: $(VENV)/.dev $(VENV)/.bench-engine
 	@$(PY) -m benches.run mqtt $(BENCH)
 
-bench-compare: $(VENV)/.dev $(VENV)/.engine
+bench-compare: $(VENV)/.dev $(VENV)/.bench-engine
 	@$(PY) -m benches.compare $(BENCH)
 
-bench-tubemq: $(VENV)/.dev $(VENV)/.engine
+bench-tubemq: $(VENV)/.dev $(VENV)/.bench-engine
 	@$(PY) -m benches.run tubemq $(BENCH)
 
-bench-operating: $(VENV)/.dev $(VENV)/.engine
+bench-operating: $(VENV)/.dev $(VENV)/.bench-engine
 	@$(PY) -m benches.run operating $(BENCH)
 
-bench-curves: $(VENV)/.dev $(VENV)/.engine
+bench-curves: $(VENV)/.dev $(VENV)/.bench-engine
 	@$(PY) -m benches.run curves $(BENCH)
 
-bench-footprint: $(VENV)/.dev $(VENV)/.engine
+bench-footprint: $(VENV)/.dev $(VENV)/.bench-engine
 	@$(PY) -m benches.run footprint $(BENCH)
 
-bench-all: $(VENV)/.dev $(VENV)/.engine
+bench-all: $(VENV)/.dev $(VENV)/.bench-engine
 	@for suite in tubemq mqtt pulsar operating curves footprint; do \
 		$(PY) -m benches.run $$suite $(BENCH) --json benches/results/$$suite.json; done
 
-bench-quick: $(VENV)/.dev $(VENV)/.engine
+bench-quick: $(VENV)/.dev $(VENV)/.bench-engine
 	@$(PY) -m benches.run quick $(BENCH)
 	@$(PY) -m benches.history
 
@@ -331,7 +330,7 @@ mutants:
 crashes:
 	@SIMDISK_SCRIPTS=$(SCRIPTS) cargo test --workspace --test simdisk -- --nocapture
 
-soak: $(VENV)/.dev $(VENV)/.engine
+soak: $(VENV)/.dev $(VENV)/.bench-engine
 	@PYTHONPATH=tests $(PY) tests/campaign/soak.py $(MINUTES) $(SOAK)
 
 clean:
