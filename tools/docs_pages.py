@@ -247,7 +247,7 @@ class Fixed(NamedTuple):
 
 FIXED = (
     Fixed(
-        "records of the log that peers cause", "record.rs", "{PER_SECOND} a second for each logger and level",
+        "records of the log that peers cause", "logger.rs", "{PER_SECOND} a second for each logger and level",
         "Further ones are left out; the next one tells how many.",
     ),
     Fixed("answer of the disk about its room", "disk.rs", "{STALE}", "`/readyz` fails."),

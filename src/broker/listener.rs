@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 
 use crate::listeners::{Address, Listener, Listening, bracketed};
+use crate::logger::{self, Logger, Record};
 use crate::protocol::Entry;
-use crate::record::{self, Logger, Record};
 use crate::runner::{Open, Runner};
 use crate::service::{Framing, ListenerSpec};
 use crate::stats::ClientStats;
@@ -135,7 +135,7 @@ pub(super) async fn accept(runner: Rc<Runner>, mut port: Port) {
     loop {
         let (stream, address, transport) = port.accept().await;
         if !runner.admission().admits(address.ip()) {
-            record::refused(Logger::Connection, runner.name(), &address.to_string(), FULL);
+            logger::refused(Logger::Connection, runner.name(), &address.to_string(), FULL);
             continue;
         }
         let connection = Connection::new(runner.clone(), address);
@@ -219,7 +219,7 @@ impl Connection {
             return;
         }
         let client = self.client.get_or_init(|| client);
-        record::write(Level::INFO, Logger::Connection, || self.record("connected", client, ""));
+        logger::write(Level::INFO, Logger::Connection, || self.record("connected", client, ""));
     }
 
     /// Writes to the log that the connection has ended, with its reason.
@@ -237,17 +237,17 @@ impl Connection {
         match (self.client.get(), reason) {
             (Some(client), reason) => {
                 let reason = reason.as_deref().unwrap_or("the client has left");
-                record::write(Level::INFO, Logger::Connection, || self.record("ended", client, reason));
+                logger::write(Level::INFO, Logger::Connection, || self.record("ended", client, reason));
             }
             (None, Some(reason)) => {
-                record::refused(
+                logger::refused(
                     Logger::Connection,
                     self.runner.name(),
                     &self.open.address.to_string(),
                     &reason,
                 );
             }
-            (None, None) => record::write_limited(Level::DEBUG, Logger::Connection, || {
+            (None, None) => logger::write_limited(Level::DEBUG, Logger::Connection, || {
                 self.record("left", &ClientStats::default(), "before it was let in")
             }),
         }
@@ -260,13 +260,13 @@ impl Connection {
             [("client", &client.name), ("user", client.user.as_ref().unwrap_or(&String::new()))]
         {
             if !value.is_empty() {
-                text += &format!(", {title} {:?}", record::cut(value));
+                text += &format!(", {title} {:?}", logger::cut(value));
             }
         }
         if !reason.is_empty() {
             text += &format!(": {}", sanitise(reason));
         }
-        record::about(what, protocol, client.user.as_deref().unwrap_or_default(), &client.name, text)
+        logger::about(what, protocol, client.user.as_deref().unwrap_or_default(), &client.name, text)
             .with("address", address)
             .with("reason", reason)
     }

@@ -10,16 +10,16 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::admission::{Admission, ConnectionLimits};
 use crate::auth::TokenKeys;
-use crate::disk::Disk;
+use crate::free_space::Disk;
 use crate::http::guard::Guard;
 use crate::http::server::Http;
 use crate::listener::{Port, accept};
 use crate::listeners::{Keys, Listener, ServerTls, Urls, check_public};
 use crate::log::TopicIds;
+use crate::logger::{self, Logger, Record};
 use crate::options::{Durability, Options};
 use crate::permissions::Permissions;
 use crate::protocol::{Clock, Protocol, Topics};
-use crate::record::{self, Logger, Record};
 use crate::registry::{Registry, Running, no_owner};
 use crate::runner::{OnWritten, Runner};
 use crate::service::{Context, Framing, ListenerSpec, Service};
@@ -156,7 +156,7 @@ impl KeysInUse {
 /// kind is noticed.
 fn log_keys(what: &str, keys: &TokenKeys) {
     let algorithms = keys.algorithms();
-    record::write(Level::INFO, Logger::Broker, || {
+    logger::write(Level::INFO, Logger::Broker, || {
         Record::new(format!("{what} token_key: {algorithms}"))
             .with("event", "token_keys")
             .with("algorithms", &algorithms)

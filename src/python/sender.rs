@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::convert::{Payload, borrowed, py_result};
-use crate::frame::{Form, FrameRows, LeftOut};
+use crate::dataframe::{Form, FrameRows, LeftOut};
 use crate::promise::{Caller, OneShot, Waiter};
 use crate::runtime::{Native, engine};
 use crate::sends::{Group, GroupKind, Receipts, Sends, Waiting};

@@ -43,7 +43,7 @@ def test_defaults_are_those_of_the_options(name: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("file", "constant", "shown"),
     [
-        ("record.rs", "PER_SECOND", "10"),
+        ("logger.rs", "PER_SECOND", "10"),
         ("http/server.rs", "HEAD_BYTES", "32 KiB"),
         ("http/server.rs", "LIFE", "5 minutes"),
         ("mqtt/logins.rs", "PRICE_OF_ADDRESS", "200 ms"),
@@ -55,7 +55,7 @@ def test_constants_are_read_from_the_engine(file: str, constant: str, shown: str
 
 
 def test_a_constant_that_is_gone_ends_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = docs_pages.Fixed("a limit", "record.rs", "{NONE_SUCH}", "Nothing.")
+    gone = docs_pages.Fixed("a limit", "logger.rs", "{NONE_SUCH}", "Nothing.")
     monkeypatch.setattr(docs_pages, "FIXED", (gone,))
-    with pytest.raises(SystemExit, match=r"src/broker/record.rs has no constant 'NONE_SUCH'"):
+    with pytest.raises(SystemExit, match=r"src/broker/logger.rs has no constant 'NONE_SUCH'"):
         docs_pages.limits_page()

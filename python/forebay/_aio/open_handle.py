@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from forebay._core import options, protocols
+from forebay._core.first_connect import Retries
 from forebay._core.native import Loop
-from forebay._core.retrying import Retries
 from forebay._core.secrets import prepared
 from forebay.errors import Error
 

@@ -48,10 +48,6 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 _OF_THE_FACE = ("ack_receipt", "interceptors", "router")
-_NOT_OF_VIEWS = {
-    *("type", "position", "start_inclusive", "durable", "priority", "subscription_properties"),
-    *("ack_receipt", "ack_group_time", "batch_index_ack", "nack_delay", "ack_timeout", "dead_letter"),
-}
 
 
 def _payload(message: PulsarMessage) -> bytes:
@@ -481,7 +477,7 @@ class PulsarClient(Client):
             Timeout: nothing was read for 30 seconds, and messages are missing (when awaited).
         """
         options = given(locals(), "self", "topic", "value", "subscription")
-        for name in sorted(_NOT_OF_VIEWS & options.keys()):
+        for name in unknown.keys() & self._defaults.protocol.tables["consumer"].keys():
             raise InvalidArgument(f"a table view has no option {name!r}: it reads the whole topic")
         if value is not None and not callable(value):
             raise InvalidArgument(f"table_view: 'value': expected a function, not {value!r}")

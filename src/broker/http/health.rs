@@ -7,7 +7,7 @@ use hyper::StatusCode;
 use serde_json::{Map, Value};
 
 use super::message::Answer;
-use crate::disk::Room;
+use crate::free_space::Room;
 use crate::stats::Stats;
 
 /// The beginning of 2025: a calendar before that was never set.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::health::State;
 use super::message::Answer;
-use crate::disk::Room;
-use crate::record;
+use crate::free_space::Room;
+use crate::logger;
 use crate::stats::{ProtocolStats, TopicStats};
 
 /// Limit on the topics and subscriptions with figures of their own. What is left out is counted.
@@ -221,7 +221,7 @@ pub(super) fn metrics(
         name,
         COUNTER,
         "Records that were left out of the log, as there were too many.",
-        record::omitted(),
+        logger::omitted(),
     );
     for (name, kind, help, figure) in FIGURES {
         text.metric(name, kind, help);

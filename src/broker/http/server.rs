@@ -39,12 +39,12 @@ use super::metrics::{self, HttpStats, Topics};
 use super::page;
 use super::spelling::{PROPERTY, Spelled, stand_in};
 use crate::admission::Admission;
-use crate::disk::{Disk, Room};
+use crate::free_space::{Disk, Room};
 use crate::listener::{FULL, Port, Transport};
+use crate::logger::{self, Logger};
 use crate::options::Durability;
 use crate::permissions::{Access, Client, Domain};
 use crate::protocol::Entry;
-use crate::record::{self, Logger};
 use crate::registry::Registry;
 use forebay_base::clock::{self, wall_ms};
 use forebay_base::error::ErrorKind;
@@ -110,7 +110,7 @@ impl Http {
         loop {
             let (stream, address, transport) = port.accept().await;
             if !self.admission.admits(address.ip()) {
-                record::refused(Logger::Http, "http", &address.to_string(), FULL);
+                logger::refused(Logger::Http, "http", &address.to_string(), FULL);
                 continue;
             }
             let connection = Connection::new(self.clone(), address);
@@ -335,10 +335,10 @@ fn note_answer(method: &Method, path: &str, address: IpAddr, user: Option<&str>,
         false => Level::INFO,
     };
     let make = || {
-        let (user, path) = (record::cut(user.unwrap_or_default()), record::cut(path));
+        let (user, path) = (logger::cut(user.unwrap_or_default()), logger::cut(path));
         let by = if user.is_empty() { String::new() } else { format!(", user {user:?}") };
         let text = format!("http {address}{by}: {method} {path}: {}", status.as_u16());
-        record::about("request", "http", &user, "", text)
+        logger::about("request", "http", &user, "", text)
             .with("address", address.to_string())
             .with("method", method.as_str())
             .with("path", path)
@@ -346,9 +346,9 @@ fn note_answer(method: &Method, path: &str, address: IpAddr, user: Option<&str>,
     };
     // What certainly has changed something is told without a limit.
     if [Method::PUT, Method::DELETE].contains(method) && status.is_success() {
-        record::write(level, Logger::Http, make);
+        logger::write(level, Logger::Http, make);
     } else {
-        record::write_limited(level, Logger::Http, make);
+        logger::write_limited(level, Logger::Http, make);
     }
 }
 
@@ -408,14 +408,14 @@ impl Connection {
                 }
                 // A health check or a scan of ports.
                 Err(error) if error.kind() == ErrorKind::Disconnected => {
-                    record::write_limited(Level::DEBUG, Logger::Http, || {
+                    logger::write_limited(Level::DEBUG, Logger::Http, || {
                         let address = self.address.to_string();
                         let text = format!("http {address} left before it was let in");
-                        record::about("left", "http", "", "", text).with("address", address)
+                        logger::about("left", "http", "", "", text).with("address", address)
                     });
                 }
                 Err(error) => {
-                    record::refused(Logger::Http, "http", &self.address.to_string(), error.message())
+                    logger::refused(Logger::Http, "http", &self.address.to_string(), error.message())
                 }
             },
         }

@@ -8,8 +8,8 @@ use super::options::{FullQueue, SlowSubscriber};
 use super::routes::{DeliveryOptions, Route};
 use super::{Action, Broker, Due, GRACE, PACE, RESERVED, TOTAL_OUTPUT};
 use crate::log::Source;
+use crate::logger::{self, Logger};
 use crate::permissions::Client;
-use crate::record::{self, Logger};
 use crate::store::mqtt::{Op, QueueRow};
 use crate::tree;
 use forebay_mqtt::packet::{Ack, PacketId, Publish};
@@ -547,10 +547,10 @@ fn too_many_filters() -> (Reason, String) {
 
 /// Writes to the log that a subscriber begins to lose messages. Each of them is counted.
 fn note_drops(client: Client<'_>, why: &str) {
-    record::write_limited(Level::WARN, Logger::Delivery, || {
-        let [user, id] = [client.user, client.id].map(|text| record::cut(text.unwrap_or_default()));
+    logger::write_limited(Level::WARN, Logger::Delivery, || {
+        let [user, id] = [client.user, client.id].map(|text| logger::cut(text.unwrap_or_default()));
         let text = format!("mqtt: messages for client {id:?} are dropped: {why}");
-        record::about("dropping", "mqtt", &user, &id, text).with("reason", why)
+        logger::about("dropping", "mqtt", &user, &id, text).with("reason", why)
     });
 }
 

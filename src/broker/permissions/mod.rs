@@ -16,7 +16,7 @@
 //! Subscriptions of Pulsar and groups of TubeMQ belong to a user. Rules name those that another
 //! user may use as well.
 
-use crate::record::{self, Logger};
+use crate::logger::{self, Logger};
 use crate::tree::Tree;
 use forebay_base::error::Result;
 use forebay_base::random::HashMap;
@@ -85,17 +85,17 @@ impl<'a> Client<'a> {
 /// Writes to the log that the rules do not allow a client an operation, such as `"publish to"`, on
 /// the topic, subscription or group of a name.
 pub fn note_denial(domain: Domain, client: Client<'_>, operation: &'static str, name: &str) {
-    record::write_limited(Level::WARN, Logger::Permissions, || {
+    logger::write_limited(Level::WARN, Logger::Permissions, || {
         let protocol = domain.name();
         let [user, id, name] =
-            [client.user.unwrap_or_default(), client.id.unwrap_or_default(), name].map(record::cut);
+            [client.user.unwrap_or_default(), client.id.unwrap_or_default(), name].map(logger::cut);
         let who = match (&*user, &*id) {
             ("", "") => "a client without a user".to_owned(),
             ("", id) => format!("client {id:?} without a user"),
             (user, "") => format!("user {user:?}"),
             (user, id) => format!("client {id:?} of user {user:?}"),
         };
-        record::about(
+        logger::about(
             "denied",
             protocol,
             &user,

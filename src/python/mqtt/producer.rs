@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::convert::{Fields, Payload, foreign_receipt};
-use crate::frame::{Form, FrameRows};
+use crate::dataframe::{Form, FrameRows};
 use crate::mqtt::options::{message_properties, qos};
 use crate::mqtt::reason::reason_code;
 use crate::sender::{Sender, Sink, producer_class};

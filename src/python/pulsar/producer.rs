@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::convert::{EventTime, Payload, borrowed, foreign_receipt, py_result, raise};
-use crate::frame::{Form, FrameRows, Roles};
+use crate::dataframe::{Form, FrameRows, Roles};
 use crate::pulsar::message_id::{MessageId, MessageIds};
 use crate::pulsar::schema::pair::{Separated, is_separated};
 use crate::pulsar::schema::{self, PulsarSchema};
@@ -72,7 +72,7 @@ producer_class! {
     ) -> PyResult<FrameRows> {
         let columns = Columns { keys_of_bytes: true, ..py_result(py, roles.columns())? };
         let own = self.0.sink(py)?.codec().cloned();
-        schema::frame::encode(py, frame, own.as_deref(), schema, encoding, columns)
+        schema::dataframe::encode(py, frame, own.as_deref(), schema, encoding, columns)
     }
 
     /// Encodes values by a schema of their own.
@@ -112,7 +112,7 @@ pub(crate) fn encode_pulsar_frame(
     encoding: Option<&str>,
 ) -> PyResult<FrameRows> {
     let columns = Columns { keys_of_bytes: true, naming: Naming::Pulsar, ..py_result(py, roles.columns())? };
-    schema::frame::encode(py, frame, None, schema, encoding, columns)
+    schema::dataframe::encode(py, frame, None, schema, encoding, columns)
 }
 
 #[allow(clippy::too_many_arguments, reason = "the arguments of the Python method")]

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::convert::{EventTime, Payload, borrowed, foreign_receipt};
-use crate::frame::{Form, FrameRows};
+use crate::dataframe::{Form, FrameRows};
 use crate::sender::{Sender, Sink, pairs, producer_class};
 use crate::sends::{Receipts, Waiting};
 use crate::tubemq::position::Position;

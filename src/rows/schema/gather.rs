@@ -275,8 +275,8 @@ impl Column {
         Self::Decimal(Decimal128Builder::new().with_data_type(kind), scale, digits)
     }
 
-    /// What a value takes in the column, as far as that depends on the value; an error if the column
-    /// cannot have it.
+    /// The size that a value takes in the column, as far as it depends on the value. Fails if the
+    /// column cannot have it.
     fn check(&self, cell: &Cell) -> Result<usize> {
         let fits = match (self, cell) {
             (Self::Fixed(_, size), Cell::Null) => return Ok(*size),

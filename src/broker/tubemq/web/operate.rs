@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::http::fields::Fields;
 use crate::http::message::{Answer, Request};
 use crate::http::publication::Publication;
-use crate::record::{self, Logger, Record};
+use crate::logger::{self, Logger, Record};
 use crate::tubemq::partition::{OFFSET_UNIT, offset_of};
 use crate::tubemq::{Broker, PREFIX};
 use forebay_base::error::ErrorKind;
@@ -130,7 +130,7 @@ impl Broker {
         self.check_reset(&reset, &partitions)?;
         let moved: Vec<Value> =
             partitions.into_iter().filter_map(|(index, id)| self.move_group(&reset, index, id)).collect();
-        record::write(Level::INFO, Logger::Http, || reset_record(&reset, request));
+        logger::write(Level::INFO, Logger::Http, || reset_record(&reset, request));
         Ok(Answer::json(&json!({"group": &*reset.group, "topic": reset.topic, "partitions": moved})))
     }
 
@@ -191,8 +191,8 @@ impl Broker {
 }
 
 fn reset_record(reset: &Reset, request: &Request) -> Record {
-    let (group, topic) = (record::cut(&reset.group), record::cut(&reset.topic));
-    let user = record::cut(request.user.as_deref().unwrap_or_default());
+    let (group, topic) = (logger::cut(&reset.group), logger::cut(&reset.topic));
+    let user = logger::cut(request.user.as_deref().unwrap_or_default());
     let by = if user.is_empty() { String::new() } else { format!(" by user {user:?}") };
     let partition = reset.partition.map(|index| format!(", partition {index}")).unwrap_or_default();
     let to = match reset.to {
@@ -201,7 +201,7 @@ fn reset_record(reset: &Reset, request: &Request) -> Record {
         Destination::Message(number) => format!("offset {}", offset_of(number)),
     };
     let text = format!("tubemq: group {group:?} reset in topic {topic:?}{partition} to {to}{by}");
-    record::about("administration", "tubemq", &user, "", text)
+    logger::about("administration", "tubemq", &user, "", text)
         .with("method", "groups/reset")
         .with("group", group)
         .with("topic", topic)

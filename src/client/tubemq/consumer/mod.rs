@@ -1,8 +1,8 @@
 //! A consumer: a member of a group, with the partitions that are assigned to it.
 //!
-//! Each partition is a `PartitionConsumer` (in `part`): the sans-IO machine behind a short lock,
-//! and a task that keeps it connected. The tasks in `member` keep the consumer known to the master
-//! and the brokers.
+//! Each partition is a `PartitionConsumer` (in `partition`): the sans-IO machine behind a short
+//! lock, and a task that keeps it connected. The tasks in `member` keep the consumer known to the
+//! master and the brokers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

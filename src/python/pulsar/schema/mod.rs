@@ -30,9 +30,9 @@ use forebay_pulsar::Message;
 use forebay_pulsar::schema::{Codec, Resolved, SchemaInfo, Type};
 
 pub(super) mod columns;
+pub(super) mod dataframe;
 mod decode;
 mod encode;
-pub(super) mod frame;
 mod json;
 pub(super) mod pair;
 

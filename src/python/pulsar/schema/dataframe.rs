@@ -12,7 +12,7 @@ use super::columns::plain_of;
 use super::{Coder, Encoding, PulsarSchema, no_definition};
 use crate::arrow::import;
 use crate::convert::py_result;
-use crate::frame::{Form, FrameRows};
+use crate::dataframe::{Form, FrameRows};
 use forebay_avro::Schema as Avro;
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_pulsar::schema::{Codec, SchemaInfo, Type};

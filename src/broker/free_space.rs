@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::record::{self, Logger, Record};
+use crate::logger::{self, Logger, Record};
 use crate::store::StoreUsage;
 use forebay_base::clock;
 use tracing::Level;
@@ -86,7 +86,7 @@ impl Disk {
             }
             false => (Level::INFO, "has room again".to_owned()),
         };
-        record::write(level, Logger::Store, || {
+        logger::write(level, Logger::Store, || {
             Record::new(format!("the disk of the store {what}")).with("event", "disk")
         });
     }
