@@ -250,7 +250,7 @@ FIXED = (
         "records of the log that peers cause", "logger.rs", "{PER_SECOND} a second for each logger and level",
         "Further ones are left out; the next one tells how many.",
     ),
-    Fixed("answer of the disk about its room", "disk.rs", "{STALE}", "`/readyz` fails."),
+    Fixed("answer of the disk about its room", "free_space.rs", "{STALE}", "`/readyz` fails."),
     Fixed("TLS handshake", "tls.rs", "{HANDSHAKE}", "The connection is closed."),
     Fixed(
         "first packet of a Pulsar client", "pulsar/session.rs", "{HANDSHAKE}; {FIRST_FRAME}",
