@@ -431,15 +431,19 @@ fn nulls_take_no_more_than_their_type_allows() {
     assert!(column(vec![Cell::Bytes(vec![7; 300])], &nullable(300)).is_ok());
     assert!(column(vec![Cell::Bytes(vec![7; 299])], &nullable(300)).is_err());
     // What stands for more bytes than a column has is refused before any of it is made.
-    let list = |items: &str, cell: Cell| {
+    let list = |items: &str, cell: Cell, count: usize| {
         let array = format!(r#"{{"type": "array", "items": {items}}}"#);
         let mut column = Gather::of(&avro(&array), Types::Arrow).unwrap();
-        let error = column.push(Cell::List(vec![cell; 9 << 20])).unwrap_err();
+        let error = column.push(Cell::List(vec![cell; count])).unwrap_err();
         assert!(error.message().contains("read fewer rows at once"), "{error}");
     };
-    list(&nullable(256), Cell::Null);
+    let mut fields = vec![format!(r#"{{"name": "f", "type": {}}}"#, nullable(256))];
+    fields.extend((0..999).map(|n| format!(r#"{{"name": "f{n}", "type": ["null", "F"]}}"#)));
+    let record = format!(r#"["null", {{"type": "record", "name": "R", "fields": [{}]}}]"#, fields.join(","));
+    list(&record, Cell::Null, 9000);
     let symbol = "s".repeat(1000);
-    list(&format!(r#"{{"type": "enum", "name": "E", "symbols": ["{symbol}"]}}"#), Cell::Symbol(0));
+    let of_symbol = format!(r#"{{"type": "enum", "name": "E", "symbols": ["{symbol}"]}}"#);
+    list(&of_symbol, Cell::Symbol(0), 2_200_000);
 }
 
 #[test]
