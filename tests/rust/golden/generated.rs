@@ -4,7 +4,7 @@
 use std::fs::{read_to_string, write};
 use std::path::Path;
 
-/// Set, it has the files written again.
+/// If this variable is set, the files are written again.
 const GENERATE: &str = "FOREBAY_GENERATE";
 
 #[test]
@@ -26,7 +26,7 @@ fn the_types_of_protobuf_are_those_of_the_definitions() {
         }
         assert!(
             read_to_string(&file).unwrap() == text,
-            "{protocol}: {GENERATE}=1 cargo test --workspace --test golden generated"
+            "src/{protocol}/pb.rs is not what proto/{protocol}.proto makes; {again}"
         );
     }
 }

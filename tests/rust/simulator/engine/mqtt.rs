@@ -86,14 +86,14 @@ impl World {
         host::opened((120, &format!("connect of {id}")), 300_000, chance, |_, _| {}, connect).await
     }
 
-    /// `lossy` publishers may lose what the broker may or may not have: QoS 2 in flight.
+    /// Of a `lossy` publisher QoS 2 in flight may fail: it is not known whether the broker has it.
     fn settle(&self, who: u8, lossy: bool, sink: &Sink<Name>) {
         for (names, result) in sink.outcomes() {
             let mut ledger = self.ledger.borrow_mut();
-            let mut twice_safe = true;
+            let mut only_qos_2 = true;
             for name in &names {
                 let (fate, qos) = ledger.pushes.get_mut(name).expect("published");
-                twice_safe &= *qos == QoS::ExactlyOnce;
+                only_qos_2 &= *qos == QoS::ExactlyOnce;
                 if *fate != Fate::Pending {
                     violate(format!("{name:?} has a second outcome"));
                 }
@@ -108,7 +108,7 @@ impl World {
                     trace::event(format_args!("publisher {who}: {names:?} failed: {error}"));
                     // The broker says that its disk broke; or a session that was never written is
                     // gone.
-                    let lost = lossy && twice_safe && error.kind() == ErrorKind::Disconnected;
+                    let lost = lossy && only_qos_2 && error.kind() == ErrorKind::Disconnected;
                     let failed = error.to_string().contains("the store failed");
                     if error.kind() != ErrorKind::Closed && !failed && !lost {
                         violate(format!("{names:?} failed: {error}"));
