@@ -197,6 +197,10 @@ impl TokenKeys {
         let (signed, signature) = text.rsplit_once('.').ok_or("the token has no signature")?;
         let (header, claims) = signed.split_once('.').ok_or("the token has no claims")?;
         let header = json(header).ok_or("the token's header is not JSON")?;
+        // Who does not understand an extension must refuse the token (RFC 7515, 4.1.11).
+        if header.get("crit").is_some() {
+            return Err("the token's header demands extensions (crit), and none is supported");
+        }
         let named = match header.get("kid") {
             None => None,
             Some(id) => Some(id.as_str().ok_or("the name of the token's key (kid) is not text")?),
@@ -464,6 +468,16 @@ mod tests {
         }
         assert!(key().verify(&[0xff, 0xfe], 0).is_err());
         assert!(TokenKeys::new(b"short").is_err());
+    }
+
+    #[test]
+    fn a_token_that_demands_an_extension_is_refused() {
+        for crit in [r#"["b64"]"#, r#"["exp"]"#, "[]", "null"] {
+            let header = format!(r#"{{"alg":"HS256","crit":{crit},"b64":true}}"#);
+            let token = key().sign_parts(&header, r#"{"sub":"till"}"#);
+            let error = key().verify(token.as_bytes(), 0).unwrap_err();
+            assert!(error.message().contains("(crit)"), "{crit}: {error}");
+        }
     }
 
     #[test]
