@@ -1,5 +1,6 @@
 //! One transaction for many changes, and what becomes of it when the disk is full or fails.
 
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,6 +18,9 @@ use forebay_base::error::{Error, ErrorKind};
 /// longest.
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LAST_RETRY: Duration = Duration::from_secs(1);
+
+/// How far behind the end of a file it is seen whether there is room.
+const AHEAD: u64 = 8 << 20;
 
 /// A change to be written.
 pub trait Job: Send + 'static {
@@ -188,40 +192,48 @@ fn commit_or_fail<J: Job>(connection: &Connection, batch: &[J]) -> rusqlite::Res
             return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_INTERNAL), Some(text)));
         }
     };
-    if lacks_space(connection, &error) {
+    if let Some(reason) = lack_of_space(connection, &error) {
         return Err(rusqlite::Error::SqliteFailure(
             ffi::Error::new(ffi::SQLITE_FULL),
-            Some(error.to_string()),
+            Some(format!("{error}: {reason}")),
         ));
     }
     Err(error)
 }
 
-/// Whether an I/O error comes from a lack of space: the shared memory file could not grow, or the
-/// user's quota is used up, which SQLite does not tell from a broken disk.
-pub(super) fn lacks_space(connection: &Connection, error: &rusqlite::Error) -> bool {
-    let code = error.sqlite_error().map(|error| error.extended_code);
-    match code {
-        Some(ffi::SQLITE_IOERR_SHMSIZE) => true,
+/// The reason if an I/O error comes from a lack of space, which SQLite does not tell from a broken
+/// disk: the shared memory file could not grow, the user's quota is used up, or the file has reached
+/// the size that the process or the file system allows.
+pub(super) fn lack_of_space(connection: &Connection, error: &rusqlite::Error) -> Option<String> {
+    match error.sqlite_error().map(|error| error.extended_code) {
+        Some(ffi::SQLITE_IOERR_SHMSIZE) => Some("the shared memory file could not grow".into()),
         Some(ffi::SQLITE_IOERR_WRITE) => {
-            let directory = connection.path().and_then(|path| Path::new(path).parent());
-            let probe = directory.map(|directory| probe(&directory.join("probe")));
-            probe.is_some_and(|probe| probe.is_err_and(|error| is_space(&error)))
+            let path = Path::new(connection.path()?);
+            let size = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
+            let mut log = path.as_os_str().to_owned();
+            log.push("-wal");
+            // The write that failed was somewhere behind the end.
+            let offset = size(path).max(size(Path::new(&log))) + AHEAD;
+            let failure = probe(&path.parent()?.join("probe"), offset).err()?;
+            is_space(&failure).then(|| failure.to_string())
         }
-        _ => false,
+        _ => None,
     }
 }
 
-/// Writes a file and removes it.
-fn probe(path: &Path) -> std::io::Result<()> {
-    let written = std::fs::write(path, [0; 64 << 10]);
+/// Writes at an offset of a new file, which takes no room before it, and removes the file.
+fn probe(path: &Path, offset: u64) -> std::io::Result<()> {
+    let written = std::fs::File::create(path).and_then(|mut file| {
+        file.seek(SeekFrom::Start(offset))?;
+        file.write_all(&[0; 64 << 10])
+    });
     let removed = std::fs::remove_file(path);
     written.and(removed)
 }
 
 pub(super) fn is_space(error: &std::io::Error) -> bool {
     use std::io::ErrorKind as Kind;
-    matches!(error.kind(), Kind::StorageFull | Kind::QuotaExceeded)
+    matches!(error.kind(), Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge)
 }
 
 pub(super) fn commit<J: Job>(connection: &Connection, batch: &[J]) -> rusqlite::Result<Commit> {

@@ -3,7 +3,7 @@ use std::sync::mpsc;
 
 use rusqlite::ffi;
 
-use super::commit::{commit, is_space, lacks_space};
+use super::commit::{commit, is_space, lack_of_space};
 use super::*;
 
 #[test]
@@ -11,18 +11,19 @@ fn a_lack_of_space_is_told_from_a_broken_disk() {
     let directory = tempfile::tempdir().unwrap();
     let connection = open(&directory.path().join("x.db"), Sync::Os).unwrap();
     let failure = |code| rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
-    assert!(lacks_space(&connection, &failure(ffi::SQLITE_IOERR_SHMSIZE)));
-    assert!(!lacks_space(&connection, &failure(ffi::SQLITE_IOERR_WRITE)), "a file can be written");
-    assert!(!lacks_space(&connection, &failure(ffi::SQLITE_IOERR_FSYNC)));
+    let lacks_space = |code| lack_of_space(&connection, &failure(code)).is_some();
+    assert!(lacks_space(ffi::SQLITE_IOERR_SHMSIZE));
+    assert!(!lacks_space(ffi::SQLITE_IOERR_WRITE), "a file can be written");
+    assert!(!lacks_space(ffi::SQLITE_IOERR_FSYNC));
     assert!(!directory.path().join("probe").exists());
     #[cfg(target_os = "linux")]
     {
         // Writing to it fails as on a full disk.
         std::os::unix::fs::symlink("/dev/full", directory.path().join("probe")).unwrap();
-        assert!(lacks_space(&connection, &failure(ffi::SQLITE_IOERR_WRITE)));
+        assert!(lacks_space(ffi::SQLITE_IOERR_WRITE));
     }
     #[cfg(target_os = "linux")]
-    for (errno, space) in [(122, true), (28, true), (5, false)] {
+    for (errno, space) in [(122, true), (28, true), (27, true), (5, false)] {
         assert_eq!(is_space(&std::io::Error::from_raw_os_error(errno)), space, "{errno}");
     }
 }

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import resource
+import subprocess
+import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,13 +17,15 @@ import pytest
 import forebay
 from forebay import blocking, errors
 
+from support.waiting import PATIENCE
+
 #: More than any disk has.
 ALL = 1 << 60
 
 
-def ready(broker: forebay.Broker) -> dict[str, object]:
+def ready(http_url: str | None) -> dict[str, object]:
     try:
-        with urllib.request.urlopen(f"{broker.http_url}/readyz", timeout=60) as answer:
+        with urllib.request.urlopen(f"{http_url}/readyz", timeout=60) as answer:
             found = json.load(answer)
     except urllib.error.HTTPError as error:
         found = json.load(error)
@@ -32,7 +38,7 @@ def test_with_too_little_room_each_protocol_refuses_messages_and_says_why(
 ) -> None:
     store = str(tmp_path / "store")
     with forebay.Broker(data=store, mqtt_port=0, tubemq_port=0, http_port=0) as broker:
-        assert ready(broker)["ready"]
+        assert ready(broker.http_url)["ready"]
         with blocking.connect(broker.url) as client:
             client.consumer("t", subscription="s").close()
             client.producer("t").send(b"kept")
@@ -41,7 +47,7 @@ def test_with_too_little_room_each_protocol_refuses_messages_and_says_why(
         caplog.at_level(logging.WARNING, "forebay.broker.store"),
         forebay.Broker(data=store, **options) as broker,
     ):
-        found = ready(broker)
+        found = ready(broker.http_url)
         assert not found["ready"] and found["store"] == "ok" and "min_disk_free" in str(found["disk"])
         with blocking.connect(broker.url) as client:
             with pytest.raises(errors.QuotaExceeded, match="min_disk_free"):
@@ -64,3 +70,35 @@ def test_with_too_little_room_each_protocol_refuses_messages_and_says_why(
             producer.send(b"x")
         assert broker.status()["store_bytes"] > 0
     assert "messages are refused" in caplog.text
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process are Linux's")
+def test_a_file_that_may_not_grow_is_a_full_disk_and_not_the_end(tmp_path: Path) -> None:
+    """As with ``ulimit -f``, a quota, or a file system whose files have a largest size."""
+    limit = 4 << 20
+    command = [sys.executable, "-m", "forebay", "broker", "--json", "--port", "0", "--http-port", "0"]
+    with subprocess.Popen(
+        [*command, "--data", str(tmp_path / "store")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as broker:
+        try:
+            assert broker.stdout
+            urls = json.loads(broker.stdout.readline())
+            with blocking.connect(urls["url"]) as client, client.consumer("t", "s") as consumer:
+                producer = client.producer("t", batching=False)
+                resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+                for _ in range(40):
+                    producer.send_nowait(bytes(256 << 10))
+                deadline = time.monotonic() + PATIENCE
+                while ready(urls["http_url"])["store"] == "ok":
+                    assert time.monotonic() < deadline
+                    time.sleep(0.02)
+                assert broker.poll() is None
+                resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+                producer.flush()
+                for _ in range(40):
+                    consumer.ack(consumer.receive(timeout=PATIENCE))
+        finally:
+            broker.terminate()
