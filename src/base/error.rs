@@ -256,7 +256,13 @@ impl From<crate::wire::UnexpectedEnd> for Error {
 #[cfg(feature = "sqlite")]
 impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Self {
-        Self::new(ErrorKind::Persistence, format!("the store failed: {error}"))
+        let remedy = match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::NotADatabase) => {
+                "; it is damaged, or another program's: choose another place"
+            }
+            _ => "",
+        };
+        Self::new(ErrorKind::Persistence, format!("the store failed: {error}{remedy}"))
     }
 }
 

@@ -54,8 +54,7 @@ pub fn open(path: &Path, sync: Sync) -> Result<Connection> {
     let mode: String = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
     if mode != "wal" {
         let text = format!(
-            "{}: the file system does not allow SQLite's write-ahead log (the journal mode is {mode}): choose a local disk",
-            path.display()
+            "the file system does not allow SQLite's write-ahead log (the journal mode is {mode}): choose a local disk"
         );
         return Err(Error::new(ErrorKind::Persistence, text));
     }
@@ -73,6 +72,18 @@ pub fn open(path: &Path, sync: Sync) -> Result<Connection> {
     Ok(connection)
 }
 
+/// An error of the operating system, with what to do where that is known.
+fn remedied(error: std::io::Error) -> Error {
+    use std::io::ErrorKind as Kind;
+    let remedy = match error.kind() {
+        Kind::PermissionDenied | Kind::ReadOnlyFilesystem => ": choose a folder that this user may write",
+        Kind::NotADirectory => ": a part of the path is a file; choose another folder",
+        Kind::StorageFull | Kind::QuotaExceeded => ": free some room, or choose another disk",
+        _ => "",
+    };
+    Error::new(ErrorKind::Io, format!("{error}{remedy}"))
+}
+
 /// Creates an empty database file with mode 0600, or removes the permissions of others from an
 /// existing one. SQLite gives the write-ahead log and the shared memory file the same permissions.
 fn create_private(path: &Path) -> Result<()> {
@@ -80,10 +91,11 @@ fn create_private(path: &Path) -> Result<()> {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             #[cfg(unix)]
-            std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+            std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+                .map_err(remedied)?;
             Ok(())
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(remedied(error)),
     }
 }
 
@@ -145,7 +157,7 @@ pub fn private_directory(path: &Path) -> Result<()> {
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    Ok(builder.create(path)?)
+    builder.create(path).map_err(remedied)
 }
 
 /// Bytes in use: the pages of the file that are not free.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::database::{Directory, prepare, require_store};
+use super::database::{Directory, in_folder, prepare, require_store};
 use super::entries::{SEQUENCE_BITS, Stored, keys_of, next_number, sequence_of, strays};
 use super::rows;
 use crate::log::Source as _;
@@ -36,7 +36,7 @@ pub fn check(path: &Path) -> Result<Checked> {
     require_store(path)?;
     let directory = Directory::open(path)?;
     let db = directory.connect(Sync::Full)?;
-    prepare(&db)?;
+    prepare(&db).map_err(in_folder(path))?;
     let mut checked = Checked::default();
     for line in texts(&db, &format!("PRAGMA integrity_check({SQLITE_LINES})"))? {
         if line != "ok" {

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use super::check::check;
-use super::database::{DATABASE, Directory, prepare, require_store};
+use super::database::{DATABASE, Directory, in_folder, prepare, require_store};
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_sqlite::Sync;
 
@@ -13,6 +13,11 @@ const RESTORING: &str = "restoring";
 
 fn invalid(text: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, text)
+}
+
+/// Adds to an error which file it is about.
+fn named(path: &Path) -> impl Fn(Error) -> Error {
+    move |error: Error| Error::new(error.kind(), format!("{}: {}", path.display(), error.message()))
 }
 
 /// The write-ahead log of a database.
@@ -31,9 +36,9 @@ pub fn backup(path: &Path, to: &Path) -> Result<()> {
     // this one's to remove.
     forebay_sqlite::create_new(to).map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => invalid(format!("{} exists: name a new file", to.display())),
-        _ => error.into(),
+        _ => named(to)(error.into()),
     })?;
-    let copied = copy(&database, text);
+    let copied = copy(&database, text).map_err(named(to));
     if copied.is_err() {
         let _ = fs::remove_file(to);
     }
@@ -82,7 +87,13 @@ pub fn restore(from: &Path, path: &Path) -> Result<u64> {
         Ok(entries)
     });
     let removed = fs::remove_dir_all(&folder);
-    let entries = restored?;
+    let entries = restored.map_err(|error| match error.kind() {
+        ErrorKind::Io => named(from)(Error::new(
+            ErrorKind::Io,
+            format!("restoring it to {}: {}", path.display(), error.message()),
+        )),
+        _ => error,
+    })?;
     removed?;
     Ok(entries)
 }
@@ -133,7 +144,7 @@ pub fn compact(path: &Path) -> Result<(u64, u64)> {
     let directory = Directory::open(path)?;
     let before = fs::metadata(&database)?.len();
     let db = directory.connect(Sync::Full)?;
-    prepare(&db)?;
+    prepare(&db).map_err(in_folder(path))?;
     // The copy may be larger than the memory.
     db.pragma_update(None, "temp_store", "FILE")?;
     db.execute_batch("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)").map_err(|error| {

@@ -28,6 +28,13 @@ pub(super) fn require_store(path: &Path) -> Result<PathBuf> {
     Ok(database)
 }
 
+/// Adds to an error which folder it is about.
+pub(super) fn in_folder(path: &Path) -> impl Fn(Error) -> Error {
+    move |error: Error| {
+        Error::new(error.kind(), format!("the data folder {}: {}", path.display(), error.message()))
+    }
+}
+
 /// An open data directory. Dropping it releases the directory.
 #[derive(Debug)]
 pub struct Directory {
@@ -39,7 +46,7 @@ pub struct Directory {
 impl Directory {
     /// Creates or opens `path` for this process alone.
     pub fn open(path: &Path) -> Result<Self> {
-        forebay_sqlite::private_directory(path)?;
+        forebay_sqlite::private_directory(path).map_err(in_folder(path))?;
         let in_use = || {
             Error::new(
                 ErrorKind::Io,
@@ -49,13 +56,13 @@ impl Directory {
                 ),
             )
         };
-        let lock = forebay_sqlite::claim(&path.join("lock"))?.ok_or_else(in_use)?;
+        let lock = forebay_sqlite::claim(&path.join("lock")).map_err(in_folder(path))?.ok_or_else(in_use)?;
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
     /// Connects to the database in the directory.
     pub fn connect(&self, sync: Sync) -> Result<Connection> {
-        forebay_sqlite::open(&self.path.join(DATABASE), sync)
+        forebay_sqlite::open(&self.path.join(DATABASE), sync).map_err(in_folder(&self.path))
     }
 }
 
@@ -73,9 +80,10 @@ impl Database {
     pub fn open(path: &Path, sync: Sync) -> Result<Self> {
         let directory = Directory::open(path)?;
         let connection = directory.connect(sync)?;
-        prepare(&connection)?;
-        rows::require_sound(&connection)?;
-        entries::require_topics(&connection)?;
+        prepare(&connection)
+            .and_then(|()| rows::require_sound(&connection))
+            .and_then(|()| entries::require_topics(&connection))
+            .map_err(in_folder(path))?;
         Ok(Self { directory, connection, sync })
     }
 
@@ -134,9 +142,8 @@ fn require_format(db: &Connection) -> Result<()> {
     if format == FORMAT {
         return Ok(());
     }
-    let path = db.path().unwrap_or(DATABASE);
     let text = format!(
-        "{path} has store format {format}, and this version supports only format {FORMAT}: open the store with the \
+        "the store has format {format}, and this version supports only format {FORMAT}: open the store with the \
          version that wrote it, or choose another folder"
     );
     Err(Error::new(ErrorKind::UnsupportedVersion, text))
@@ -365,6 +372,30 @@ mod tests {
             }
             set(good);
             assert_eq!(stored.read(1, 0, 1, 1).unwrap().len(), 1, "{column}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_folder_once_and_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, [7; 5000]).unwrap();
+        let below = file.join("store");
+        let noise = folder.path().join("noise");
+        std::fs::create_dir(&noise).unwrap();
+        std::fs::write(noise.join(DATABASE), [7; 5000]).unwrap();
+        let other = folder.path().join("other");
+        drop(Database::open(&other, Sync::Os).unwrap());
+        let db = forebay_sqlite::open(&other.join(DATABASE), Sync::Os).unwrap();
+        db.execute("UPDATE meta SET value = 7 WHERE key = 'format'", []).unwrap();
+        for (path, remedy) in [
+            (&below, "choose another folder"),
+            (&noise, "choose another place"),
+            (&other, "the store has format 7"),
+        ] {
+            let text = Database::open(path, Sync::Os).unwrap_err().to_string();
+            assert_eq!(text.matches(path.to_str().unwrap()).count(), 1, "{text}");
+            assert!(text.contains(remedy), "{text}");
         }
     }
 

@@ -363,7 +363,7 @@ fn a_store_of_another_format_is_refused_and_stays_as_it_is() {
             let error = refusal.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::UnsupportedVersion);
             let parts = [
-                path.display().to_string(),
+                directory.path().display().to_string(),
                 format!("format {format}"),
                 format!("only format {FORMAT}"),
                 "version that wrote it".to_owned(),
