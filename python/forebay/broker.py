@@ -17,7 +17,7 @@ from ._core import options as _options
 from ._core.broker_options import BrokerOptions
 from ._core.listener_options import ListenerOptions
 from ._core.options import default
-from .errors import Closed, InvalidArgument, NotAllowed, Timeout
+from .errors import Closed, ForkError, InvalidArgument, NotAllowed, Timeout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -373,6 +373,9 @@ class Broker:
 
     def __del__(self) -> None:
         if self._native is not None:
-            shown = repr(self)
-            self.abandon()
+            try:
+                shown = repr(self)
+                self.abandon()
+            except ForkError:  # The broker is the parent's.
+                return
             warnings.warn(f"unclosed {shown}", ResourceWarning, 2, source=self)

@@ -21,7 +21,7 @@ from forebay._core import parse
 from forebay._core.callback_lanes import settings
 from forebay._core.protocols import M_co
 from forebay._core.unsupported import Answers
-from forebay.errors import Closed, InvalidArgument
+from forebay.errors import Closed, ForkError, InvalidArgument
 
 from .callback_runner import caller as calling
 from .callbacks import Listener
@@ -141,8 +141,11 @@ class Handle(Answers):
     def __del__(self) -> None:
         if self._open:
             self._open = False
-            shown = repr(self)
-            self._forget()
+            try:
+                shown = repr(self)
+                self._forget()
+            except ForkError:  # The connection is the parent's.
+                return
             warnings.warn(f"unclosed {shown}: use async with, or close()", ResourceWarning, 2, source=self)
 
     def _forget(self) -> None:

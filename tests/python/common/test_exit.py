@@ -274,6 +274,22 @@ print(time.time(), flush=True)
 """,
         0,
     ),
+    "fork_beside_a_broker_in_the_process": (
+        """
+import os, sys, time
+import forebay
+broker = forebay.Broker()
+client = forebay.blocking.connect("embedded:")
+producer = client.producer("t")
+producer.send(b"x")
+print(time.time(), flush=True)
+child = os.fork()
+if child == 0:
+    sys.exit(6)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
+""",
+        0,
+    ),
     "nothing_but_an_import": (
         "import time, forebay, forebay._aio.connect\nprint(time.time(), flush=True)\n",
         0,
