@@ -337,7 +337,7 @@ fn note_answer(method: &Method, path: &str, address: IpAddr, user: Option<&str>,
     let make = || {
         let (user, path) = (logger::cut(user.unwrap_or_default()), logger::cut(path));
         let by = if user.is_empty() { String::new() } else { format!(", user {user:?}") };
-        let text = format!("http {address}{by}: {method} {path}: {}", status.as_u16());
+        let text = format!("http {address}{by}: {method} {path:?}: {}", status.as_u16());
         logger::about("request", "http", &user, "", text)
             .with("address", address.to_string())
             .with("method", method.as_str())

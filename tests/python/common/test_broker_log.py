@@ -108,6 +108,21 @@ def test_a_name_cannot_look_like_a_record() -> None:
         assert " info    broker.connection: mqtt 127.0.0.1:" in line
 
 
+def test_a_path_cannot_reach_the_terminal() -> None:
+    """C1 controls, line ends beyond ASCII and marks that turn the direction of a line."""
+    controls = "\u009b2J\u0085\u2028\u202e"
+    with started("--http-port", "0", "--log-level", "debug") as broker:
+        address = urllib.parse.urlsplit(broker.urls["http_url"])
+        with socket.create_connection((address.hostname, address.port or 0), timeout=PATIENCE) as stranger:
+            request = f"GET /{controls} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+            stranger.sendall(request.encode())
+            while stranger.recv(4096):
+                pass
+        rest = broker.rest()
+    assert "GET " in rest
+    assert not any(control in rest for control in controls if not control.isascii())
+
+
 def test_those_who_only_knock_are_told(tmp_path: Path) -> None:
     with started("--log-format", "json") as broker:
         host, port = broker.urls["url"].removeprefix("pulsar://").split(":")
