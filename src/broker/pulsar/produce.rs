@@ -17,6 +17,7 @@ use crate::store::Op;
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_pulsar::command::Command;
 use forebay_pulsar::frame::Payload;
+use forebay_pulsar::producer::MAX_SEQUENCE_ID;
 use forebay_pulsar::{NO_REQUEST, hot, pb};
 use forebay_sqlite::Job;
 
@@ -372,6 +373,11 @@ impl Broker {
 fn flaw(send: &hot::Send, payload: &Payload) -> Option<Error> {
     if send.txnid_most_bits.is_some() || send.txnid_least_bits.is_some() {
         let text = "the embedded broker does not support transactions";
+        return Some(Error::new(ErrorKind::NotAllowed, text));
+    }
+    if send.sequence_id.max(send.highest_sequence_id.unwrap_or(0)) > MAX_SEQUENCE_ID {
+        // It would be the last of its producer's name, on this topic, for all that come.
+        let text = format!("the sequence id is above {MAX_SEQUENCE_ID}");
         return Some(Error::new(ErrorKind::NotAllowed, text));
     }
     (!payload.checksum_ok()).then(|| Error::new(ErrorKind::Checksum, "Checksum failed on the broker"))

@@ -15,6 +15,7 @@ use forebay_net::tls::TlsOptions;
 use forebay_pulsar::MessageId;
 use forebay_pulsar::consumer::{Backoff, Unreadable};
 use forebay_pulsar::pb::command_subscribe::SubType;
+use forebay_pulsar::producer::MAX_SEQUENCE_ID;
 use forebay_pulsar::schema::{Codec, SchemaInfo};
 use forebay_pulsar::topic::{HashingScheme, Routing};
 
@@ -155,7 +156,7 @@ options! {
         ] WORD;
         /// Sequence id to continue after: the first message gets the next one. -1 starts at 0.
         /// Default: the last id that the broker stored for this producer name.
-        option initial_sequence_id: Option<i64> = None => whole(-1, 1 << 62);
+        option initial_sequence_id: Option<i64> = None => whole(-1, MAX_SEQUENCE_ID as i64);
         /// Whether other producers of the topic are allowed.
         words access_mode: AccessMode = AccessMode::Shared => of [
             "shared" = AccessMode::Shared,

@@ -289,6 +289,9 @@ impl Producer {
             return Err(error.clone());
         }
         let sequence_id = message.sequence_id.unwrap_or(self.next_sequence);
+        if sequence_id > MAX_SEQUENCE_ID {
+            return Err(self.used_up(message.sequence_id));
+        }
         if self.options.stop_on_refusal
             && message.sequence_id.is_some_and(|own| self.named && (own as i64) < self.known)
         {
@@ -324,6 +327,25 @@ impl Producer {
         self.pending_bytes += message.payload.len();
         self.settle();
         Ok(sequence_id)
+    }
+
+    /// The refusal of a sequence id that is too large: the caller's own, or the one behind the last.
+    #[cold]
+    fn used_up(&self, own: Option<u64>) -> Error {
+        match own {
+            Some(own) => Error::new(
+                ErrorKind::InvalidArgument,
+                format!("sequence_id is {own}, and the largest is {MAX_SEQUENCE_ID}"),
+            ),
+            None => Error::new(
+                ErrorKind::NotAllowed,
+                format!(
+                    "the sequence ids of the producer {:?} are used up: the broker has received one from {MAX_SEQUENCE_ID} \
+                     on; choose another name for the producer",
+                    self.name
+                ),
+            ),
+        }
     }
 
     fn push_batched(&mut self, now: Instant, wall_ms: u64, message: &Outgoing<'_>, sequence_id: u64) {
@@ -750,6 +772,10 @@ fn sender<'a>(producer_id: u64, name: &'a str, options: &Options, max_message_si
 fn after(last: i64) -> u64 {
     last.saturating_add(1).max(0) as u64
 }
+
+/// The largest sequence id: behind it there is room for those of the messages of a batch. Brokers
+/// and clients in Java hold ids in 64 bits with a sign.
+pub const MAX_SEQUENCE_ID: u64 = 1 << 62;
 
 /// Upper bound for the frame overhead of a message.
 const FRAME_ROOM: usize = crate::frame::FRAME_PADDING;

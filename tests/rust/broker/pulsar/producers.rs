@@ -1,5 +1,7 @@
 //! Producers: receipts, deduplication, exclusive access and the quota.
 
+use forebay_pulsar::producer::MAX_SEQUENCE_ID;
+
 use super::*;
 
 #[test]
@@ -113,6 +115,20 @@ fn a_sequence_id_that_was_there_gets_a_receipt_without_position() {
     let peer = bench.connect();
     let answer = bench.produce(peer, 1, |p| p.producer_name = Some("till".into()));
     assert!(matches!(answer, Command::ProducerSuccess(s) if s.last_sequence_id == Some(6)));
+}
+
+#[test]
+fn a_sequence_id_that_leaves_no_room_is_refused_and_the_name_goes_on() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.produce(peer, 1, |p| p.producer_name = Some("till".into()));
+    for last in [MAX_SEQUENCE_ID + 1, i64::MAX as u64, u64::MAX] {
+        bench.send(peer, 1, last, |_| {});
+        let Command::SendError(refused) = bench.one(peer) else { panic!("{last}") };
+        assert_eq!((refused.sequence_id, refused.error()), (last, pb::ServerError::NotAllowedError));
+    }
+    bench.send(peer, 1, 0, |_| {});
+    assert_eq!(receipt_of(&bench.one(peer)), (0, 7, 0), "it is stored");
 }
 
 #[test]
