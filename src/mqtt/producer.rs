@@ -355,7 +355,7 @@ impl Producer {
             owner,
             qos,
             count: 0,
-            bytes: cost(&queued.publish),
+            bytes: queued.publish.weight(),
             result: Ok(Reason::Success),
         });
         let behind = if qos == QoS::AtMostOnce { self.first } else { self.first + self.window.len() as u64 };
@@ -511,7 +511,7 @@ impl Producer {
             && let Some(Queued { owner, mut publish, expires }) = self.at_most_once.pop_front()
         {
             let sent = admit(now, &mut publish, expires).and_then(|()| connection.publish(now, &publish));
-            let (bytes, result) = (cost(&publish), sent.map(|()| Reason::Success));
+            let (bytes, result) = (publish.weight(), sent.map(|()| Reason::Success));
             if result.is_err() && self.unwritten.is_empty() {
                 self.finish(owner, QoS::AtMostOnce, bytes, result);
             } else {
@@ -778,7 +778,7 @@ impl Producer {
     }
 
     fn end(&mut self, owner: u64, publish: &Publish, result: Result<Reason>) {
-        self.finish(owner, publish.qos, cost(publish), result);
+        self.finish(owner, publish.qos, publish.weight(), result);
     }
 
     fn finish(&mut self, owner: u64, qos: QoS, bytes: usize, result: Result<Reason>) {
@@ -807,11 +807,6 @@ fn admit(now: Instant, publish: &mut Publish, expires: Option<Instant>) -> Resul
     let others = publish.properties.iter().filter(|p| !matches!(p, Property::MessageExpiryInterval(_)));
     publish.properties = others.cloned().chain([Property::MessageExpiryInterval(left)]).collect();
     Ok(())
-}
-
-/// Size of a publication for memory limits, in bytes.
-pub fn cost(publish: &Publish) -> usize {
-    publish.payload.len() + publish.topic.len()
 }
 
 /// Checks that `publish` can be sent in `version`: MQTT 3 has no properties.

@@ -225,6 +225,11 @@ impl Properties {
         })
     }
 
+    /// Memory that they take, in bytes: more than their encoded size, since most are short.
+    pub fn weight(&self) -> usize {
+        self.0.len() * size_of::<Property>() + self.body_len()
+    }
+
     /// Encoded size in bytes, without the length prefix.
     pub(crate) fn body_len(&self) -> usize {
         self.0.iter().map(Property::encoded_len).sum()

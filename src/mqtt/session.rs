@@ -10,6 +10,7 @@
 //! On attaching, Session Present is authoritative (3.2.2.1.1): if set, the window is resent and the
 //! broker still has the confirmed subscriptions; otherwise both are established again.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
@@ -22,6 +23,7 @@ use crate::producer::{Outcome, PacketIds, Producer};
 use crate::topic::Filter;
 use crate::{Packet, Properties, Property, Reason, Violation};
 use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::random::HashMap;
 
 /// Bit that marks packet identifiers owned by subscriptions; the others belong to publications.
 const REQUEST: u64 = 1 << 63;
@@ -84,6 +86,8 @@ pub struct Session {
     producer: Producer,
     consumer: Consumer,
     subscriptions: BTreeMap<SubscriptionId, Subscription>,
+    /// Number of subscriptions that have a filter: hardly ever more than one.
+    filters: HashMap<Filter, usize>,
     /// Those that are not [`State::Held`]: each turn asks for them, and there may be ten thousand
     /// others.
     open: BTreeSet<SubscriptionId>,
@@ -104,6 +108,7 @@ impl Session {
             producer: Producer::new(window),
             consumer: Consumer::new(receive_maximum),
             subscriptions: BTreeMap::new(),
+            filters: HashMap::default(),
             open: BTreeSet::new(),
             abandoned: Vec::new(),
             requests: false,
@@ -167,10 +172,17 @@ impl Session {
         self.producer.pending_messages() > 0
     }
 
-    /// Requests a subscription. `id` must not be in use.
+    /// Requests a subscription. `id` must not be in use. Of a filter that another subscription has,
+    /// the broker keeps the last SUBSCRIBE alone (3.8.4): it asks for what all of them need.
     pub fn subscribe(&mut self, id: SubscriptionId, filters: Vec<(Filter, SubscribeOptions)>) {
         debug_assert!(!filters.is_empty() && id > 0);
-        let subscription = Subscription { filters, answered: false, state: State::Wanted(None) };
+        self.insert(id, Subscription { filters, answered: false, state: State::Wanted(None) });
+    }
+
+    fn insert(&mut self, id: SubscriptionId, subscription: Subscription) {
+        for (filter, _) in &subscription.filters {
+            *self.filters.entry(filter.clone()).or_default() += 1;
+        }
         self.subscriptions.insert(id, subscription);
         self.open.insert(id);
         self.requests = true;
@@ -193,10 +205,7 @@ impl Session {
     /// earlier process made it, or it was dropped. `id` must not be in use.
     pub fn unsubscribe_filter(&mut self, id: SubscriptionId, filter: Filter) {
         let filters = vec![(filter, SubscribeOptions::default())];
-        let subscription = Subscription { filters, answered: true, state: State::Unwanted(None) };
-        self.subscriptions.insert(id, subscription);
-        self.open.insert(id);
-        self.requests = true;
+        self.insert(id, Subscription { filters, answered: true, state: State::Unwanted(None) });
     }
 
     /// Drops a subscription without notifying the broker.
@@ -307,6 +316,7 @@ impl Session {
         self.attached = false;
         self.producer.close(&mut self.ids, error);
         self.open.clear();
+        self.filters.clear();
         for (id, subscription) in std::mem::take(&mut self.subscriptions) {
             match subscription.state {
                 State::Unwanted(_) => {
@@ -323,7 +333,16 @@ impl Session {
 
     fn remove(&mut self, id: SubscriptionId) -> Option<Subscription> {
         self.open.remove(&id);
-        self.subscriptions.remove(&id)
+        let removed = self.subscriptions.remove(&id)?;
+        for (filter, _) in &removed.filters {
+            if let Entry::Occupied(mut count) = self.filters.entry(filter.clone()) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
+        }
+        Some(removed)
     }
 
     fn collect(&mut self) {
@@ -368,8 +387,8 @@ impl Session {
         connection: &mut Connection,
     ) -> Result<()> {
         let limits = connection.limits();
-        let subscription = self.subscriptions.get_mut(&id).expect("the subscription is to be sent");
-        for (filter, _) in &subscription.filters {
+        let filters = &self.subscriptions[&id].filters;
+        for (filter, _) in filters {
             let lacks = if filter.has_wildcard() && !limits.wildcard_subscription {
                 "wildcards in topic filters"
             } else if filter.group().is_some() && !limits.shared_subscription {
@@ -384,10 +403,37 @@ impl Session {
         if limits.subscription_identifiers {
             properties.push(Property::SubscriptionIdentifier(id));
         }
-        let filters: Vec<(ByteString, SubscribeOptions)> =
-            subscription.filters.iter().map(|(filter, options)| (filter.text(), *options)).collect();
-        subscription.state = State::Wanted(Some(packet_id));
+        let filters: Vec<(ByteString, SubscribeOptions)> = filters
+            .iter()
+            .map(|(filter, options)| (filter.text(), self.for_all(id, filter, *options)))
+            .collect();
+        self.subscriptions.get_mut(&id).expect("it was there").state = State::Wanted(Some(packet_id));
         connection.send(now, Packet::Subscribe(Subscribe { packet_id, properties, filters }))
+    }
+
+    /// The options that a filter needs for all subscriptions that have it.
+    fn for_all(&self, id: SubscriptionId, filter: &Filter, own: SubscribeOptions) -> SubscribeOptions {
+        self.others(id, filter).fold(own, |all, (_, options)| SubscribeOptions {
+            qos: all.qos.max(options.qos),
+            no_local: all.no_local && options.no_local,
+            retain_as_published: all.retain_as_published || options.retain_as_published,
+            retain_handling: all.retain_handling,
+        })
+    }
+
+    /// The same filter of other subscriptions that have not ended.
+    fn others<'a>(
+        &'a self,
+        id: SubscriptionId,
+        filter: &'a Filter,
+    ) -> impl Iterator<Item = &'a (Filter, SubscribeOptions)> {
+        let is_alone = self.filters.get(filter).is_none_or(|count| *count < 2);
+        let all = (!is_alone).then(|| self.subscriptions.iter()).into_iter().flatten();
+        all.filter(move |(other, subscription)| {
+            **other != id && !matches!(subscription.state, State::Unwanted(_))
+        })
+        .flat_map(|(_, subscription)| &subscription.filters)
+        .filter(move |(other, _)| other == filter)
     }
 
     fn send_unsubscribe(
@@ -397,17 +443,10 @@ impl Session {
         packet_id: PacketId,
         connection: &mut Connection,
     ) -> Result<()> {
-        let wanted = |filter: &Filter| {
-            self.subscriptions.iter().any(|(other, subscription)| {
-                *other != id
-                    && !matches!(subscription.state, State::Unwanted(_))
-                    && subscription.filters.iter().any(|(f, _)| f == filter)
-            })
-        };
         let filters: Vec<ByteString> = self.subscriptions[&id]
             .filters
             .iter()
-            .filter(|(filter, _)| !wanted(filter))
+            .filter(|(filter, _)| self.others(id, filter).next().is_none())
             .map(|(filter, _)| filter.text())
             .collect();
         if filters.is_empty() {

@@ -57,9 +57,13 @@ impl Login {
     /// Bytes of the packet, about.
     fn size(&self) -> usize {
         let connect = &self.connect;
-        let will = connect.will.as_ref().map_or(0, |will| will.payload.len() + will.topic.len());
+        let will = connect
+            .will
+            .as_ref()
+            .map_or(0, |will| will.payload.len() + will.topic.len() + will.properties.weight());
         let password = connect.password.as_ref().map_or(0, |password| password.len());
-        768 + will + password + 2 * self.user().len() + connect.client_id.len()
+        let properties = connect.properties.weight();
+        768 + will + properties + password + 2 * self.user().len() + connect.client_id.len()
     }
 
     fn user(&self) -> &str {

@@ -37,9 +37,9 @@ impl Message {
         &self.publish.topic
     }
 
-    /// Approximate memory use.
+    /// Approximate memory use, and bytes in the store.
     pub(super) fn weight(&self) -> usize {
-        self.publish.topic.len() + self.publish.payload.len() + size_of::<Self>()
+        self.publish.weight() + size_of::<Self>()
     }
 
     /// Whether the message has expired.

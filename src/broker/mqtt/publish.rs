@@ -109,7 +109,7 @@ impl Broker {
                 });
             }
         }
-        let bytes = publish.topic.len() + publish.payload.len() + 64;
+        let bytes = publish.weight() + 64;
         let mut ack = Ack::new(packet_id);
         let mut behind = None;
         if repeated {

@@ -25,7 +25,7 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.leave();
+        self.leave(false);
         self.shared.session().unsubscribe(self.id);
         self.shared.notify();
     }
@@ -33,15 +33,15 @@ impl Drop for Handle {
 
 impl Handle {
     /// Leaves the routes, and gives back the messages that were not taken. They are not
-    /// acknowledged.
-    fn leave(&self) {
+    /// acknowledged. `kept`: the server keeps the subscription.
+    fn leave(&self, kept: bool) {
         if self.subscription.closed.swap(true, Ordering::AcqRel) {
             return;
         }
         let shared = &self.shared;
-        shared.routes.lock().remove(self.id);
+        shared.routes.lock().remove(self.id, kept);
         let queued = self.subscription.clear();
-        shared.taken(queued.iter().map(Message::cost).sum());
+        shared.taken(queued.iter().map(Message::weight).sum());
         let mut left = self.subscription.ahead.close();
         left.extend(queued);
         let filters = self.subscription.options.filters.iter().map(|(filter, _)| filter.clone()).collect();
@@ -55,7 +55,7 @@ impl Handle {
     /// Leaves the subscription to the session. The server keeps messages that were not
     /// acknowledged.
     fn keep(&self) {
-        self.leave();
+        self.leave(true);
         self.shared.session().drop_subscription(self.id);
         self.end();
     }
@@ -168,7 +168,7 @@ impl Consumer {
 
     async fn end_subscription(&self) -> Result<()> {
         let ended = self.0.subscription.signal.ended().is_some();
-        self.0.leave();
+        self.0.leave(false);
         if ended {
             return Ok(());
         }
@@ -186,7 +186,7 @@ impl Consumer {
         }
         if self.0.subscription.signal.ended().is_some() {
             // Refused after a reconnect: the server does not have the subscription.
-            self.0.leave();
+            self.0.leave(false);
             return Ok(());
         }
         if self.0.shared.options.keep_session {
@@ -197,7 +197,7 @@ impl Consumer {
             return self.end_subscription().await;
         }
         // The server is told once there is a connection again.
-        self.0.leave();
+        self.0.leave(false);
         self.0.shared.session().unsubscribe(self.0.id);
         self.0.end();
         Ok(())
@@ -243,11 +243,11 @@ impl Receive for Consumer {
         if subscription.is_closed() {
             return Err(Error::new(ErrorKind::Closed, "the consumer is closed").with_topic(self.topic()));
         }
-        let (taken, cost) = subscription.take(max, out);
+        let (taken, weight) = subscription.take(max, out);
         if taken == 0 {
             return subscription.signal.ended().map_or(Ok(0), Err);
         }
-        self.0.shared.taken(cost);
+        self.0.shared.taken(weight);
         Ok(taken)
     }
 

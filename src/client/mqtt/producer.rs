@@ -16,7 +16,7 @@ use crate::traffic::SendCounts;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result, because};
 use forebay_mqtt::packet::Publish;
-use forebay_mqtt::producer::{check_version, cost};
+use forebay_mqtt::producer::check_version;
 use forebay_mqtt::topic::check_name;
 use forebay_mqtt::{Properties, QoS, Version};
 
@@ -120,7 +120,7 @@ impl Producer {
             for message in messages {
                 topic = message.topic;
                 result = packet(publisher, &message, version).and_then(|publish| {
-                    let bytes = cost(&publish);
+                    let bytes = publish.weight();
                     shared.budget.acquire(bytes, &publisher.events)?;
                     let limit = publisher.options.max_pending * if park { 2 } else { 1 };
                     let slot = publish.qos as usize;
@@ -252,7 +252,7 @@ fn keep(
     publish: Publish,
     limit: usize,
 ) -> Result<()> {
-    let bytes = cost(&publish);
+    let bytes = publish.weight();
     let taken = if publisher.pending() >= limit {
         let text = format!("{limit} messages wait for the disk: await some of them, or raise max_pending");
         Err(Error::new(ErrorKind::QueueFull, text))

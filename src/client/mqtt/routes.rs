@@ -1,28 +1,94 @@
 //! Finds the consumers of a message.
+//!
+//! A server has one subscription for a filter, however many consumers of the client have it: the
+//! last SUBSCRIBE replaces the one before it (3.8.4), with the identifier that messages then carry.
+//! So a message is for the consumers that it matches, in one of the copies that the server sends:
+//! the one with the identifier of the first of their filters that matches. Copies for a consumer
+//! that is closed are for nobody, and those with an identifier of another process, whose session
+//! was resumed, are matched by topic.
 
 use std::sync::Arc;
 
 use bytestring::ByteString;
 
 use crate::mqtt::subscription::Subscription;
-use forebay_base::random::HashMap;
+use forebay_base::error::Result;
+use forebay_base::random::{self, HashMap};
+use forebay_mqtt::Reason;
 use forebay_mqtt::packet::Publish;
 use forebay_mqtt::topic::Filter;
 
 /// Limit on topics whose consumers are cached.
 const REMEMBERED: usize = 4096;
+/// The first identifier is below it: another half of those that MQTT has is left to count up.
+const FIRST_BELOW: u64 = 1 << 27;
+
+type Consumers = Arc<[Arc<Subscription>]>;
 
 /// The consumers of a client.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Routes {
     /// By subscription identifier.
     consumers: HashMap<u32, Arc<Subscription>>,
+    filters: HashMap<Filter, Holders>,
+    /// Number of the filters that are [crowded](Holders::is_crowded).
+    crowded: usize,
     /// Consumers by topic, cached until the consumers change.
-    matched: HashMap<ByteString, Arc<[Arc<Subscription>]>>,
+    matched: HashMap<ByteString, Consumers>,
+    /// The first identifier: at random, since a session may still have those of an earlier process.
+    first: u32,
+    /// The next one.
+    next: u32,
+}
+
+/// Who has a filter.
+#[derive(Debug, Default)]
+struct Holders {
+    /// Identifiers with which the server may send what the filter matches: that of the last
+    /// SUBSCRIBE that was answered, though its consumer may be closed, and those behind it.
+    ids: Vec<u32>,
+    /// Number of open consumers.
+    consumers: usize,
+    /// Whether an identifier is that of a consumer which has left it to the others.
+    is_inherited: bool,
+}
+
+impl Holders {
+    /// Whether the identifier of a message does not tell whose it is.
+    fn is_crowded(&self) -> bool {
+        self.ids.len() > 1 || self.consumers > 1 || self.is_inherited
+    }
+}
+
+impl Default for Routes {
+    fn default() -> Self {
+        let first = 1 + (random::bits() % FIRST_BELOW) as u32;
+        Self {
+            consumers: HashMap::default(),
+            filters: HashMap::default(),
+            crowded: 0,
+            matched: HashMap::default(),
+            first,
+            next: first,
+        }
+    }
 }
 
 impl Routes {
+    /// A number for a subscription, never used twice by this client.
+    pub(super) fn next_id(&mut self) -> u32 {
+        let id = self.next;
+        self.next += 1;
+        id
+    }
+
     pub(super) fn insert(&mut self, id: u32, consumer: Arc<Subscription>) {
+        for (filter, _) in &consumer.options.filters {
+            self.change(filter, |holders| {
+                holders.ids.push(id);
+                holders.consumers += 1;
+            });
+        }
         self.consumers.insert(id, consumer);
         self.matched.clear();
     }
@@ -38,46 +104,307 @@ impl Routes {
 
     /// Whether a consumer has `filter`.
     pub(super) fn has(&self, filter: &Filter) -> bool {
-        self.consumers
-            .values()
-            .any(|consumer| consumer.options.filters.iter().any(|(other, _)| other == filter))
+        self.filters.get(filter).is_some_and(|holders| holders.consumers > 0)
     }
 
-    pub(super) fn remove(&mut self, id: u32) {
-        self.consumers.remove(&id);
+    /// Handles the answer to a SUBSCRIBE: what is granted replaces the subscriptions before it.
+    pub(super) fn answered(&mut self, id: u32, answer: &Result<Vec<Reason>>) {
+        let Some(consumer) = self.get(id) else { return };
+        for (at, (filter, _)) in consumer.options.filters.iter().enumerate() {
+            let granted =
+                answer.as_ref().is_ok_and(|reasons| reasons.get(at).is_some_and(|reason| !reason.is_error()));
+            self.change(filter, |holders| {
+                if granted {
+                    holders.ids.retain(|other| *other >= id);
+                    holders.is_inherited = false;
+                } else {
+                    holders.ids.retain(|other| *other != id);
+                }
+            });
+        }
+    }
+
+    /// Handles a CONNACK without a session: all subscriptions are made again, in their order.
+    pub(super) fn renew(&mut self) {
+        let mut ids: Vec<u32> = self.consumers.keys().copied().collect();
+        ids.sort_unstable();
+        for holders in self.filters.values_mut() {
+            holders.ids.clear();
+            holders.is_inherited = false;
+        }
+        for id in ids {
+            let consumer = Arc::clone(&self.consumers[&id]);
+            for (filter, _) in &consumer.options.filters {
+                self.filters.entry(filter.clone()).or_default().ids.push(id);
+            }
+        }
+        self.filters.retain(|_, holders| holders.consumers > 0);
+        self.crowded = self.filters.values().filter(|holders| holders.is_crowded()).count();
+    }
+
+    /// Removes a consumer. `kept`: the server keeps its subscription.
+    pub(super) fn remove(&mut self, id: u32, kept: bool) {
+        let Some(consumer) = self.consumers.remove(&id) else { return };
         self.matched.clear();
+        for (filter, _) in &consumer.options.filters {
+            let left = self.change(filter, |holders| {
+                holders.consumers = holders.consumers.saturating_sub(1);
+                holders.is_inherited |= holders.consumers > 0 && holders.ids.contains(&id);
+                if holders.consumers == 0 && !kept {
+                    *holders = Holders::default();
+                }
+                holders.consumers
+            });
+            if left == 0 && !kept {
+                self.filters.remove(filter);
+            }
+        }
+    }
+
+    /// Changes who has a filter.
+    fn change<T>(&mut self, filter: &Filter, change: impl FnOnce(&mut Holders) -> T) -> T {
+        let holders = self.filters.entry(filter.clone()).or_default();
+        self.crowded -= usize::from(holders.is_crowded());
+        let changed = change(holders);
+        self.crowded += usize::from(holders.is_crowded());
+        changed
     }
 
     /// Removes and returns all consumers.
     pub(super) fn take(&mut self) -> Vec<Arc<Subscription>> {
         self.matched.clear();
+        self.filters.clear();
+        self.crowded = 0;
         std::mem::take(&mut self.consumers).into_values().collect()
     }
 
-    /// The consumers of `publish`. With MQTT 5 the server names the subscriptions, which also tells
-    /// apart the copies that it sends for overlapping filters; otherwise the filters are matched.
-    pub(super) fn of(&mut self, publish: &Publish) -> Arc<[Arc<Subscription>]> {
+    /// The consumers of `publish`, with each member of a shared subscription: see
+    /// [`one_of_each_group`].
+    pub(super) fn of(&mut self, publish: &Publish) -> Consumers {
         if publish.properties.subscription_identifier().is_some() {
-            let named: Arc<[Arc<Subscription>]> = publish
-                .properties
-                .subscription_identifiers()
-                .filter_map(|id| self.consumers.get(&id).cloned())
-                // A resumed session may still have the identifiers of another process.
-                .filter(|consumer| consumer.matches(&publish.topic))
-                .collect();
-            if !named.is_empty() {
-                return named;
+            let named = self.named(publish);
+            if !named.is_empty() || publish.properties.subscription_identifiers().all(|id| self.is_own(id)) {
+                return named.into();
             }
         }
         if let Some(matched) = self.matched.get(&publish.topic) {
             return Arc::clone(matched);
         }
-        let matched: Arc<[Arc<Subscription>]> =
+        let matched: Consumers =
             self.consumers.values().filter(|consumer| consumer.matches(&publish.topic)).cloned().collect();
         if self.matched.len() >= REMEMBERED {
             self.matched.clear();
         }
         self.matched.insert(publish.topic.clone(), Arc::clone(&matched));
         matched
+    }
+
+    /// The consumers of the subscriptions that the server names.
+    fn named(&self, publish: &Publish) -> Vec<Arc<Subscription>> {
+        let topic = &publish.topic;
+        let ids = || publish.properties.subscription_identifiers();
+        if self.crowded == 0 {
+            let mut named: Vec<Arc<Subscription>> = Vec::with_capacity(1);
+            for consumer in ids().filter_map(|id| self.consumers.get(&id)) {
+                // Of two filters that match, a server may name each (3.3.4).
+                if consumer.matches(topic) && !named.iter().any(|other| Arc::ptr_eq(other, consumer)) {
+                    named.push(Arc::clone(consumer));
+                }
+            }
+            return named;
+        }
+        let is_of = |consumer: &&Arc<Subscription>| {
+            let holders = consumer.filter_of(topic).and_then(|filter| self.filters.get(filter));
+            holders.is_some_and(|holders| ids().any(|id| holders.ids.contains(&id)))
+        };
+        self.consumers.values().filter(is_of).cloned().collect()
+    }
+
+    /// Whether this client has given a subscription the identifier.
+    fn is_own(&self, id: u32) -> bool {
+        (self.first..self.next).contains(&id)
+    }
+}
+
+/// Leaves one consumer of each shared subscription, the one with the fewest messages: its server
+/// takes all of them for one member.
+pub(super) fn one_of_each_group(found: Consumers, topic: &str) -> Consumers {
+    if found.len() < 2 {
+        return found;
+    }
+    fn group_of<'a>(consumer: &'a Subscription, topic: &str) -> Option<&'a str> {
+        consumer.filter_of(topic).and_then(Filter::group)
+    }
+    let mut left: Vec<Arc<Subscription>> = Vec::with_capacity(found.len());
+    for consumer in found.iter() {
+        let group = group_of(consumer, topic);
+        match left.iter_mut().find(|other| group.is_some() && group_of(other, topic) == group) {
+            Some(other) if consumer.available() < other.available() => *other = Arc::clone(consumer),
+            Some(_) => {}
+            None => left.push(Arc::clone(consumer)),
+        }
+    }
+    if left.len() == found.len() { found } else { left.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::events::ConsumerEvents;
+    use crate::mqtt::options::ConsumerOptions;
+    use forebay_base::error::Error;
+    use forebay_mqtt::packet::SubscribeOptions;
+    use forebay_mqtt::{Property, QoS};
+
+    struct Nothing;
+
+    impl ConsumerEvents for Nothing {
+        fn readable(&self) {}
+        fn closed(&self, _: Error) {}
+    }
+
+    fn subscription(filters: &[&str]) -> Arc<Subscription> {
+        let asked = SubscribeOptions::qos(QoS::AtLeastOnce);
+        let filters = filters.iter().map(|filter| (Filter::parse(*filter).unwrap(), asked)).collect();
+        let options = ConsumerOptions { filters, auto_ack: false };
+        let abandoned = mpsc::unbounded_channel().0;
+        Arc::new(Subscription::new(options, Arc::new(Nothing), Arc::default(), abandoned, &Arc::default()))
+    }
+
+    /// Routes with consumers by a letter, and which of them a message is for.
+    #[derive(Default)]
+    struct Bench {
+        routes: Routes,
+        open: Vec<(char, u32, Arc<Subscription>)>,
+    }
+
+    impl Bench {
+        fn open(&mut self, name: char, filters: &[&str]) -> u32 {
+            let (id, consumer) = (self.routes.next_id(), subscription(filters));
+            self.routes.insert(id, Arc::clone(&consumer));
+            self.open.push((name, id, consumer));
+            id
+        }
+
+        /// Opens a consumer that the server grants all filters.
+        fn granted(&mut self, name: char, filters: &[&str]) -> u32 {
+            let id = self.open(name, filters);
+            self.routes.answered(id, &Ok(vec![Reason::GrantedQoS1; filters.len()]));
+            id
+        }
+
+        fn close(&mut self, id: u32) {
+            self.open.retain(|(_, other, _)| *other != id);
+            self.routes.remove(id, false);
+        }
+
+        fn of(&mut self, topic: &str, ids: &[u32]) -> String {
+            let properties = ids.iter().map(|id| Property::SubscriptionIdentifier(*id)).collect();
+            let publish = Publish { topic: topic.into(), properties, ..Publish::default() };
+            let found = one_of_each_group(self.routes.of(&publish), topic);
+            let name =
+                |consumer| self.open.iter().find(|(.., other)| Arc::ptr_eq(other, consumer)).unwrap().0;
+            let mut names: Vec<char> = found.iter().map(name).collect();
+            names.sort_unstable();
+            names.into_iter().collect()
+        }
+    }
+
+    #[test]
+    fn consumers_of_one_filter_get_what_any_of_them_is_named_for() {
+        for closed_first in 0..3 {
+            let mut bench = Bench::default();
+            let first = bench.granted('a', &["t/#"]);
+            let second = bench.open('b', &["t/#"]);
+            // Until the server has replaced the first, it names either.
+            assert_eq!((bench.of("t/x", &[first]), bench.of("t/x", &[second])), ("ab".into(), "ab".into()));
+            bench.routes.answered(second, &Ok(vec![Reason::GrantedQoS1]));
+            let third = bench.granted('c', &["t/#", "u"]);
+            assert_eq!(bench.of("t/x", &[third]), "abc");
+            assert_eq!(bench.of("u", &[third]), "c");
+            let ids = [first, second, third];
+            bench.close(ids[closed_first]);
+            let left: String =
+                "abc".chars().enumerate().filter(|(at, _)| *at != closed_first).map(|(_, c)| c).collect();
+            // The subscription of the server goes on with the last identifier.
+            assert_eq!(bench.of("t/x", &[third]), left);
+            // A new session is made by those that are open.
+            bench.routes.renew();
+            for id in ids.iter().filter(|id| **id != ids[closed_first]) {
+                bench.routes.answered(*id, &Ok(vec![Reason::GrantedQoS1; 2]));
+                assert_eq!(bench.of("t/x", &[*id]), left);
+            }
+        }
+    }
+
+    #[test]
+    fn copies_of_a_closed_consumer_are_for_nobody() {
+        let mut bench = Bench::default();
+        let wide = bench.granted('a', &["t/#"]);
+        let narrow = bench.granted('b', &["t/x"]);
+        assert_eq!(bench.of("t/x", &[wide]), "a");
+        assert_eq!(bench.of("t/x", &[narrow]), "b");
+        assert_eq!(bench.of("t/x", &[wide, narrow]), "ab");
+        bench.close(wide);
+        assert_eq!(bench.of("t/x", &[wide]), "");
+        assert_eq!(bench.of("t/x", &[wide, narrow]), "b");
+        // That of another process may be a subscription that the session still has.
+        let other = wide.wrapping_sub(1).max(1);
+        assert_eq!(bench.of("t/x", &[if other == wide { narrow + 1 } else { other }]), "b");
+        assert_eq!(bench.of("t/x", &[]), "b");
+    }
+
+    #[test]
+    fn a_consumer_gets_one_copy_of_each_message() {
+        let mut bench = Bench::default();
+        let both = bench.granted('a', &["t/x", "t/#"]);
+        assert_eq!(bench.of("t/x", &[both, both]), "a");
+        // The first of its filters now has the identifier of another, and the second its own.
+        let second = bench.granted('b', &["t/x"]);
+        assert_eq!(bench.of("t/x", &[second]), "ab");
+        assert_eq!(bench.of("t/x", &[both]), "");
+        assert_eq!(bench.of("t/y", &[both]), "a");
+    }
+
+    #[test]
+    fn a_refused_subscription_leaves_the_one_before_it() {
+        let mut bench = Bench::default();
+        let first = bench.granted('a', &["t"]);
+        let second = bench.open('b', &["t"]);
+        bench.routes.answered(second, &Ok(vec![Reason::NotAuthorized]));
+        bench.close(second);
+        assert_eq!(bench.of("t", &[first]), "a");
+        assert_eq!(bench.routes.crowded, 0);
+    }
+
+    #[test]
+    fn a_subscription_that_the_server_keeps_is_the_next_consumers() {
+        let mut bench = Bench::default();
+        let first = bench.granted('a', &["t"]);
+        bench.open.clear();
+        bench.routes.remove(first, true);
+        assert_eq!(bench.of("t", &[first]), "");
+        let second = bench.open('b', &["t"]);
+        assert_eq!(bench.of("t", &[first]), "b");
+        bench.routes.answered(second, &Ok(vec![Reason::GrantedQoS1]));
+        assert_eq!(bench.of("t", &[second]), "b");
+    }
+
+    #[test]
+    fn one_member_of_a_shared_subscription_gets_a_message() {
+        let mut bench = Bench::default();
+        let first = bench.granted('a', &["$share/g/t"]);
+        let second = bench.granted('b', &["$share/g/t"]);
+        let plain = bench.granted('c', &["t"]);
+        assert_eq!(bench.of("t", &[second]).len(), 1);
+        assert_eq!(bench.of("t", &[plain]), "c");
+        assert_eq!(bench.of("t", &[]).len(), 2, "one of the group, and the plain one");
+        bench.close(second);
+        assert_eq!(bench.of("t", &[second]), "a");
+        bench.close(first);
+        assert_eq!(bench.of("t", &[second]), "");
+        assert_eq!(bench.routes.filters.len(), 1);
     }
 }

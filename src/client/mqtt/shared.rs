@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::mqtt::birth::{BIRTH, Birth};
 use crate::mqtt::options::ClientOptions;
 use crate::mqtt::outbox::session::{DURABLE, OutboxSession, Staged};
 use crate::mqtt::publisher::Publisher;
-use crate::mqtt::routes::Routes;
+use crate::mqtt::routes::{Routes, one_of_each_group};
 use crate::mqtt::subscription::{Abandoned, Message, Subscription};
 use crate::mqtt::unclaimed::{Todo, Unclaimed};
 use crate::until;
@@ -30,7 +30,7 @@ use forebay_mqtt::connection::Limits;
 use forebay_mqtt::packet::Publish;
 use forebay_mqtt::producer::Outcome;
 use forebay_mqtt::session::{Event, Session};
-use forebay_mqtt::{Reason, Version};
+use forebay_mqtt::{QoS, Reason, Version};
 use forebay_net::spawn_blocking;
 use forebay_net::tcp::Awaited;
 use tracing::warn;
@@ -97,7 +97,6 @@ pub(super) struct Shared {
     /// The application has been warned that it has to acknowledge before more is read.
     pub(super) was_full: AtomicBool,
     next_owner: AtomicU64,
-    next_subscription: AtomicU32,
     /// Why there is no connection.
     pub(super) trouble: Mutex<Option<Error>>,
     /// Why the client has ended.
@@ -142,7 +141,6 @@ impl Shared {
             paused: AtomicBool::new(false),
             was_full: AtomicBool::new(false),
             next_owner: AtomicU64::new(1),
-            next_subscription: AtomicU32::new(1),
             trouble: Mutex::default(),
             ended: Mutex::default(),
             settled: Notify::new(),
@@ -165,7 +163,7 @@ impl Shared {
 
     /// A number for a subscription, never used twice by this client.
     pub(super) fn next_subscription(&self) -> u32 {
-        self.next_subscription.fetch_add(1, Ordering::Relaxed)
+        self.routes.lock().next_id()
     }
 
     /// Whether the client has ended.
@@ -211,6 +209,7 @@ impl Shared {
                 }
                 Event::Message { publish, token } => self.deliver(publish, token),
                 Event::Subscribed { id, result } => {
+                    self.routes.lock().answered(id, &result);
                     if let Some(result) = self.answer(id, result) {
                         self.renewed(id, result);
                     }
@@ -264,7 +263,7 @@ impl Shared {
             return self.journal.resubscribed(&consumer.topic());
         };
         self.journal.gave_up(Some(&consumer.topic()), &error);
-        self.routes.lock().remove(id);
+        self.routes.lock().remove(id, false);
         {
             let mut session = self.session();
             if granted {
@@ -278,7 +277,26 @@ impl Shared {
     }
 
     fn deliver(&self, publish: Publish, token: u64) {
-        let consumers = self.routes.lock().of(&publish);
+        let mut consumers = self.routes.lock().of(&publish);
+        if consumers.len() > 1 {
+            consumers = one_of_each_group(consumers, &publish.topic);
+        }
+        if token != 0 && !consumers.is_empty() && consumers.iter().any(|consumer| consumer.wants_no_ack()) {
+            // Another consumer has asked the server for more than QoS 0, as it sends one copy to
+            // all: this one acknowledges nothing, and the others would wait for it.
+            let (unacknowledged, rest): (Vec<_>, Vec<_>) =
+                consumers.iter().cloned().partition(|consumer| consumer.wants_no_ack());
+            let copy = Publish { qos: QoS::AtMostOnce, packet_id: None, ..publish.clone() };
+            self.hand_out(copy, 0, unacknowledged.into());
+            if rest.is_empty() {
+                return self.acknowledge([token]);
+            }
+            consumers = rest.into();
+        }
+        self.hand_out(publish, token, consumers);
+    }
+
+    fn hand_out(&self, publish: Publish, token: u64, consumers: Arc<[Arc<Subscription>]>) {
         let Some((last, others)) = consumers.split_last() else {
             return self.carry_out(self.unclaimed.arrived(clock::now(), publish, token));
         };

@@ -85,8 +85,8 @@ impl Message {
         self.0.received_ms
     }
 
-    pub(super) fn cost(&self) -> usize {
-        self.0.publish.payload.len() + self.0.publish.topic.len()
+    pub(super) fn weight(&self) -> usize {
+        self.0.publish.weight()
     }
 
     /// One more consumer is done with it. Returns the token to acknowledge if that was the last
@@ -173,6 +173,11 @@ impl Subscription {
         self.filter_of(topic).is_some()
     }
 
+    /// Whether it asked for QoS 0: whatever comes for it is not acknowledged.
+    pub(super) fn wants_no_ack(&self) -> bool {
+        self.options.filters.iter().all(|(_, options)| options.qos == QoS::AtMostOnce)
+    }
+
     /// The filters, separated by commas.
     pub(super) fn topic(&self) -> String {
         let filters: Vec<&str> = self.options.filters.iter().map(|(filter, _)| filter.as_str()).collect();
@@ -198,7 +203,7 @@ impl Subscription {
             if self.is_closed() {
                 return Err(message);
             }
-            self.unread.fetch_add(message.cost(), Ordering::AcqRel);
+            self.unread.fetch_add(message.weight(), Ordering::AcqRel);
             queue.push_back(message);
         }
         self.signal.ring();
@@ -239,9 +244,9 @@ impl Subscription {
         if self.is_closed() {
             return (0, 0);
         }
-        let (taken, mut cost) = (max.min(queue.len()), 0);
-        out.extend(queue.drain(..taken).inspect(|message| cost += message.cost()));
-        (taken, cost)
+        let (taken, mut weight) = (max.min(queue.len()), 0);
+        out.extend(queue.drain(..taken).inspect(|message| weight += message.weight()));
+        (taken, weight)
     }
 
     /// The error of SUBACK, if a filter was refused, and whether another one was granted.

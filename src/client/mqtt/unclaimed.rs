@@ -25,7 +25,6 @@ use crate::mqtt::subscription::Subscription;
 use forebay_base::sync::Mutex;
 use forebay_mqtt::QoS;
 use forebay_mqtt::packet::Publish;
-use forebay_mqtt::producer::cost;
 use forebay_mqtt::topic::Filter;
 
 /// Time in which a consumer may open and claim what is held, after the session was resumed or a
@@ -170,7 +169,7 @@ impl Unclaimed {
             }
             if held.until > now {
                 held.counted = true;
-                todo.unread += cost(&held.publish);
+                todo.unread += held.publish.weight();
                 if state.next.is_none_or(|next| held.until < next) {
                     state.next = Some(held.until);
                     self.changed.notify_one();
@@ -326,7 +325,7 @@ impl Unclaimed {
                 continue;
             }
             if std::mem::take(&mut held.counted) {
-                todo.taken += cost(&held.publish);
+                todo.taken += held.publish.weight();
                 state.bytes += weight(&held.publish);
             }
             if self.policy != UnclaimedPolicy::Keep {
@@ -438,7 +437,7 @@ impl Held {
     /// Takes it out of the figures.
     fn forget(&mut self, bytes: &mut usize, todo: &mut Todo) {
         if std::mem::take(&mut self.counted) {
-            todo.taken += cost(&self.publish);
+            todo.taken += self.publish.weight();
         } else {
             *bytes -= weight(&self.publish);
         }
@@ -447,7 +446,7 @@ impl Held {
 
 /// Memory that a message holds, in bytes.
 fn weight(publish: &Publish) -> usize {
-    cost(publish) + size_of::<Held>()
+    publish.weight() + size_of::<Held>()
 }
 
 #[cfg(test)]

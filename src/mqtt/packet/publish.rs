@@ -48,6 +48,11 @@ impl Publish {
         Ok(Self { dup, qos, retain: first & 1 != 0, topic, packet_id, properties, payload })
     }
 
+    /// Memory that it takes, in bytes.
+    pub fn weight(&self) -> usize {
+        self.payload.len() + self.topic.len() + self.properties.weight()
+    }
+
     pub(super) fn remaining_length(&self, version: Version) -> usize {
         let id = if self.packet_id.is_some() { 2 } else { 0 };
         2 + self.topic.len() + id + properties_len(&self.properties, version) + self.payload.len()

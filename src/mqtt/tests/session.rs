@@ -147,6 +147,39 @@ fn a_filter_that_another_subscription_has_stays() {
     assert_eq!(unsubscribed(&mut client).1, ["a"]);
 }
 
+/// The last SUBSCRIBE replaces the one before it [MQTT-3.8.4-3], which may need more.
+#[test]
+fn a_filter_is_asked_for_with_what_all_its_subscriptions_need() {
+    let options = |qos, no_local, retain_as_published| SubscribeOptions {
+        qos,
+        no_local,
+        retain_as_published,
+        ..SubscribeOptions::default()
+    };
+    let filter = |name: &str| Filter::parse(name).unwrap();
+    let mut client = Client::connected(V5);
+    let mut asked = |id, own: SubscribeOptions| {
+        client.session.subscribe(id, vec![(filter("a"), own), (filter(&format!("b{id}")), own)]);
+        let packet = subscribed(&mut client);
+        client.hear(suback(packet.packet_id, &[Reason::Success; 2])).unwrap();
+        client.events();
+        assert_eq!(packet.filters[1].1, own, "nobody else has it");
+        packet.filters[0].1
+    };
+    assert_eq!(asked(1, options(Q2, true, false)), options(Q2, true, false));
+    assert_eq!(asked(2, options(Q0, true, true)), options(Q2, true, true));
+    assert_eq!(asked(3, options(Q1, false, false)), options(Q2, false, true));
+    // What has ended needs nothing.
+    for ended in 1..3 {
+        client.session.unsubscribe(ended);
+        let id = unsubscribed(&mut client).0;
+        client.hear(unsuback(id, &[Reason::Success])).unwrap();
+    }
+    client.events();
+    client.session.subscribe(4, vec![(filter("a"), options(Q0, true, false))]);
+    assert_eq!(subscribed(&mut client).filters[0].1, options(Q1, false, false));
+}
+
 #[test]
 fn a_subscription_whose_every_filter_stays_ends_without_a_word() {
     let mut client = holding("a");

@@ -21,7 +21,7 @@ use crate::mqtt::outbox::{Found, InFlight, Loaded, Outbox, Ticket};
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_base::sync::{Mutex, MutexGuard, Rank};
 use forebay_mqtt::packet::Publish;
-use forebay_mqtt::producer::{Outcome, Record, cost};
+use forebay_mqtt::producer::{Outcome, Record};
 use forebay_mqtt::session::Session;
 use forebay_mqtt::{QoS, Reason};
 
@@ -167,7 +167,7 @@ impl OutboxSession {
         let messages = waiting + in_flight.len() as u64;
         session.set_durable();
         for InFlight { key, publish, packet_id, released } in in_flight {
-            resident += cost(&publish);
+            resident += publish.weight();
             session.restore(DURABLE | key, publish, packet_id, released)?;
         }
         let state = State {
@@ -209,7 +209,7 @@ impl OutboxSession {
         let key = state.next_key;
         let ticket = state.outbox()?.store(key, &publish)?;
         state.next_key += 1;
-        let (qos, bytes) = (publish.qos, cost(&publish));
+        let (qos, bytes) = (publish.qos, publish.weight());
         let follows = state.fed == key - 1 && state.resident < self.room;
         if follows {
             state.fed = key;
@@ -308,7 +308,7 @@ impl OutboxSession {
                     state.fed = if loaded.more { loaded.last.unwrap_or(state.fed) } else { all };
                     state.stats.expired += loaded.expired.len() as u64;
                     state.stats.messages -= loaded.expired.len() as u64;
-                    state.resident += loaded.messages.iter().map(|(_, p)| cost(p)).sum::<usize>();
+                    state.resident += loaded.messages.iter().map(|(_, p)| p.weight()).sum::<usize>();
                     progress.messages = loaded.messages;
                 }
                 Err(error) => progress.failed = progress.failed.or(Some(error)),

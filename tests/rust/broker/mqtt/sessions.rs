@@ -397,6 +397,28 @@ fn a_full_queue_is_never_a_silent_success_in_5_0() {
 }
 
 #[test]
+fn properties_count_in_the_bytes_of_a_queue() {
+    // As many short ones take more memory than bytes in a packet.
+    let short = 1000 * (size_of::<Property>() + 5);
+    let mut bench = limited(|limits| limits.max_queue_bytes = short + 45_000);
+    let (peer, _, _) = bench.resume("s");
+    bench.subscribe(&peer, "t", Q1);
+    bench.drop_peer(peer.id);
+    let publisher = bench.connect("p");
+    let mut send = |properties: Properties| {
+        let publish = Publish { properties, ..publish("t", Q1, 1, "x") };
+        let Packet::PubAck(ack) = bench.ask(&publisher, Packet::Publish(publish)) else { panic!() };
+        ack.reason
+    };
+    let large = || Properties::new().with(Property::User("k".into(), "v".repeat(30_000).into()));
+    assert_eq!(send(large()), Reason::Success);
+    let short = (0..1000).map(|_| Property::User("".into(), "".into())).collect();
+    assert_eq!(send(short), Reason::Success);
+    assert_eq!(send(large()), Reason::QuotaExceeded);
+    assert_eq!(send(Properties::new()), Reason::Success);
+}
+
+#[test]
 fn sessions_and_subscriptions_are_limited() {
     let mut bench = limited(|limits| {
         limits.max_sessions = 1;
