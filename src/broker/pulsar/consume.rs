@@ -474,7 +474,7 @@ impl Broker {
             return Ok(());
         }
         let Some(topic) = self.topics.get(&reader.topic) else { return Ok(()) };
-        let partition = topic.partition.map_or(-1, |partition| partition as i32);
+        let partition = topic.partition();
         let last = match topic.log.last() {
             Some(last) => pb::MessageIdData {
                 ledger_id: topic.id,

@@ -17,6 +17,8 @@ const OUTPUT_HIGH_WATER: usize = 1 << 20;
 /// Sends the deliveries of one topic.
 pub(super) struct Dispatcher<'a> {
     pub(super) topic: u64,
+    /// Index of the partition, or -1.
+    pub(super) partition: i32,
     pub(super) connections: &'a mut BTreeMap<u64, Connection>,
     pub(super) wakes: &'a mut VecDeque<u64>,
     pub(super) counters: &'a mut Traffic,
@@ -51,7 +53,7 @@ impl Sink for Dispatcher<'_> {
             message_id: pb::MessageIdData {
                 ledger_id: if stored { self.topic } else { 0 },
                 entry_id: entry.sequence,
-                partition: Some(-1),
+                partition: Some(self.partition),
                 ..Default::default()
             },
             redelivery_count: (delivery.redelivery_count > 0).then_some(delivery.redelivery_count),

@@ -320,6 +320,7 @@ impl Broker {
             let Some(topic) = self.topics.get_mut(&id) else { continue };
             let mut dispatcher = Dispatcher {
                 topic: id,
+                partition: topic.partition(),
                 connections: &mut self.connections,
                 wakes: &mut self.wakes,
                 counters: &mut self.counters,

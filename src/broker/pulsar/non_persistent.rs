@@ -43,6 +43,7 @@ impl Broker {
         self.counters.bytes_in += entry.body.len() as u64;
         let mut dispatcher = Dispatcher {
             topic: topic.id,
+            partition: topic.partition(),
             connections: &mut self.connections,
             wakes: &mut self.wakes,
             counters: &mut self.counters,

@@ -134,6 +134,11 @@ impl Topic {
         }
     }
 
+    /// Index among the partitions of its parent, or -1, as message ids have it.
+    pub fn partition(&self) -> i32 {
+        self.partition.map_or(-1, |partition| partition as i32)
+    }
+
     /// Connected producers.
     pub fn producers(&self) -> impl Iterator<Item = &Candidate> {
         self.producers.values()

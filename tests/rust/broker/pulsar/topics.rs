@@ -169,6 +169,26 @@ fn schemas_are_for_topics_that_exist_and_within_the_quota() {
 }
 
 #[test]
+fn the_id_of_a_message_names_its_partition() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    bench.broker.create_topic("orders", 2).unwrap();
+    for (number, topic, partition) in [
+        (1, format!("{TOPIC}-partition-1"), 1),
+        (2, "persistent://public/default/plain".to_owned(), -1),
+        (3, "non-persistent://public/default/passing-partition-3".to_owned(), 3),
+    ] {
+        bench.subscription(peer, number, EXCLUSIVE, |s| s.topic = topic.clone());
+        bench.flow(peer, number, 1);
+        bench.produce(peer, number, |p| p.topic = topic.clone());
+        bench.send(peer, number, 0, |_| {});
+        let delivered = bench.deliveries(peer);
+        assert_eq!(delivered.len(), 1, "{topic}");
+        assert_eq!(delivered[0].message_id.partition, Some(partition), "{topic}");
+    }
+}
+
+#[test]
 fn a_partitioned_topic_grows_with_its_subscriptions_and_never_shrinks() {
     let mut bench = Bench::new();
     let peer = bench.connect();
