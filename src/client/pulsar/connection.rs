@@ -292,8 +292,8 @@ pub(super) struct Connection {
     /// Address of the proxy through which it goes.
     proxy: Option<Address>,
     info: ServerInfo,
-    /// Becomes true when the connection has ended.
-    ended: watch::Receiver<bool>,
+    /// Why the connection has ended.
+    ended: watch::Receiver<Option<Error>>,
 }
 
 impl Connection {
@@ -314,12 +314,12 @@ impl Connection {
 
     /// Whether it has not ended.
     pub(super) fn is_alive(&self) -> bool {
-        !*self.ended.borrow()
+        self.ended.borrow().is_none()
     }
 
     /// Resolves when it has ended.
     pub(super) async fn ended(&self) {
-        let _ = self.ended.clone().wait_for(|ended| *ended).await;
+        let _ = self.ended.clone().wait_for(Option::is_some).await;
     }
 
     /// The routes and the protocol, and how to wake the driver.
@@ -345,8 +345,8 @@ impl Connection {
         let (answer, answered) = oneshot::channel();
         let request_id = {
             let mut host = self.session.lock();
-            if !self.is_alive() {
-                return Err(Error::new(ErrorKind::Disconnected, "the connection has ended"));
+            if let Some(error) = &*self.ended.borrow() {
+                return Err(error.clone());
             }
             let id = host.protocol.request(clock::now(), command);
             host.waiting.insert(id, answer);
@@ -601,8 +601,8 @@ impl Pool {
             },
             stream.writer(),
         ));
-        let (end, ended) = watch::channel(false);
-        tokio::spawn(run(Arc::clone(&session), stream, end));
+        let (end, ended) = watch::channel(None);
+        tokio::spawn(run(Arc::clone(&session), stream, broker.clone(), end));
         tokio::spawn(refresh(Arc::clone(&session), self.options.clone(), challenged, ended.clone()));
         let opening = Opening(Some(session));
         let info = match readied.wait_for(Option::is_some).await {
@@ -617,7 +617,7 @@ impl Pool {
 }
 
 /// Drives the socket until it ends, then fails the open requests and detaches the routes.
-async fn run<S>(session: Arc<Session<Attached>>, stream: S, end: watch::Sender<bool>)
+async fn run<S>(session: Arc<Session<Attached>>, stream: S, broker: String, end: watch::Sender<Option<Error>>)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
@@ -629,7 +629,9 @@ where
         (Ok(()), None) => Error::new(ErrorKind::Closed, "the client was closed"),
     };
     host.line.down(&error);
-    end.send_replace(true);
+    let is_open = host.ready.borrow().is_some();
+    let error = if is_open { given_up(error, &broker) } else { error };
+    end.send_replace(Some(error.clone()));
     host.protocol.fail_requests(&error);
     while let Some(event) = host.protocol.poll_event() {
         if matches!(event, Event::Response { .. }) {
@@ -655,17 +657,31 @@ where
     }
 }
 
+/// What those hear who used the connection: the bytes that end it are the broker's fault, and the
+/// next connection may do.
+fn given_up(cause: Error, broker: &str) -> Error {
+    match cause.kind() {
+        ErrorKind::Checksum | ErrorKind::FrameTooLarge | ErrorKind::Protocol | ErrorKind::Truncated => {
+            Error::new(
+                ErrorKind::Disconnected,
+                format!("the connection to {broker} was given up: {}", cause.message()),
+            )
+        }
+        _ => cause,
+    }
+}
+
 /// Answers the broker's challenges with fresh credentials until the connection ends.
 async fn refresh(
     session: Arc<Session<Attached>>,
     options: ClientOptions,
     challenged: Arc<Notify>,
-    mut ended: watch::Receiver<bool>,
+    mut ended: watch::Receiver<Option<Error>>,
 ) {
     loop {
         tokio::select! {
             biased;
-            _ = ended.wait_for(|ended| *ended) => return,
+            _ = ended.wait_for(Option::is_some) => return,
             () = challenged.notified() => {}
         }
         match credentials(&options).await {

@@ -137,19 +137,19 @@ impl Host for Attached {
 #[derive(Debug)]
 pub(super) struct Connection {
     session: Arc<Session<Attached>>,
-    /// Becomes true when the connection has ended.
-    ended: watch::Receiver<bool>,
+    /// Why the connection has ended.
+    ended: watch::Receiver<Option<Error>>,
 }
 
 impl Connection {
     /// Whether it has not ended.
     pub(super) fn is_alive(&self) -> bool {
-        !*self.ended.borrow()
+        self.ended.borrow().is_none()
     }
 
     /// Resolves when it has ended.
     pub(super) async fn ended(&self) {
-        let _ = self.ended.clone().wait_for(|ended| *ended).await;
+        let _ = self.ended.clone().wait_for(Option::is_some).await;
     }
 
     /// The routes and the protocol, and how to wake the driver.
@@ -163,8 +163,8 @@ impl Connection {
         let (answer, answered) = oneshot::channel();
         {
             let mut host = self.session.lock();
-            if !self.is_alive() {
-                return Err(Error::new(ErrorKind::Disconnected, "the connection has ended"));
+            if let Some(error) = &*self.ended.borrow() {
+                return Err(error.clone());
             }
             host.protocol.call(clock::now(), request, Route::Waiter(answer));
         }
@@ -300,14 +300,14 @@ impl Pool {
             },
             stream.writer(),
         ));
-        let (end, ended) = watch::channel(false);
+        let (end, ended) = watch::channel(None);
         tokio::spawn(run(Arc::clone(&session), stream, line, end));
         Ok(Connection { session, ended })
     }
 }
 
 /// Drives the socket until it ends, then fails the open calls and tells the routes.
-async fn run<S>(session: Arc<Session<Attached>>, stream: S, mut line: Line, end: watch::Sender<bool>)
+async fn run<S>(session: Arc<Session<Attached>>, stream: S, mut line: Line, end: watch::Sender<Option<Error>>)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
@@ -324,7 +324,7 @@ where
         },
         Ok(()) => Error::new(ErrorKind::Disconnected, "the connection was closed"),
     };
-    end.send_replace(true);
+    end.send_replace(Some(error.clone()));
     host.protocol.fail_calls(&error);
     while let Some(event) = host.protocol.poll_event() {
         host.handle_event(now, event);

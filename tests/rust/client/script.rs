@@ -61,6 +61,13 @@ impl Broker {
         }
     }
 
+    /// Sends bytes on all connections.
+    pub(crate) fn write(&self, bytes: &[u8]) {
+        for mut stream in self.connections.lock().unwrap().iter() {
+            let _ = stream.write_all(bytes);
+        }
+    }
+
     /// Cuts all connections.
     pub(crate) fn cut(&self) {
         for stream in self.connections.lock().unwrap().drain(..) {
