@@ -65,6 +65,21 @@ impl MessageId {
         (self.ledger, self.entry)
     }
 
+    /// Refuses an id that is a position and not a message, such as [`Self::LATEST`], the last id of
+    /// an empty topic, or that of a duplicate, which was not stored.
+    pub fn require_message(&self) -> Result<()> {
+        let is_message = self.ledger as i64 >= 0 && self.entry as i64 >= 0 && self.entry < i64::MAX as u64;
+        if is_message {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!(
+                "{self} is a position and not the id of a message: to skip all that there is, seek to \"latest\""
+            ),
+        ))
+    }
+
     /// Serialises the id as `MessageIdData`, the form that the official clients store.
     pub fn to_bytes(self) -> Vec<u8> {
         prost::Message::encode_to_vec(&pb::MessageIdData::from(self))

@@ -43,7 +43,7 @@ mod reconnect;
 mod schema;
 mod shared;
 
-pub use consumer::{Consumer, SeekTo, Target, Topics};
+pub use consumer::{ActiveChange, Consumer, SeekTo, Target, Topics};
 pub use counters::{LetterCounts, LookupCounts};
 use options::{ClientOptions, ConsumerOptions, ProducerOptions};
 pub use producer::Producer;

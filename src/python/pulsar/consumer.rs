@@ -17,6 +17,7 @@ use crate::sender::pairs;
 use crate::value::IntoPython;
 use forebay_base::error::Result;
 use forebay_client::pulsar as native;
+use forebay_client::receive::Receive as _;
 use forebay_pulsar as core;
 
 consumer_class! {
@@ -30,7 +31,11 @@ consumer_class! {
         cumulative: bool,
     ) -> PyResult<Py<PyAny>> {
         let targets = targets::<native::Consumer>(messages)?;
-        self.0.run(py, |consumer| async move { consumer.ack_receipt(&targets, cumulative).await })
+        self.0.run(py, |consumer| async move {
+            consumer.ack_receipt(&targets, cumulative).await?;
+            consumer.ahead().count_acknowledged(if cumulative { 1 } else { targets.len() });
+            Ok(())
+        })
     }
 
     fn seek(&self, py: Python<'_>, position: &Bound<'_, PyAny>, inclusive: bool) -> PyResult<Py<PyAny>> {
@@ -113,7 +118,7 @@ consumer_class! {
     fn active_change(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.0.run(py, |consumer| {
             let change = consumer.active_change();
-            async move { change.await.map(|(topic, active)| ActiveChange(topic, active)) }
+            async move { change.await.map(ActiveChange) }
         })
     }
 
@@ -139,11 +144,12 @@ consumer_class! {
 }
 
 /// A change of the active consumer as a result: a pair.
-struct ActiveChange(Arc<str>, bool);
+struct ActiveChange(native::ActiveChange);
 
 impl IntoPython for ActiveChange {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        Ok((&*self.0, self.1).into_pyobject(py)?.into_any().unbind())
+        let (topic, active) = self.0.tell();
+        Ok((&*topic, active).into_pyobject(py)?.into_any().unbind())
     }
 }
 

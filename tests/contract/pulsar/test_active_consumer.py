@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from typing import Any
 
 import pytest
 
-from forebay import errors
+from forebay import blocking, errors
 
 from support.messages import payloads, receive
 from support.pulsar.harness import PulsarService
@@ -35,6 +37,29 @@ async def test_the_one_that_stands_by_takes_over(client: Any, topic: str) -> Non
             await one.close()
             await until_active(two)
             assert payloads(await receive(two, 1)) == [b"first"]
+
+
+async def test_a_change_that_a_cancelled_wait_has_taken_is_told_to_the_next(
+    client: Any, service: PulsarService, topic: str
+) -> None:
+    with blocking.connect(service.url) as other:
+        one = other.consumer(topic, "s", type="failover", name="a")
+        async with client.consumer(topic, "s", type="failover", name="b", priority=1) as two:
+            # Some brokers say that it is not the active one.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(two.active_change(), 0.5)
+            waiting = asyncio.ensure_future(two.active_change())
+            await asyncio.sleep(0)
+            # From here on the loop does not run: the engine has the change, and the loop has not.
+            one.close()
+            deadline = time.monotonic() + PATIENCE
+            while not two.is_active and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(0.1)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            assert waiting.cancelled()
+            assert await change(two) == (topic, True)
 
 
 async def test_the_priority_decides(client: Any, topic: str) -> None:

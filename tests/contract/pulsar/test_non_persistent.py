@@ -20,17 +20,6 @@ from support.pulsar.harness import EmbeddedPulsar, PulsarService
 from support.waiting import PATIENCE, until
 
 
-async def paced(producer: Any, values: list[bytes], keys: list[str] | None = None) -> list[Any]:
-    """Sends no more at once than a new consumer has permits for: the rest would be dropped."""
-    ids: list[Any] = []
-    for at in range(0, len(values), 10):
-        part = slice(at, at + 10)
-        ids += await producer.send_many(values[part], keys and keys[part])
-        # Time for the consumers to take them and to give permits again.
-        await asyncio.sleep(0.03)
-    return ids
-
-
 @pytest.fixture
 def topic(service: PulsarService) -> str:
     return service.topic().replace("persistent", "non-persistent", 1)
@@ -40,7 +29,7 @@ async def test_messages_go_to_those_who_are_there(client: Any, topic: str) -> No
     async with client.producer(topic) as producer:
         await producer.send(b"before")
         async with client.consumer(topic, "s", position="earliest") as consumer:
-            ids, messages = await gather(paced(producer, numbered(100)), receive(consumer, 100))
+            ids, messages = await gather(producer.send_many(numbered(100)), receive(consumer, 100))
             assert payloads(messages) == numbered(100)
             assert {(id.ledger, id.entry) for id in ids} == {(0, 0)}
             assert {(message.id.ledger, message.id.entry) for message in messages} == {(0, 0)}
@@ -49,6 +38,13 @@ async def test_messages_go_to_those_who_are_there(client: Any, topic: str) -> No
             await nothing(consumer)
             await producer.send(b"after")
             assert payloads(await receive(consumer, 1)) == [b"after"]
+
+
+async def test_a_new_consumer_gets_all_of_a_burst(client: Any, topic: str) -> None:
+    """As many as its queue holds: a broker drops what it has no permits for."""
+    async with client.consumer(topic, "s") as consumer, client.producer(topic, batching=False) as producer:
+        await producer.send_many(numbered(500))
+        assert payloads(await receive(consumer, 500)) == numbered(500)
 
 
 async def test_each_subscription_gets_each_message(client: Any, topic: str) -> None:
@@ -86,7 +82,7 @@ async def test_a_key_has_one_consumer(client: Any, topic: str) -> None:
                 for consumer, got in messages.items():
                     got += await consumer.receive_many(100, timeout=0.01)
 
-        await asyncio.wait_for(gather(take(), paced(producer, numbered(100), keys)), PATIENCE)
+        await asyncio.wait_for(gather(take(), producer.send_many(numbered(100), keys)), PATIENCE)
         owned = [{message.key for message in got} for got in messages.values()]
         assert all(owned) and not owned[0] & owned[1]
         for key in set(keys):
@@ -302,7 +298,7 @@ async def test_a_consumer_that_does_not_read_misses_messages(client: Any, topic:
         client.consumer(topic, "quick") as quick,
     ):
         taken = asyncio.ensure_future(receive(quick, 200))
-        await paced(producer, numbered(200))
+        await producer.send_many(numbered(200))
         assert payloads(await taken) == numbered(200)
         got: list[bytes] = []
         while part := payloads(await slow.receive_many(100, timeout=0.5)):

@@ -45,6 +45,24 @@ async def test_what_is_sent_and_received_is_counted(service: PulsarService, topi
         assert client.stats()["messages_received"] == 150
 
 
+async def test_acknowledgements_with_a_receipt_are_counted(service: PulsarService, topic: str) -> None:
+    async with forebay.connect(service.url) as client:
+        consumer = await client.consumer(topic, "s", ack_receipt=True)
+        async with client.producer(topic) as producer:
+            await producer.send_many([b"x"] * 5)
+        messages = await receive(consumer, 5)
+        await consumer.ack(messages[0])
+        assert consumer.stats()["messages_acknowledged"] == 1
+        await consumer.ack_many(messages[1:3])
+        assert consumer.stats()["messages_acknowledged"] == 3
+        await consumer.ack_cumulative(messages[4])
+        assert consumer.stats()["messages_acknowledged"] == 4, "one call, as without a receipt"
+        with pytest.raises(errors.InvalidArgument):
+            await consumer.ack(forebay.pulsar.MessageId.latest)
+        assert client.stats()["messages_acknowledged"] == 4
+        await consumer.close()
+
+
 async def test_lookups_are_counted(service: PulsarService, topic: str) -> None:
     async with forebay.connect(service.url) as client:
         before = client.stats()

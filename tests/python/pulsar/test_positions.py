@@ -110,3 +110,26 @@ async def test_an_id_that_lacks_the_batch_size_is_refused_by_ack(client: Any, re
         with pytest.raises(errors.InvalidArgument, match="lacks the batch size"):
             await consumer.ack(MessageId.parse(str(message.id)))
         await consumer.ack(MessageId.from_bytes(message.id.to_bytes()))
+
+
+@pytest.mark.parametrize("receipt", [False, True])
+async def test_a_position_is_no_message_that_can_be_acknowledged(client: Any, receipt: bool) -> None:
+    topic = f"position-{receipt}"
+    async with client.consumer(topic, "s", ack_receipt=receipt) as consumer:
+        (empty,) = await consumer.last_message_ids()
+        for position in (MessageId.latest, MessageId.earliest, empty):
+            for verb in (consumer.ack, consumer.ack_cumulative, consumer.nack):
+                with pytest.raises(errors.InvalidArgument, match="seek to"):
+                    await verb(position)
+            for verb in (consumer.ack_many, consumer.nack_many):
+                with pytest.raises(errors.InvalidArgument, match="seek to"):
+                    await verb([position])
+        # None of them covers what comes.
+        ids = await filled(client, topic)
+        assert len(await texts(consumer, 10)) == 10
+        for position in (MessageId.latest, MessageId.earliest):
+            with pytest.raises(errors.InvalidArgument):
+                await consumer.ack_many([*ids, position])
+        # Nothing of a list that was refused is acknowledged.
+        await consumer.redeliver_unacknowledged()
+        assert len(await texts(consumer, 10)) == 10

@@ -101,6 +101,7 @@ impl Consumer {
     /// Acknowledges and waits for the broker's receipt.
     pub async fn ack_receipt(&self, messages: &[Target], cumulative: bool) -> Result<()> {
         self.check_open()?;
+        messages.iter().try_for_each(|target| target.id.require_message())?;
         let parts = self.parts();
         let mut by_part: HashMap<usize, Vec<MessageId>> = HashMap::default();
         for Target { topic, id, .. } in messages {
@@ -161,6 +162,7 @@ impl Consumer {
         mut act: impl FnMut(&mut Machine, Instant, &Target) -> Result<()>,
     ) -> Result<()> {
         self.check_open()?;
+        messages.iter().try_for_each(|target| target.id.require_message())?;
         let (now, parts) = (clock::now(), self.parts());
         let mut rest = messages;
         // Neighbours mostly come from one partition: one lock for each run of them.

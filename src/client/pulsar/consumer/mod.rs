@@ -44,7 +44,7 @@ use growth::{Rules, TopicPartitions};
 use letters::{DeadLetterSender, Letters};
 use members::{Members, Opening, Parts, Place};
 use partition::PartitionConsumer;
-pub use partition::SeekTo;
+pub use partition::{ActiveChange, SeekTo};
 pub use topics::Topics;
 use watch::Listing;
 
@@ -314,9 +314,9 @@ impl Consumer {
     }
 
     /// Resolves with a partition, given by its full topic name, that this consumer of a Failover
-    /// subscription has become the active one of, or has ceased to be. Changes that were not asked
-    /// for wait, the latest of each partition. Does not keep the consumer open.
-    pub fn active_change(&self) -> impl Future<Output = Result<(Arc<str>, bool)>> + Send + use<> {
+    /// subscription has become the active one of, or has ceased to be. Changes that were not told
+    /// wait, the latest of each partition. Does not keep the consumer open.
+    pub fn active_change(&self) -> impl Future<Output = Result<ActiveChange>> + Send + use<> {
         let (consumer, active) = (Arc::downgrade(&self.0), Arc::clone(&self.0.members.active));
         async move { watch(&consumer, &active.changed, |consumer| consumer.0.members.active.next()).await }
     }

@@ -33,6 +33,7 @@ use tracing::warn;
 mod delivery;
 mod reconnect;
 
+pub use delivery::ActiveChange;
 use delivery::Delivery;
 pub(super) use delivery::{ActiveChanges, Ends, MachineEvents};
 pub(super) use reconnect::Supervisor;
@@ -490,7 +491,11 @@ fn machine_options(
         durable: options.durable,
         receiver_queue: options.receiver_queue,
         receive_buffer: options.receive_buffer / partitions,
-        first_permits: (FIRST_PERMITS / partitions as u32).max(1),
+        // A non-persistent topic drops what it has no permits for.
+        first_permits: match topic.starts_with("non-persistent:") {
+            true => u32::MAX,
+            false => (FIRST_PERMITS / partitions as u32).max(1),
+        },
         batch_index_ack: options.batch_index_ack,
         ack_group_time: options.ack_group_time,
         chunked: ChunkLimits {

@@ -88,12 +88,48 @@ impl ActiveChanges {
         self.changed.notify_waiters();
     }
 
-    /// The oldest change, which is forgotten.
-    pub(in crate::pulsar::consumer) fn next(&self) -> Option<(Arc<str>, bool)> {
+    /// The oldest change, which is forgotten when it is told.
+    pub(in crate::pulsar::consumer) fn next(self: &Arc<Self>) -> Option<ActiveChange> {
         let mut changes = self.changes.lock();
         let topic = changes.order.pop_front()?;
         let active = changes.states.remove(&topic)?;
-        Some((topic, active))
+        Some(ActiveChange { untold: Some((topic, active)), of: Arc::clone(self) })
+    }
+
+    /// Puts back a change that nobody was told, unless the partition has changed again.
+    fn put_back(&self, topic: Arc<str>, active: bool) {
+        {
+            let mut changes = self.changes.lock();
+            if changes.states.contains_key(&topic) {
+                return;
+            }
+            changes.states.insert(Arc::clone(&topic), active);
+            changes.order.push_front(topic);
+        }
+        self.changed.notify_waiters();
+    }
+}
+
+/// A partition that its consumer has become or ceased to be the active one of. Whoever waited for
+/// it may be gone: a change that is dropped before it was told waits for the next to ask.
+#[derive(Debug)]
+pub struct ActiveChange {
+    untold: Option<(Arc<str>, bool)>,
+    of: Arc<ActiveChanges>,
+}
+
+impl ActiveChange {
+    /// Full topic name of the partition, and whether the consumer is its active one now.
+    pub fn tell(mut self) -> (Arc<str>, bool) {
+        self.untold.take().expect("it is told once")
+    }
+}
+
+impl Drop for ActiveChange {
+    fn drop(&mut self) {
+        if let Some((topic, active)) = self.untold.take() {
+            self.of.put_back(topic, active);
+        }
     }
 }
 
