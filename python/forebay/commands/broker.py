@@ -17,6 +17,7 @@ from typing import Any
 from forebay._core import parse
 from forebay._core.broker_config import literal_secrets
 from forebay._core.broker_config import read as read_config
+from forebay._core.broker_endpoints import NAMES
 from forebay.broker import Broker
 from forebay.errors import Closed, Error, InvalidArgument
 
@@ -56,8 +57,8 @@ def run(given: argparse.Namespace) -> int:
         if given.json:
             import json
 
-            more = {f"{name}_url": url for name, url in broker.urls.items() if url != broker.url}
-            said = {"url": broker.url, **more, "durability": durability, "ready_ms": round(took, 1)}
+            urls = {f"{name}_url": broker.urls.get(name) for name in NAMES}
+            said = {"url": broker.url, **urls, "durability": durability, "ready_ms": round(took, 1)}
             print(json.dumps(said), flush=True)
         elif not given.quiet:
             urls = " and ".join(broker.all_urls)
