@@ -82,7 +82,7 @@ def test_files_lines_standard_input_and_repetition(url: str, topic: str, tmp_pat
     run("pub", url, "-t", topic, "-q", "1", "-m", "5", "-m", "6", "--repeat", "2")
     run("pub", url, "-t", topic, "-q", "1", "-n")
     lines = session.read("-C", "9", "-N", "-F", "%p|").split(b"|")
-    assert lines == [b"\0one", b"two", b"three", b"fo\nur", b"5", b"6", b"5", b"6", b"", b""]
+    assert lines == [b"\0one", b"two\r", b"three", b"fo\nur", b"5", b"6", b"5", b"6", b"", b""]
     assert "forebay" in refused("pub", url, "-t", topic, "-f", str(tmp_path / "none"), status=1)
 
 

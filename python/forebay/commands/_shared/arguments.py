@@ -221,7 +221,13 @@ def source(
     if lines is None:
         command.set_defaults(lines=False)
     else:
-        add("-l", "--lines", *lines, action="store_true", help="publish each line of standard input")
+        add(
+            "-l",
+            "--lines",
+            *lines,
+            action="store_true",
+            help="publish each line of standard input without its LF",
+        )
     add("-s", "--stdin", *stdin, action="store_true", help="publish all of standard input as one message")
     if frame:
         add(

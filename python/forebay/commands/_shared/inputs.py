@@ -45,7 +45,8 @@ def payloads(given: argparse.Namespace) -> Iterator[bytes]:
     """
     if given.lines:
         for line in sys.stdin.buffer:
-            yield line.removesuffix(b"\n").removesuffix(b"\r")
+            # A CR is part of the line, as for mosquitto_pub.
+            yield line.removesuffix(b"\n")
         return
     if given.message:
         lot = [text.encode() for text in given.message]
