@@ -15,8 +15,8 @@ import contextlib
 import functools
 import importlib
 import importlib.util
-from collections.abc import Callable, Generator, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, overload
 
 from ._core.protocols import PROTOCOLS
 
@@ -125,26 +125,39 @@ def _system_of_class(kind: type[object]) -> str:
     return next(of_message, None) or next(part for part in kind.__module__.split(".") if part in PROTOCOLS)
 
 
+@overload
 def inject(
     properties: Mapping[str, str] | None = None, producer: Any = None, *, context: Any = None
-) -> dict[str, str]:
+) -> dict[str, str]: ...
+@overload
+def inject(
+    properties: Sequence[tuple[str, str]], producer: Any = None, *, context: Any = None
+) -> list[tuple[str, str]]: ...
+def inject(
+    properties: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
+    producer: Any = None,
+    *,
+    context: Any = None,
+) -> dict[str, str] | list[tuple[str, str]]:
     """Properties for a message with the current trace context, as W3C's ``traceparent`` and ``tracestate``.
     Without ``opentelemetry-api``, or outside of a span, the properties alone.
 
     With MQTT they are user properties, which need MQTT 5.
 
     Args:
-        properties: the other properties.
+        properties: the other properties. For MQTT they may be pairs, in which a name may repeat; the result
+            is then a list of pairs.
         producer: the producer that will send them. What its messages cannot carry is left out: all with
             versions of MQTT before 5, with TubeMQ what has a ``,`` or a ``=``.
         context: the OpenTelemetry ``Context``; the current one by default.
     """
-    carrier = dict(properties or {})
+    fields: dict[str, str] = {}
     if is_installed():
-        fields: dict[str, str] = {}
         _api("propagate").inject(fields, context=context)
-        carrier.update(fields if producer is None else producer._carried(fields))
-    return carrier
+        fields = fields if producer is None else producer._carried(fields)
+    if properties is None or isinstance(properties, Mapping):
+        return {**(properties or {}), **fields}
+    return [*(pair for pair in properties if pair[0] not in fields), *fields.items()]
 
 
 def extract(message: Any) -> Any:
@@ -183,7 +196,7 @@ def send(
     producer: Any,
     payload: Any,
     *args: Any,
-    properties: Mapping[str, str] | None = None,
+    properties: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
     tracer_provider: Any = None,
     **fields: Any,
 ) -> Any:
@@ -199,21 +212,21 @@ def send(
     Args:
         producer: a producer of either face, without :class:`ProducerTracing`.
         payload: as of ``producer.send``, as are ``args`` and ``fields``.
-        properties: properties of the message.
+        properties: properties of the message; for MQTT also as pairs, in which a name may repeat.
         tracer_provider: the provider; the global one by default.
 
     Returns:
         The result of ``producer.send``.
     """
     if properties:
-        fields["properties"] = dict(properties)
+        fields["properties"] = dict(properties) if isinstance(properties, Mapping) else list(properties)
     if not is_installed():
         return producer.send(payload, *args, **fields)
     trace = _api("trace")
     topic = fields.get("topic") or producer.topic
     span = _begin(trace, trace.get_tracer(NAME, tracer_provider=tracer_provider), producer, topic, payload)
     try:
-        if carried := inject(properties, producer, context=trace.set_span_in_context(span)):
+        if carried := inject(properties or {}, producer, context=trace.set_span_in_context(span)):
             fields["properties"] = carried
         pending = producer.send(payload, *args, **fields)
     except BaseException as error:

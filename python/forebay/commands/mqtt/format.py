@@ -24,6 +24,14 @@ def _int(value: int | None) -> str | None:
     return None if value is None else str(value)
 
 
+def _user_properties(message: MqttMessage) -> dict[str, str | list[str]]:
+    """User properties as JSON has them: a list of values for a name that repeats, in their order."""
+    values: dict[str, list[str]] = {}
+    for name, value in message.user_properties:
+        values.setdefault(name, []).append(value)
+    return {name: of_name if len(of_name) > 1 else of_name[0] for name, of_name in values.items()}
+
+
 def properties(message: MqttMessage) -> dict[str, Any]:
     """The properties of a message under the names of the standard, as far as JSON can express them."""
     ids = message.subscription_ids
@@ -35,7 +43,7 @@ def properties(message: MqttMessage) -> dict[str, Any]:
         "response-topic": message.response_topic,
         "correlation-data": None if data is None else data.decode(errors="replace"),
         "subscription-identifier": ids[0] if ids else None,
-        "user-properties": dict(message.user_properties) or None,
+        "user-properties": _user_properties(message) or None,
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -184,6 +192,6 @@ def to_json(message: MqttMessage) -> dict[str, Any]:
         "dup": message.dup,
         "received_time": message.received_time,
         **payload_to_json(message.data),
-        "properties": message.properties,
+        "properties": _user_properties(message),
         **{name: value for name, value in fields.items() if value is not None},
     }
