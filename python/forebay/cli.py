@@ -80,7 +80,8 @@ def _default() -> str:
 
 def _protocol(words: list[str]) -> str:
     """The protocol of the URL, which has to be known before the other flags can be parsed. ``-u URL`` becomes
-    ``--url URL``, because ``-u`` is the user with MQTT. Without a URL, ``-h HOST`` and ``-L`` are MQTT's."""
+    ``--url URL``, because ``-u`` is the user with MQTT. Without a URL, ``-h HOST``, ``-p PORT`` and ``-L``
+    are MQTT's."""
     for at, word in enumerate(words[1:], 1):
         before = words[at - 1]
         if word.startswith("--url="):
@@ -95,10 +96,13 @@ def _protocol(words: list[str]) -> str:
 
 def _names_host(words: list[str]) -> bool:
     """Whether the broker is given as Mosquitto's commands take it."""
+    # A number after -p is a port: the property that -p sets elsewhere has a "=".
     return any(
-        word.startswith(("--host=", "--locator="))
+        word.startswith(("--host=", "--locator=", "--port="))
         or (word[:2] in ("-h", "-L") and len(word) > 2)
-        or (word in ("-h", "--host", "-L", "--locator") and not after.startswith("-"))
+        or (word[:2] == "-p" and word[2:].isdecimal())
+        or (word in ("-h", "--host", "-L", "--locator", "--port") and not after.startswith("-"))
+        or (word == "-p" and after.isdecimal())
         for word, after in itertools.pairwise([*words, "-"])
     )
 
@@ -110,7 +114,7 @@ def _protocol_of(url: str) -> str:
 
 def _spoken(given: Any) -> str:
     """The protocol that the parsed arguments name."""
-    if given.url is None and (getattr(given, "host", None) or getattr(given, "locator", None)):
+    if given.url is None and any(getattr(given, name, None) for name in ("host", "port", "locator")):
         return _REQUESTS
     return _protocol_of(given.url or os.environ.get("FOREBAY_URL", ""))
 

@@ -61,6 +61,14 @@ def test_a_host_and_a_port(url: str, place: list[str], topic: str) -> None:
     # Whatever the environment names, the flags are meant.
     other = {"FOREBAY_URL": "pulsar://127.0.0.1:1"}
     assert run("sub", *place, "-t", topic, "-C", "1", "-W", "50", env=other) == "on\n"
+    # Without -h it is this machine.
+    for words in (["-p", port], [f"-p{port}"], ["--port", port], [f"--port={port}"]):
+        assert run("sub", "-t", topic, *words, "-C", "1", "-W", "50", env=other) == "on\n"
+    assert run("pub", "-p", port, "-t", topic, "-m", "off", "-q", "1", "--json").startswith('{"topic"')
+    pulsar = ("pub", "-p", port, "-t", topic, "-m", "x", "pulsar://127.0.0.1:1")
+    assert "properties are NAME=VALUE" in run(*pulsar, status=2)
+    far = {"FOREBAY_URL": "mqtt://broker.example"}
+    assert "give -h HOST, too" in run("pub", "-p", port, "-t", topic, "-m", "x", env=far, status=2)
 
 
 def test_all_in_one_url(url: str, place: list[str], topic: str) -> None:
@@ -116,6 +124,8 @@ def test_the_url_of_the_flags(words: list[str], found: str | None) -> None:
     [
         (["-h", "h", "-p", "a=b"], "-D publish user-property NAME VALUE"),
         (["-h", "h", "-p", "0"], "from 1 to 65535"),
+        (["-p", "0"], "from 1 to 65535"),
+        (["--qos", "1"], "-h HOST or mqtt://HOST"),
         (["-h", "h:1883"], "-h h -p 1883"),
         (["-h", "me@h"], "no host name"),
         (["-h", "h", "-L", "mqtt://h/t"], "by -L and by -h or -p"),

@@ -162,7 +162,9 @@ def refuse_mosquitto(
         more: further flags to refuse in the same words.
     """
     names = (*_MOSQUITTO, *(_MOSQUITTO_SUB if sub else ("--retain",)), *more)
-    refuse(command, names, f"{protocol} has no {{}}; it is for MQTT URLs")
+    refuse(
+        command, names, f"{protocol} has no {{}}; it is for MQTT: name the broker with -h HOST or mqtt://HOST"
+    )
     refuse(command, _MOSQUITTO_TLS, "{} is for MQTT URLs; use -X tls_ca=FILE, tls_cert=FILE, tls_key=FILE")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
+from forebay._core import protocols
 from forebay.commands._shared import arguments
 
 _LOCAL = "127.0.0.1"
@@ -58,6 +59,14 @@ def locate(given: argparse.Namespace) -> str | None:
         return f"the broker's address is given by {' and by '.join(ways)}: give one of them"
     if given.locator:
         return _by_locator(given)
+    elsewhere = os.environ.get("FOREBAY_URL", "")
+    if (
+        given.port
+        and not given.host
+        and protocols.is_url(elsewhere)
+        and protocols.of(elsewhere).key == "mqtt"
+    ):
+        return "-p without -h is for this machine, and FOREBAY_URL names a broker: give -h HOST, too"
     if given.host or given.port:
         host: str = given.host or _LOCAL
         if wrong := _host_problem(host):
@@ -66,7 +75,7 @@ def locate(given: argparse.Namespace) -> str | None:
         given.url = _url(scheme, host, given.port)
     else:
         scheme = "mqtts" if _is_secure(given) else "mqtt"
-        given.url = given.url or os.environ.get("FOREBAY_URL") or f"{scheme}://{_LOCAL}"
+        given.url = given.url or elsewhere or f"{scheme}://{_LOCAL}"
     return None
 
 
