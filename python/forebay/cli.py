@@ -98,10 +98,10 @@ def _names_host(words: list[str]) -> bool:
     """Whether the broker is given as Mosquitto's commands take it."""
     # A number after -p is a port: the property that -p sets elsewhere has a "=".
     return any(
-        word.startswith(("--host=", "--locator=", "--port="))
+        word.startswith(("--host=", "--locator=", "--port=", "--unix="))
         or (word[:2] in ("-h", "-L") and len(word) > 2)
         or (word[:2] == "-p" and word[2:].isdecimal())
-        or (word in ("-h", "--host", "-L", "--locator", "--port") and not after.startswith("-"))
+        or (word in ("-h", "--host", "-L", "--locator", "--port", "--unix") and not after.startswith("-"))
         or (word == "-p" and after.isdecimal())
         for word, after in itertools.pairwise([*words, "-"])
     )
@@ -114,7 +114,7 @@ def _protocol_of(url: str) -> str:
 
 def _spoken(given: Any) -> str:
     """The protocol that the parsed arguments name."""
-    if given.url is None and any(getattr(given, name, None) for name in ("host", "port", "locator")):
+    if given.url is None and any(getattr(given, name, None) for name in ("host", "port", "locator", "unix")):
         return _REQUESTS
     return _protocol_of(given.url or os.environ.get("FOREBAY_URL", ""))
 

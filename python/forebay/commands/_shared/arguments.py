@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 DEFAULT_URL = "pulsar://127.0.0.1:6650"
 _MOSQUITTO = (
     *("--qos", "-i", "--id", "-P", "--pw", "--username", "-V", "--protocol-version", "-c", "-x"),
+    *("-I", "--id-prefix", "-M", "--max-inflight", "--nodelay", "--unix"),
     *(
         "--keepalive",
         "--will-topic",
@@ -38,6 +39,7 @@ _MOSQUITTO_SUB = (
     "--filter-out",
     "-U",
     "--remove-retained",
+    "--pretty",
 )
 _MOSQUITTO_TLS = ("--cafile", "--cert", "--insecure", "--tls-alpn")
 
@@ -161,7 +163,7 @@ def refuse_mosquitto(
         sub: whether this is ``forebay sub``.
         more: further flags to refuse in the same words.
     """
-    names = (*_MOSQUITTO, *(_MOSQUITTO_SUB if sub else ("--retain",)), *more)
+    names = (*_MOSQUITTO, *(_MOSQUITTO_SUB if sub else ("--retain", "--repeat-delay")), *more)
     refuse(
         command, names, f"{protocol} has no {{}}; it is for MQTT: name the broker with -h HOST or mqtt://HOST"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,7 +57,9 @@ def payloads(given: argparse.Namespace) -> Iterator[bytes]:
         lot = [b""]
     else:
         lot = [_not_empty("standard input", sys.stdin.buffer.read())]
-    for _ in range(given.repeat):
+    for number in range(given.repeat):
+        if number and (delay := getattr(given, "repeat_delay", None)):
+            time.sleep(delay)
         yield from lot
 
 

@@ -85,9 +85,10 @@ def printer(
     """
     out = sys.stdout.buffer
     if given.json:
+        indent = 2 if getattr(given, "pretty", False) else None
 
         def as_json(message: Any) -> None:
-            out.write(json.dumps(to_json(message)).encode() + b"\n")
+            out.write(json.dumps(to_json(message), indent=indent).encode() + b"\n")
             out.flush()
 
         return as_json

@@ -1,9 +1,10 @@
-"""The address of the broker as Mosquitto's commands take it: ``-h HOST -p PORT``, ``-L URL``, or a URL."""
+"""The address of the broker as Mosquitto's commands take it, ``-h HOST -p PORT`` for example, or a URL."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 
 from forebay._core import protocols
 from forebay.commands._shared import arguments
@@ -35,6 +36,7 @@ def flags(command: argparse.ArgumentParser) -> None:
     add("--url", help="URL of the broker, also as -u (default: FOREBAY_URL)")
     add("-h", "--host", action=_Host, nargs="?", metavar="HOST", help="host of the broker, in place of a URL")
     add("-p", "--port", type=_port, help="port of the broker (default: 1883, with TLS 8883, which means TLS)")
+    add("--unix", metavar="PATH", help="Unix socket of the broker")
     add(
         "-L",
         "--locator",
@@ -51,6 +53,7 @@ def locate(given: argparse.Namespace) -> str | None:
         for name, value in (
             ("-L", given.locator),
             ("-h or -p", given.host or given.port),
+            ("--unix", given.unix),
             ("a URL", given.url),
         )
         if value
@@ -59,6 +62,9 @@ def locate(given: argparse.Namespace) -> str | None:
         return f"the broker's address is given by {' and by '.join(ways)}: give one of them"
     if given.locator:
         return _by_locator(given)
+    if given.unix:
+        given.url = f"mqtt+unix://{Path(given.unix).absolute()}"
+        return "--unix takes no path with a ?" if "?" in given.url else None
     elsewhere = os.environ.get("FOREBAY_URL", "")
     if (
         given.port
