@@ -16,9 +16,16 @@ import functools
 import importlib
 import importlib.util
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from ._core.protocols import PROTOCOLS
+
+if TYPE_CHECKING:
+    from .pulsar import MessageId, OutgoingMessage
+    from .pulsar import ProducerInterceptor as _Interceptor
+else:
+    # Its methods are all here, and Pulsar is not imported for other protocols.
+    _Interceptor = object
 
 __all__ = ["ProducerTracing", "extract", "inject", "instrument", "processing", "send"]
 
@@ -280,7 +287,7 @@ def _attributes(system: str, topic: str, operation: str, payload: Any) -> dict[s
     return attributes
 
 
-class ProducerTracing:
+class ProducerTracing(_Interceptor):
     """An interceptor for producers of Pulsar: a span ``send TOPIC`` from the send to the receipt, whose
     context is in the properties of the message.
 
@@ -299,7 +306,7 @@ class ProducerTracing:
         self._tracer: Any = self._trace.get_tracer(NAME, tracer_provider=tracer_provider)
         self._spans: dict[str, Any] = {}
 
-    def before_send(self, producer: Any, message: Any) -> None:
+    def before_send(self, producer: Any, message: OutgoingMessage) -> None:
         """Starts the span."""
         span = _begin(self._trace, self._tracer, producer, producer.topic, message.payload)
         self._propagate.inject(message.properties, context=self._trace.set_span_in_context(span))
@@ -310,7 +317,13 @@ class ProducerTracing:
         else:
             self._spans[parent] = span
 
-    def on_send_acknowledged(self, producer: Any, message: Any, message_id: Any, error: Any) -> None:
+    def on_send_acknowledged(
+        self,
+        producer: Any,
+        message: OutgoingMessage,
+        message_id: MessageId | None,
+        error: BaseException | None,
+    ) -> None:
         """Ends the span."""
         span = self._spans.pop(message.properties.get("traceparent", ""), None)
         if span is not None:
