@@ -4,6 +4,7 @@ comment, and a comment that is not needed is an error."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import assert_type
 
 from typing_extensions import Buffer
@@ -77,6 +78,9 @@ async def pulsar(url: str) -> None:
             def wrong(message: MqttMessage) -> None: ...
 
             consumer.listen(wrong)  # type: ignore[arg-type]
+            # Futures, where a task needs a coroutine.
+            await asyncio.create_task(consumer.receive())  # type: ignore[arg-type]
+            await asyncio.ensure_future(consumer.receive())
         client.producer("orders", qos=1)  # type: ignore[call-overload]
         client.reauthenticate()  # type: ignore[attr-defined]
         interceptor = forebay.pulsar.ProducerInterceptor()
