@@ -194,13 +194,15 @@ def _of_environment(variable: str, name: str, value: str) -> str:
 
 
 def _check_flags(given: argparse.Namespace) -> None:
-    """Refuses a key that other users of the machine see."""
-    key = given.token_key or ""
-    if key and not key.startswith(("file:", "env:")):
-        raise InvalidArgument(
-            "--token-key does not take the key itself, which every user of this machine can see: use"
-            " file:PATH or env:NAME"
-        )
+    """Refuses secrets that other users of the machine see, given by a flag or by ``-X``."""
+    for values in (vars(given), pairs(given.options, "options")):
+        # A list of listeners cannot be given here.
+        single = {name: value for name, value in values.items() if value and name != "listeners"}
+        for name in literal_secrets(single, OPTIONS):
+            raise InvalidArgument(
+                f"{name} does not take the key itself, which every user of this machine can see: use"
+                " file:PATH or env:NAME"
+            )
 
 
 def _check_secrets(config: str | None, options: Mapping[str, Any]) -> None:
