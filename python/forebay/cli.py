@@ -222,6 +222,13 @@ def _log_to_stderr() -> None:
     logging.getLogger(__package__).setLevel(logging.DEBUG)
 
 
+def _print_error(text: str) -> None:
+    from .commands._shared.display import visible
+
+    # Names in it may be a stranger's.
+    print(f"forebay: {visible(text)}", file=sys.stderr)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status."""
     try:
@@ -235,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        print(f"forebay: {error}", file=sys.stderr)
+        _print_error(str(error))
         return 1
 
 
@@ -275,5 +282,5 @@ def _main(arguments: Sequence[str] | None) -> int:
     except Error as error:
         from .commands._shared.failed import status
 
-        print(f"forebay: {error.code}: {_in_flags(str(error), given)}", file=sys.stderr)
+        _print_error(f"{error.code}: {_in_flags(str(error), given)}")
         return status(error)
