@@ -80,7 +80,8 @@ def _default() -> str:
 
 def _protocol(words: list[str]) -> str:
     """The protocol of the URL, which has to be known before the other flags can be parsed. ``-u URL`` becomes
-    ``--url URL``, because ``-u`` is the user with MQTT. Without a URL, ``-h HOST`` and ``-L`` are MQTT's."""
+    ``--url URL``, because ``-u`` is the user with MQTT. Without a URL, ``-h HOST``, ``-p PORT`` and ``-L``
+    are MQTT's."""
     for at, word in enumerate(words[1:], 1):
         before = words[at - 1]
         if word.startswith("--url="):
@@ -95,10 +96,13 @@ def _protocol(words: list[str]) -> str:
 
 def _names_host(words: list[str]) -> bool:
     """Whether the broker is given as Mosquitto's commands take it."""
+    # A number after -p is a port: the property that -p sets elsewhere has a "=".
     return any(
-        word.startswith(("--host=", "--locator="))
+        word.startswith(("--host=", "--locator=", "--port=", "--unix="))
         or (word[:2] in ("-h", "-L") and len(word) > 2)
-        or (word in ("-h", "--host", "-L", "--locator") and not after.startswith("-"))
+        or (word[:2] == "-p" and word[2:].isdecimal())
+        or (word in ("-h", "--host", "-L", "--locator", "--port", "--unix") and not after.startswith("-"))
+        or (word == "-p" and after.isdecimal())
         for word, after in itertools.pairwise([*words, "-"])
     )
 
@@ -110,7 +114,7 @@ def _protocol_of(url: str) -> str:
 
 def _spoken(given: Any) -> str:
     """The protocol that the parsed arguments name."""
-    if given.url is None and (getattr(given, "host", None) or getattr(given, "locator", None)):
+    if given.url is None and any(getattr(given, name, None) for name in ("host", "port", "locator", "unix")):
         return _REQUESTS
     return _protocol_of(given.url or os.environ.get("FOREBAY_URL", ""))
 
@@ -218,6 +222,13 @@ def _log_to_stderr() -> None:
     logging.getLogger(__package__).setLevel(logging.DEBUG)
 
 
+def _print_error(text: str) -> None:
+    from .commands._shared.display import visible
+
+    # Names in it may be a stranger's.
+    print(f"forebay: {visible(text)}", file=sys.stderr)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status."""
     try:
@@ -231,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        print(f"forebay: {error}", file=sys.stderr)
+        _print_error(str(error))
         return 1
 
 
@@ -271,5 +282,5 @@ def _main(arguments: Sequence[str] | None) -> int:
     except Error as error:
         from .commands._shared.failed import status
 
-        print(f"forebay: {error.code}: {_in_flags(str(error), given)}", file=sys.stderr)
+        _print_error(f"{error.code}: {_in_flags(str(error), given)}")
         return status(error)

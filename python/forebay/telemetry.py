@@ -15,10 +15,17 @@ import contextlib
 import functools
 import importlib
 import importlib.util
-from collections.abc import Callable, Generator, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 from ._core.protocols import PROTOCOLS
+
+if TYPE_CHECKING:
+    from .pulsar import MessageId, OutgoingMessage
+    from .pulsar import ProducerInterceptor as _Interceptor
+else:
+    # Its methods are all here, and Pulsar is not imported for other protocols.
+    _Interceptor = object
 
 __all__ = ["ProducerTracing", "extract", "inject", "instrument", "processing", "send"]
 
@@ -125,26 +132,39 @@ def _system_of_class(kind: type[object]) -> str:
     return next(of_message, None) or next(part for part in kind.__module__.split(".") if part in PROTOCOLS)
 
 
+@overload
 def inject(
     properties: Mapping[str, str] | None = None, producer: Any = None, *, context: Any = None
-) -> dict[str, str]:
+) -> dict[str, str]: ...
+@overload
+def inject(
+    properties: Sequence[tuple[str, str]], producer: Any = None, *, context: Any = None
+) -> list[tuple[str, str]]: ...
+def inject(
+    properties: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
+    producer: Any = None,
+    *,
+    context: Any = None,
+) -> dict[str, str] | list[tuple[str, str]]:
     """Properties for a message with the current trace context, as W3C's ``traceparent`` and ``tracestate``.
     Without ``opentelemetry-api``, or outside of a span, the properties alone.
 
     With MQTT they are user properties, which need MQTT 5.
 
     Args:
-        properties: the other properties.
+        properties: the other properties. For MQTT they may be pairs, in which a name may repeat; the result
+            is then a list of pairs.
         producer: the producer that will send them. What its messages cannot carry is left out: all with
             versions of MQTT before 5, with TubeMQ what has a ``,`` or a ``=``.
         context: the OpenTelemetry ``Context``; the current one by default.
     """
-    carrier = dict(properties or {})
+    fields: dict[str, str] = {}
     if is_installed():
-        fields: dict[str, str] = {}
         _api("propagate").inject(fields, context=context)
-        carrier.update(fields if producer is None else producer._carried(fields))
-    return carrier
+        fields = fields if producer is None else producer._carried(fields)
+    if properties is None or isinstance(properties, Mapping):
+        return {**(properties or {}), **fields}
+    return [*(pair for pair in properties if pair[0] not in fields), *fields.items()]
 
 
 def extract(message: Any) -> Any:
@@ -183,7 +203,7 @@ def send(
     producer: Any,
     payload: Any,
     *args: Any,
-    properties: Mapping[str, str] | None = None,
+    properties: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
     tracer_provider: Any = None,
     **fields: Any,
 ) -> Any:
@@ -199,21 +219,21 @@ def send(
     Args:
         producer: a producer of either face, without :class:`ProducerTracing`.
         payload: as of ``producer.send``, as are ``args`` and ``fields``.
-        properties: properties of the message.
+        properties: properties of the message; for MQTT also as pairs, in which a name may repeat.
         tracer_provider: the provider; the global one by default.
 
     Returns:
         The result of ``producer.send``.
     """
     if properties:
-        fields["properties"] = dict(properties)
+        fields["properties"] = dict(properties) if isinstance(properties, Mapping) else list(properties)
     if not is_installed():
         return producer.send(payload, *args, **fields)
     trace = _api("trace")
     topic = fields.get("topic") or producer.topic
     span = _begin(trace, trace.get_tracer(NAME, tracer_provider=tracer_provider), producer, topic, payload)
     try:
-        if carried := inject(properties, producer, context=trace.set_span_in_context(span)):
+        if carried := inject(properties or {}, producer, context=trace.set_span_in_context(span)):
             fields["properties"] = carried
         pending = producer.send(payload, *args, **fields)
     except BaseException as error:
@@ -267,7 +287,7 @@ def _attributes(system: str, topic: str, operation: str, payload: Any) -> dict[s
     return attributes
 
 
-class ProducerTracing:
+class ProducerTracing(_Interceptor):
     """An interceptor for producers of Pulsar: a span ``send TOPIC`` from the send to the receipt, whose
     context is in the properties of the message.
 
@@ -286,7 +306,7 @@ class ProducerTracing:
         self._tracer: Any = self._trace.get_tracer(NAME, tracer_provider=tracer_provider)
         self._spans: dict[str, Any] = {}
 
-    def before_send(self, producer: Any, message: Any) -> None:
+    def before_send(self, producer: Any, message: OutgoingMessage) -> None:
         """Starts the span."""
         span = _begin(self._trace, self._tracer, producer, producer.topic, message.payload)
         self._propagate.inject(message.properties, context=self._trace.set_span_in_context(span))
@@ -297,7 +317,13 @@ class ProducerTracing:
         else:
             self._spans[parent] = span
 
-    def on_send_acknowledged(self, producer: Any, message: Any, message_id: Any, error: Any) -> None:
+    def on_send_acknowledged(
+        self,
+        producer: Any,
+        message: OutgoingMessage,
+        message_id: MessageId | None,
+        error: BaseException | None,
+    ) -> None:
         """Ends the span."""
         span = self._spans.pop(message.properties.get("traceparent", ""), None)
         if span is not None:

@@ -4,11 +4,13 @@ comment, and a comment that is not needed is an error."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import assert_type
 
 from typing_extensions import Buffer
 
 import forebay
+from forebay import telemetry
 from forebay.mqtt import MqttClient, MqttConsumer, MqttMessage, MqttProducer, ReasonCode
 from forebay.pulsar import (
     MessageId,
@@ -76,11 +78,15 @@ async def pulsar(url: str) -> None:
             def wrong(message: MqttMessage) -> None: ...
 
             consumer.listen(wrong)  # type: ignore[arg-type]
+            # Futures, where a task needs a coroutine.
+            await asyncio.create_task(consumer.receive())  # type: ignore[arg-type]
+            await asyncio.ensure_future(consumer.receive())
         client.producer("orders", qos=1)  # type: ignore[call-overload]
         client.reauthenticate()  # type: ignore[attr-defined]
         interceptor = forebay.pulsar.ProducerInterceptor()
         client.producer("orders", interceptors=interceptor)
         client.producer("orders", interceptors=[interceptor])
+        client.producer("orders", interceptors=telemetry.ProducerTracing())
         client.consumer("orders", "billing", interceptors=interceptor)  # type: ignore[call-overload]
         async with client.reader("orders", position={"orders-partition-0": message.id}) as reader:
             assert_type(reader, PulsarConsumer[bytes])
@@ -135,10 +141,13 @@ def the_blocking_face(url: str) -> None:
         assert_type(producer.send_many([b"x"]), MessageIds)
         assert_type(producer.submit_many([b"x"]).wait(), MessageIds)
         producer.flush(timeout=1)
+        client.producer("orders", interceptors=[telemetry.ProducerTracing()])
         with client.consumer("orders", "billing") as consumer, consumer.listen(print) as listener:
             assert_type(listener, forebay.blocking.Listener[PulsarMessage[bytes]])
     with forebay.mqtt.blocking.connect(url) as mqtt_client:
         assert_type(mqtt_client.publish("a", b""), ReasonCode)
+        assert_type(telemetry.inject({"a": "b"}), dict[str, str])
+        assert_type(telemetry.inject([("a", "b"), ("a", "c")]), list[tuple[str, str]])
         mqtt_client.partitions("a")  # type: ignore[attr-defined]
 
 

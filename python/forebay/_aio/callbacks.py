@@ -14,7 +14,7 @@ from forebay._core import parse
 from forebay._core.callback_lanes import TAKEN_AT_ONCE, TURN, Counts, Lanes, Settings, report
 from forebay.errors import Closed, Error
 
-from .callback_runner import caller
+from .callback_runner import caller, is_gone
 
 if TYPE_CHECKING:
     from forebay._core.types import Duration
@@ -85,7 +85,8 @@ class Listener(Generic[M]):
         Raises:
             Error: the error that ended the consumer.
         """
-        await self._ended.wait()
+        if not is_gone(self._loop, self):
+            await self._ended.wait()
         if self._error:
             raise self._error
 
@@ -100,6 +101,8 @@ class Listener(Generic[M]):
             timeout: seconds after which callbacks are cancelled; ``stop_timeout`` by default.
         """
         seconds = parse.seconds(timeout)
+        if is_gone(self._loop, self):
+            return
         self._halt()
         # A callback that stops its own listener, and the task that has called it, go on.
         tasks = {self._runner, *self._workers} - {caller.get()}

@@ -12,7 +12,7 @@ from typing import Any
 
 from forebay._core.events import LAST, ConnectionEvent, Counts, made
 
-from .callback_runner import caller
+from .callback_runner import caller, is_gone
 
 
 class Feed:
@@ -20,7 +20,7 @@ class Feed:
 
     def __init__(self, native: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._native = native
-        self._loop = loop
+        self.loop = loop
         self.failed_before = 0
         """Attempts that ``retry_first`` made before the client existed."""
         self._closed = False
@@ -44,7 +44,7 @@ class Feed:
             due: asyncio.Future[None] = self._native.event_due(number)
             due.add_done_callback(self._arrived)
             self._due = due
-        waiter: asyncio.Future[None] = self._loop.create_future()
+        waiter: asyncio.Future[None] = self.loop.create_future()
         self._waiters.add(waiter)
         try:
             await waiter
@@ -65,7 +65,7 @@ class Feed:
         """Ends the readers once they have read what there is, from any thread."""
         self._closed = True
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._tell)
+            self.loop.call_soon_threadsafe(self._tell)
 
     async def finish(self) -> None:
         """As :meth:`close`, and waits a moment for callbacks."""
@@ -109,7 +109,7 @@ class ConnectionEvents:
                 self._missed += number - self._next
                 self._next = number + 1
                 return event
-            if ended:
+            if ended or is_gone(self._feed.loop, self):
                 raise StopAsyncIteration
             await self._feed.changed(self._next)
 
@@ -121,6 +121,7 @@ class EventCallback:
         self, feed: Feed, loop: asyncio.AbstractEventLoop, callback: Callable[[ConnectionEvent], Any]
     ) -> None:
         self._events = ConnectionEvents(feed)
+        self._loop = loop
         self._callback = callback
         self._counts = Counts()
         self._stopping = False
@@ -143,6 +144,9 @@ class EventCallback:
     def stop(self) -> None:
         """Calls the function no more; a call under way is not waited for, and ends as usual. Closing the
         client does this, too, after its last event."""
+        # Without any loop this may be between two runs of its own.
+        if asyncio._get_running_loop() is not None and is_gone(self._loop, self):
+            return
         self._stopping = True
         if not self._calling:
             self._task.cancel()

@@ -24,6 +24,7 @@ from forebay._core.unsupported import Answers
 from forebay.errors import Closed, ForkError, InvalidArgument
 
 from .callback_runner import caller as calling
+from .callback_runner import is_gone, of_another_loop
 from .callbacks import Listener
 from .event_stream import ConnectionEvents, EventCallback, Feed
 
@@ -121,11 +122,19 @@ class Handle(Answers):
         if not self._open:
             raise Closed(f"{self!r} is closed")
         if asyncio._get_running_loop() is not self._loop:
-            raise InvalidArgument(f"{self!r} belongs to another event loop: open one handle per loop")
+            raise of_another_loop(self)
 
     async def close(self) -> None:
-        """Closes the handle. Calling it again does nothing."""
-        await self._leave(failed=False)
+        """Closes the handle. Calling it again does nothing. If the event loop of the handle has been closed,
+        it is released at once: messages without an answer may be stored or not."""
+        await self._end(failed=False)
+
+    async def _end(self, failed: bool) -> None:
+        if asyncio._get_running_loop() is self._loop:
+            await self._leave(failed)
+        elif self._open and is_gone(self._loop, self):
+            self._open = False
+            self._forget()
 
     async def _leave(self, failed: bool) -> None:
         raise NotImplementedError
@@ -136,7 +145,7 @@ class Handle(Answers):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._leave(failed=kind is not None)
+        await self._end(failed=kind is not None)
 
     def __del__(self) -> None:
         if self._open:
@@ -224,7 +233,7 @@ class ClientHandle(Handle):
     async def close(self) -> None:
         """Flushes the producers, closes every handle of this client, and stops the broker of
         ``embedded:``."""
-        await self._leave(failed=False)
+        await self._end(failed=False)
 
     async def _leave(self, failed: bool) -> None:
         if self._closing is not None:
@@ -321,7 +330,7 @@ class ProducerHandle(ChildHandle):
 
     async def close(self) -> None:
         """Flushes and closes."""
-        await self._leave(failed=False)
+        await self._end(failed=False)
 
     async def _leave(self, failed: bool) -> None:
         if not self._open:
@@ -420,7 +429,7 @@ class ConsumerHandle(ChildHandle, Generic[M_co]):
     async def close(self) -> None:
         """Stops the listeners, hands over the acknowledgements and closes. Messages without one are delivered
         to other consumers."""
-        await self._leave(failed=False)
+        await self._end(failed=False)
 
     async def _leave(self, failed: bool) -> None:
         if not self._open:

@@ -35,6 +35,8 @@ SHORT: dict[str, Mapping[str, Any]] = {
     "http_port": {"protocol": "http"},
 }
 """Options of the broker that are each the port of one listener."""
+NAMES = tuple("pulsar" if option == "port" else option.removesuffix("_port") for option in SHORT)
+"""The names of these listeners, which are the keys of ``Broker.urls``."""
 _INHERITED = {"host": "host", "allow_anonymous": "anonymous"}
 _CERTIFICATES = ("tls_cert", "tls_key", "tls_client_ca")
 

@@ -126,7 +126,22 @@ def readable(frame: Any) -> Any:
             f"{kind.__module__}.{kind.__qualname__} has no Arrow interface (__arrow_c_stream__); "
             "use pyarrow, polars, pandas 2.2+ or duckdb"
         )
-    return _typed(frame) if kind.__module__.startswith("polars.") else frame
+    if kind.__module__.startswith("polars."):
+        return _typed(frame)
+    of_pandas = hasattr(frame, "reset_index") and hasattr(frame, "columns")
+    return _with_named_index(frame) if of_pandas else frame
+
+
+def _with_named_index(frame: Any) -> Any:
+    """A pandas DataFrame whose index is a column if it has a name, and is left out otherwise. Pandas itself
+    hands over a column ``__index_level_0__`` after a filter, and leaves out a range that has a name."""
+    names: list[Any] = frame.index.names
+    without = [level for level, name in enumerate(names) if name is None or name in frame.columns]
+    if without:
+        return frame.reset_index(level=without, drop=True)
+    if type(frame.index).__name__ == "RangeIndex":
+        return frame.assign(**{str(names[0]): frame.index})
+    return frame
 
 
 def _typed(frame: Any) -> Any:

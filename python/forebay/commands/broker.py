@@ -17,6 +17,7 @@ from typing import Any
 from forebay._core import parse
 from forebay._core.broker_config import literal_secrets
 from forebay._core.broker_config import read as read_config
+from forebay._core.broker_endpoints import NAMES
 from forebay.broker import Broker
 from forebay.errors import Closed, Error, InvalidArgument
 
@@ -56,8 +57,8 @@ def run(given: argparse.Namespace) -> int:
         if given.json:
             import json
 
-            more = {f"{name}_url": url for name, url in broker.urls.items() if url != broker.url}
-            said = {"url": broker.url, **more, "durability": durability, "ready_ms": round(took, 1)}
+            urls = {f"{name}_url": broker.urls.get(name) for name in NAMES}
+            said = {"url": broker.url, **urls, "durability": durability, "ready_ms": round(took, 1)}
             print(json.dumps(said), flush=True)
         elif not given.quiet:
             urls = " and ".join(broker.all_urls)
@@ -193,13 +194,15 @@ def _of_environment(variable: str, name: str, value: str) -> str:
 
 
 def _check_flags(given: argparse.Namespace) -> None:
-    """Refuses a key that other users of the machine see."""
-    key = given.token_key or ""
-    if key and not key.startswith(("file:", "env:")):
-        raise InvalidArgument(
-            "--token-key does not take the key itself, which every user of this machine can see: use"
-            " file:PATH or env:NAME"
-        )
+    """Refuses secrets that other users of the machine see, given by a flag or by ``-X``."""
+    for values in (vars(given), pairs(given.options, "options")):
+        # A list of listeners cannot be given here.
+        single = {name: value for name, value in values.items() if value and name != "listeners"}
+        for name in literal_secrets(single, OPTIONS):
+            raise InvalidArgument(
+                f"{name} does not take the key itself, which every user of this machine can see: use"
+                " file:PATH or env:NAME"
+            )
 
 
 def _check_secrets(config: str | None, options: Mapping[str, Any]) -> None:

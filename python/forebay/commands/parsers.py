@@ -210,7 +210,7 @@ def broker(command: argparse.ArgumentParser) -> None:
         metavar="LEVEL",
         help="least urgent records: debug, info (default), warning or error; SIGHUP reads it in the file",
     )
-    add("--json", action="store_true", help="print the URLs as one line of JSON")
+    add("--json", action="store_true", help="print the URLs as one line of JSON; null where no listener is")
     add("-q", "--quiet", action="store_true", help="print nothing but warnings and errors")
 
 

@@ -14,7 +14,7 @@ from forebay._core.native import backup_store, check_store, compact_store, resto
 from forebay.errors import InvalidArgument
 
 from ._shared.broker_options import ENVIRONMENT, OPTIONS
-from ._shared.display import size
+from ._shared.display import size, visible
 from ._shared.failed import refusals
 
 
@@ -73,7 +73,7 @@ def _report(given: argparse.Namespace, text: str, figures: Mapping[str, Any]) ->
     if given.json:
         print(json.dumps(figures), flush=True)
     elif not given.quiet:
-        print(text, flush=True)
+        print(visible(text), flush=True)
 
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace, str], int]] = {

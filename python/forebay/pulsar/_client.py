@@ -175,6 +175,7 @@ class PulsarClient(Client):
 
         Raises:
             InvalidArgument: an unknown option, a bad value, or options that exclude each other, at once.
+            InvalidTopic: the name contains ``*`` or ``.+``, as a pattern does, at once.
             Unsupported: an option of another protocol, at once.
             ProducerBusy: another producer has the name, or exclusive access (when awaited).
             TopicNotFound: the topic does not exist and is not created on first use (when awaited).
@@ -184,6 +185,7 @@ class PulsarClient(Client):
         options = given(locals(), "self", "topic")
         values = self._defaults.resolve("producer", options)
         check_producer(values)
+        refuse_patterns([topic])
         return Opening(lambda: self._open_producer(topic, values))
 
     async def _open_producer(self, topic: str, values: dict[str, Any]) -> PulsarProducer[Any]:
@@ -268,6 +270,7 @@ class PulsarClient(Client):
         Raises:
             InvalidArgument: an unknown option, a bad value, no topic or no subscription, at once; a pattern
                 that brokers cannot evaluate, with the position in it (when awaited).
+            InvalidTopic: a name contains ``*`` or ``.+``, as a pattern does, at once.
             Unsupported: an option of another protocol, at once.
             ConsumerBusy: the subscription has an exclusive consumer (when awaited).
             IncompatibleSchema: the schema cannot read what the topic has; shows both (when awaited).
@@ -379,6 +382,7 @@ class PulsarClient(Client):
         Raises:
             InvalidArgument: an unknown option, a bad value or no position, at once. An id of a partition that
                 is not read (when awaited).
+            InvalidTopic: a name contains ``*`` or ``.+``, at once: a reader takes no patterns.
         """
         options = given(locals(), "self", "topic", "subscription")
         options["durable"] = False
@@ -390,6 +394,7 @@ class PulsarClient(Client):
         topics = [topic] if isinstance(topic, str) else list(topic)
         if not topics:
             raise InvalidArgument("a reader needs at least one topic")
+        refuse_patterns(topics)
         name = subscription or reader_name()
         return Opening(lambda: self._open_reader(topics, name, values, start))
 
@@ -474,6 +479,7 @@ class PulsarClient(Client):
 
         Raises:
             InvalidArgument: an unknown option, a bad value, or an option without a meaning here, at once.
+            InvalidTopic: the name contains ``*`` or ``.+``, at once.
             Timeout: nothing was read for 30 seconds, and messages are missing (when awaited).
         """
         options = given(locals(), "self", "topic", "value", "subscription")
@@ -487,6 +493,7 @@ class PulsarClient(Client):
         options["durable"] = False
         options["position"] = "earliest"
         values = self._defaults.resolve("consumer", options)
+        refuse_patterns([topic])
         name = subscription or reader_name()
         of = value or (_value if values.get("schema") else _payload)
         return Opening(lambda: self._open_table_view(topic, name, values, of, persistent))

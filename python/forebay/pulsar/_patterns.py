@@ -28,15 +28,23 @@ def pattern_parts(pattern: re.Pattern[str]) -> tuple[str, str]:
     return pattern.pattern, "".join(letter for flag, letter in _FLAGS if pattern.flags & flag)
 
 
+def as_pattern(topic: str) -> str | None:
+    """The expression that a name was probably meant as; ``None`` for a plain name. Brokers accept
+    ``orders-*`` as the name of a topic."""
+    if "*" not in topic and ".+" not in topic:
+        return None
+    return re.sub(r"(?<![.\])])\*", ".*", topic)
+
+
 def refuse_patterns(topics: Sequence[str]) -> None:
     """Refuses names that were meant as patterns: a topic of that name would be created, and stay empty.
 
     Raises:
-        InvalidTopic: a name has ``.*`` or ``.+`` in it.
+        InvalidTopic: a name has ``*`` or ``.+`` in it.
     """
     for topic in topics:
-        if ".*" in topic or ".+" in topic:
+        if pattern := as_pattern(topic):
             raise InvalidTopic(
-                f"{topic!r} looks like a pattern and was given as a name: for all topics that match it, pass"
-                f" re.compile({topic!r})"
+                f"{topic!r} looks like a pattern and was given as a name: to consume all topics that match,"
+                f" pass re.compile({pattern!r}) to consumer()"
             )

@@ -111,6 +111,25 @@ def test_rows_of_a_file_are_sent_as_json(
     assert found["key"].to_pylist() == ["a", "b"]
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_the_index_that_pandas_stores_is_no_column(
+    command: Commands, service: PulsarService, tmp_path: Path, suffix: str
+) -> None:
+    import pandas
+
+    frame = pandas.DataFrame({"id": ["a", "b"], "n": [1, 2]})
+    table = pa.Table.from_pandas(frame[frame.n > 1])
+    assert "__index_level_0__" in table.column_names
+    file, topic = tmp_path / f"rows.{suffix}", service.topic()
+    if suffix == "parquet":
+        parquet.write_table(table, file)
+    else:
+        feather.write_feather(table, str(file), compression="uncompressed")
+    command("pub", "-t", topic, "--frame", str(file), "-q")
+    found = frames.read(service.url, topic)
+    assert [json.loads(value) for value in found["value"].to_pylist()] == [{"id": "b", "n": 2}]
+
+
 def test_files_that_cannot_be_read(command: Commands, service: PulsarService, tmp_path: Path) -> None:
     topic = service.topic()
 

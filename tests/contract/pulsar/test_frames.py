@@ -89,6 +89,43 @@ async def test_frames_of_other_libraries(client: Any, topic: str, library: str) 
         assert [json.loads(bytes(message.data))["n"] for message in messages] == [1, 2]
 
 
+async def test_an_index_of_pandas_is_a_column_if_it_has_a_name(client: Any, topic: str) -> None:
+    import pandas
+
+    frame = pandas.DataFrame({"id": ["a", "b"], "n": [1, 2]})
+    levels = pandas.MultiIndex.from_arrays([[3, 4], [5, 6]], names=["level", None])
+    range_ = pandas.RangeIndex(2, name="row")
+    frames: list[tuple[Any, set[str]]] = [
+        (frame[frame.n > 1], set()),
+        (frame.sort_values("n", ascending=False), set()),
+        (frame.set_index("id", drop=False), set()),
+        (frame.set_axis(levels), {"level"}),
+        (frame.set_axis(range_), {"row"}),
+        (frame.set_axis(range_)[frame.n.to_numpy() > 1], {"row"}),
+        (frame.set_index("id"), set()),
+    ]
+    async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
+        for rows, more in frames:
+            columns = list(rows.columns)
+            await producer.send_frame(rows, encoding="json")
+            for message in await receive(consumer, len(rows)):
+                assert set(json.loads(bytes(message.data))) == {"id", "n", *more}
+            assert list(rows.columns) == columns, "the caller's DataFrame stays as it is"
+
+
+async def test_a_filtered_frame_of_pandas_has_the_schema_of_the_whole(client: Any, topic: str) -> None:
+    import pandas
+
+    frame = pandas.DataFrame({"id": ["a", "b"], "n": [1, 2]})
+    async with client.consumer(topic, "s", schema="auto") as consumer:
+        for rows in (frame, frame[frame.n > 1]):
+            async with client.producer(topic) as producer:
+                await producer.send_frame(rows, schema="avro")
+        messages = await receive(consumer, 3)
+        assert messages[2].value == {"id": "b", "n": 2}
+        assert len({bytes(message.schema_version or b"") for message in messages}) == 1
+
+
 async def test_properties_from_a_map_column(client: Any, topic: str) -> None:
     table = pa.table(
         {

@@ -134,6 +134,20 @@ def test_a_bad_position_is_refused(command: Commands, service: PulsarService, wh
     assert "forebay: invalid_argument" in command.misused("replay", "a", "b", "--from", where)
 
 
+def test_looking_at_a_topic_does_not_create_it(command: Commands, service: PulsarService) -> None:
+    missing, target = service.topic(), service.topic()
+    for words in (
+        ("peek", missing),
+        ("peek", missing, "-o", "1h"),
+        ("topic", "stats", missing),
+        ("replay", missing, target),
+        ("replay", missing, target, "--from", "2020-01-01T00:00:00Z"),
+    ):
+        assert "forebay: topic_not_found" in command.refused(*words)
+    with blocking.connect(service.url) as client:
+        assert not {missing, target} & set(client.topics("public/default"))
+
+
 # ---- replay
 
 

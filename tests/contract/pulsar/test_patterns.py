@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import shlex
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from forebay.errors import ConsumerBusy, InvalidArgument, NotAllowed
+from forebay import blocking
+from forebay.errors import ConsumerBusy, InvalidArgument, InvalidTopic, NotAllowed
 from forebay.pulsar import DeadLetterPolicy
 
+from support.commands import Commands
 from support.messages import nothing, payloads, receive
 from support.pulsar.harness import PulsarService
 from support.waiting import until
@@ -156,6 +159,35 @@ async def test_a_pattern_that_brokers_cannot_have_is_refused(client: Any, patter
 async def test_a_pattern_of_bytes_is_refused_at_once(client: Any) -> None:
     with pytest.raises(InvalidArgument, match="bytes"):
         client.consumer(re.compile(b"a"), "s")
+
+
+@pytest.mark.parametrize(
+    ("rest", "meant"),
+    [("orders-*", "orders-.*"), ("orders-.*", "orders-.*"), ("*", ".*"), ("a.+", "a.+"), ("[ab]*", "[ab]*")],
+)
+async def test_a_name_that_looks_like_a_pattern_is_refused_by_every_verb(
+    client: Any, service: PulsarService, name: Callable[[str], str], rest: str, meant: str
+) -> None:
+    text = re.escape(f"pass re.compile({name(meant)!r}) to consumer()")
+    with blocking.connect(service.url) as other:
+        faces: tuple[Any, ...] = (client, other)
+        for face in faces:
+            with pytest.raises(InvalidTopic, match=text):
+                face.consumer(name(rest), "s")
+            with pytest.raises(InvalidTopic, match=text):
+                face.consumer([name("a"), name(rest)], "s")
+            with pytest.raises(InvalidTopic, match=text):
+                face.reader(name(rest))
+            with pytest.raises(InvalidTopic, match=text):
+                face.table_view(name(rest))
+            with pytest.raises(InvalidTopic, match=text):
+                face.producer(name(rest))
+    command = Commands(service.url)
+    assert f"--pattern {shlex.quote(name(meant))} reads" in command.misused(
+        "sub", "-t", name(rest), "-s", "s"
+    )
+    assert "looks like a pattern" in command.refused("pub", "-t", name(rest), "-m", "x")
+    assert name(rest) not in await client.topics("public/default")
 
 
 async def test_a_message_is_no_position_of_a_pattern(client: Any, topic: str) -> None:

@@ -19,9 +19,17 @@ from support.tubemq import wire as tubemq
 COMMAND = [sys.executable, "-m", "forebay", "broker"]
 
 
-def test_a_key_on_the_command_line_is_refused() -> None:
-    said = refused("broker", "--port", "0", "--token-key", "0123456789abcdef0123456789abcdef")
-    assert "file:PATH or env:NAME" in said
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--token-key", "0123456789abcdef0123456789abcdef"], "--token-key"),
+        (["-X", "token_key=0123456789abcdef0123456789abcdef"], "--token-key"),
+        (["-X", "tls_key=-----BEGIN PRIVATE KEY-----\n0123456789abcdef"], "--tls-key"),
+    ],
+)
+def test_a_key_on_the_command_line_is_refused(words: list[str], named: str) -> None:
+    said = refused("broker", "--port", "0", *words)
+    assert f"{named} does not take the key itself" in said and "file:PATH or env:NAME" in said
     assert "0123456789abcdef" not in said
 
 

@@ -59,7 +59,7 @@ def test_bash_offers_the_flags_of_all_protocols(bash: Path) -> None:
         *("--host", "--retained-only", "--cafile", "--remove-retained"),  # MQTT's
         "--message-type",  # TubeMQ's
     }
-    assert offered(bash, "pub", "--re") == {"--repeat", "--retain"}
+    assert offered(bash, "pub", "--re") == {"--repeat", "--repeat-delay", "--retain"}
     assert offered(bash, "broker", "--mqtt") >= {"--mqtt-port", "--mqtt-ws-port", "--mqtt-password-file"}
 
 

@@ -116,7 +116,9 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
     assert code == 0, error
     assert said["durability"] == "os"
     assert said["url"].startswith("mqtt://")
+    assert said["mqtt_url"] == said["url"], "also where it is the first"
     assert said["tubemq_url"].startswith("tubemq://")
+    assert [said[f"{name}_url"] for name in ("pulsar", "mqtt_ws", "http")] == [None] * 3
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["flag"]
     assert "FOREBAY_BROKER_RETNTION names no option; did you mean 'retention'?" in error
     assert "SERVICE_HOST" not in error

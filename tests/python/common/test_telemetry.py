@@ -89,6 +89,28 @@ def test_the_context_travels_in_the_properties(request: pytest.FixtureRequest, p
     assert run(program, broker.url, broker.topic(), protocol) == "done\n"
 
 
+@pytest.mark.parametrize("stand_in", [True, False])
+def test_user_properties_may_repeat_a_name(embedded_mqtt: Any, stand_in: bool) -> None:
+    program = """
+        import sys, forebay
+        from forebay import telemetry
+        url, topic, stand_in = sys.argv[1:]
+        pairs = [("route", "a"), ("route", "b"), ("traceparent", "of before")]
+        with forebay.blocking.connect(url) as client, client.consumer(topic) as consumer:
+            producer = client.producer(topic)
+            telemetry.send(producer, b"x", properties=pairs)
+            message = consumer.receive(timeout=60)
+            consumer.ack(message)
+            assert message.user_properties[:2] == pairs[:2]
+            assert [name for name, _ in message.user_properties].count("traceparent") == 1
+            assert (message.user_properties == pairs) == (stand_in == "False")
+            assert telemetry.inject(pairs, producer)[:2] == pairs[:2]
+        print("done")
+    """
+    arguments = embedded_mqtt.url, embedded_mqtt.topic(), str(stand_in)
+    assert run(program, *arguments, stand_in=stand_in) == "done\n"
+
+
 def test_a_producer_of_pulsar_has_a_span_for_each_send(embedded: Any) -> None:
     program = """
         import sys, forebay

@@ -82,7 +82,7 @@ def test_files_lines_standard_input_and_repetition(url: str, topic: str, tmp_pat
     run("pub", url, "-t", topic, "-q", "1", "-m", "5", "-m", "6", "--repeat", "2")
     run("pub", url, "-t", topic, "-q", "1", "-n")
     lines = session.read("-C", "9", "-N", "-F", "%p|").split(b"|")
-    assert lines == [b"\0one", b"two", b"three", b"fo\nur", b"5", b"6", b"5", b"6", b"", b""]
+    assert lines == [b"\0one", b"two\r", b"three", b"fo\nur", b"5", b"6", b"5", b"6", b"", b""]
     assert "forebay" in refused("pub", url, "-t", topic, "-f", str(tmp_path / "none"), status=1)
 
 
@@ -114,6 +114,11 @@ def test_properties(url: str, topic: str) -> None:
     run("pub", url, "-t", topic, "-m", "x", "-q", "1", *flags, *users)
     left = int(session.read("-C", "1", "-F", "%E"))
     assert 900 <= left <= 1000
+    users += ("-D", "publish", "user-property", "b", "3")
+    run("pub", url, "-t", topic, "-m", "x", "-q", "1", "-m", "y", *users)
+    both = session.read("-C", "1", "-F", "%j"), session.read("-C", "1", "--json")
+    mosquittos, own = (json.loads(line)["properties"] for line in both)
+    assert mosquittos["user-properties"] == own == {"a": ["1", "2"], "b": "3"}
 
 
 @pytest.mark.parametrize(
@@ -125,6 +130,7 @@ def test_properties(url: str, topic: str) -> None:
         (["subscribe", "user-property", "a", "b"], "only publish, will, connect", 1),
         (["publish", "message-expiry-interval", "soon"], "'soon'", 2),
         (["publish", "payload-format-indicator", "2"], "'2'", 2),
+        (["connect", "user-property", "a", "1", "-D", "connect", "user-property", "a", "2"], "once", 1),
     ],
 )
 def test_wrong_properties_are_named(url: str, words: list[str], said: str, status: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import socket
 import threading
 import time
@@ -12,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from forebay import blocking, cli
+from forebay import blocking, cli, errors
 
 from support.commands import ended, start
 from support.mqtt.harness import USERS, EmbeddedMqtt
@@ -61,6 +63,14 @@ def test_a_host_and_a_port(url: str, place: list[str], topic: str) -> None:
     # Whatever the environment names, the flags are meant.
     other = {"FOREBAY_URL": "pulsar://127.0.0.1:1"}
     assert run("sub", *place, "-t", topic, "-C", "1", "-W", "50", env=other) == "on\n"
+    # Without -h it is this machine.
+    for words in (["-p", port], [f"-p{port}"], ["--port", port], [f"--port={port}"]):
+        assert run("sub", "-t", topic, *words, "-C", "1", "-W", "50", env=other) == "on\n"
+    assert run("pub", "-p", port, "-t", topic, "-m", "off", "-q", "1", "--json").startswith('{"topic"')
+    pulsar = ("pub", "-p", port, "-t", topic, "-m", "x", "pulsar://127.0.0.1:1")
+    assert "properties are NAME=VALUE" in run(*pulsar, status=2)
+    far = {"FOREBAY_URL": "mqtt://broker.example"}
+    assert "give -h HOST, too" in run("pub", "-p", port, "-t", topic, "-m", "x", env=far, status=2)
 
 
 def test_all_in_one_url(url: str, place: list[str], topic: str) -> None:
@@ -90,6 +100,7 @@ def test_users_of_a_url_and_of_flags(topic: str) -> None:
         (["-h", "::1", "-p", "1884"], "mqtt://[::1]:1884"),
         (["-p", "1884", "mqtt://"], None),
         (["-h", "h", "-p", "8883"], "mqtts://h:8883"),
+        (["--unix", "/run/broker.sock"], "mqtt+unix:///run/broker.sock"),
         (["-h", "h", "--cafile", "ca.pem"], "mqtts://h"),
         (["-L", "mqtt://h"], "mqtt://h"),
         (["-L", "mqtts://h:1/a/b"], "mqtts://h:1"),
@@ -116,6 +127,13 @@ def test_the_url_of_the_flags(words: list[str], found: str | None) -> None:
     [
         (["-h", "h", "-p", "a=b"], "-D publish user-property NAME VALUE"),
         (["-h", "h", "-p", "0"], "from 1 to 65535"),
+        (["-p", "0"], "from 1 to 65535"),
+        (["-h", "h", "--unix", "/a"], "by -h or -p and by --unix"),
+        (["--unix", "/a?b"], "--unix takes no path"),
+        (["-h", "h", "--repeat-delay", "soon"], "--repeat-delay: expected a duration"),
+        (["pulsar://127.0.0.1:1", "--unix", "/a"], "Pulsar has no --unix"),
+        (["-u", "tubemq://127.0.0.1:1", "-I", "x"], "TubeMQ has no -I"),
+        (["--qos", "1"], "-h HOST or mqtt://HOST"),
         (["-h", "h:1883"], "-h h -p 1883"),
         (["-h", "me@h"], "no host name"),
         (["-h", "h", "-L", "mqtt://h/t"], "by -L and by -h or -p"),
@@ -167,8 +185,62 @@ def test_nothing_is_published_that_was_not_given(url: str, topic: str) -> None:
     assert retained(url, topic) == []
 
 
+def test_repetitions_with_a_pause(url: str, place: list[str], topic: str) -> None:
+    with blocking.connect(url) as client, client.subscribe(topic) as messages:
+        started = time.monotonic()
+        run("pub", *place, "-t", topic, "-m", "x", "-q", "1", "--repeat", "3", "--repeat-delay", "0.4")
+        assert time.monotonic() - started >= 0.8, "no pause before the first"
+        assert len(messages.receive_many(100, timeout=0.5)) == 3
+
+
+def test_what_else_is_set_for_a_client(place: list[str]) -> None:
+    from forebay.commands.mqtt import arguments
+
+    def options(*words: str) -> dict[str, Any]:
+        return arguments.client_options(cli.parser("mqtt").parse_args(["pub", *place, *words]), {})
+
+    assert options("-I", "till", "-M", "7", "--nodelay") == {
+        "client_id": f"till-{os.getpid()}",
+        "max_inflight": "7",
+    }
+    with pytest.raises(errors.InvalidArgument, match="-i and -I"):
+        options("-I", "till", "-i", "till")
+    with pytest.raises(errors.InvalidArgument, match="give one with -i"):
+        options("-I", "till", "-c")
+    wrong = ["pub", *place, "-t", "t", "-m", "x", "-M", "0"]
+    assert "--max-inflight" in run(*wrong, status=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-A", "127.0.0.1"], "-A is not supported: the operating system"),
+        (["-S"], "name the host with -h"),
+        (["--psk", "ab"], "--psk is not supported: use a client certificate"),
+        (["--psk-identity", "me"], "--psk-identity is not supported"),
+        (["--ciphers", "x"], "TLS 1.3 or 1.2"),
+        (["--tls-version", "tlsv1.2"], "TLS 1.3 or 1.2"),
+        (["--proxy", "socks5h://h"], "ssh -L"),
+        (["--capath", "/etc/ssl"], "cat DIR/*.pem"),
+        (["-w"], "-w is not supported: -v"),
+        (["--random-filter", "10"], "awk"),
+    ],
+)
+def test_flags_of_mosquitto_that_are_not_supported(place: list[str], words: list[str], said: str) -> None:
+    for command in (["sub"], ["pub", "-m", "x"], ["rr", "-m", "x"]):
+        if command == ["sub"] or words[0] not in ("-w", "--random-filter"):
+            assert said in run(*command, *place, "-t", "t", *words, status=2)
+
+
 # ------------------------------------------------------------------------------------------------
 # subscribing
+
+
+def test_json_over_several_lines(url: str, place: list[str], topic: str) -> None:
+    run_in_process(url, topic)
+    for form in (["-F", "%j"], ["--json"]):
+        text = run("sub", *place, "-t", topic, "-C", "1", "-W", "50", *form, "--pretty")
+        assert '\n  "topic"' in text and json.loads(text)["payload"] == "x"
 
 
 def test_retained_messages_are_removed_and_the_command_ends(url: str, place: list[str], topic: str) -> None:

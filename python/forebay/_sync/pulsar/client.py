@@ -170,6 +170,7 @@ class PulsarClient(Client):
 
         Raises:
             InvalidArgument: an unknown option, a bad value, or options that exclude each other.
+            InvalidTopic: the name contains ``*`` or ``.+``, as a pattern does.
             Unsupported: an option of another protocol.
             ProducerBusy: another producer has the name, or exclusive access.
             TopicNotFound: the topic does not exist and is not created on first use.
@@ -179,6 +180,7 @@ class PulsarClient(Client):
         options = given(locals(), "self", "topic")
         values = self._defaults.resolve("producer", options)
         check_producer(values)
+        refuse_patterns([topic])
         return self._open_producer(topic, values)
 
     def _open_producer(self, topic: str, values: dict[str, Any]) -> PulsarProducer[Any]:
@@ -263,6 +265,7 @@ class PulsarClient(Client):
         Raises:
             InvalidArgument: an unknown option, a bad value, no topic or no subscription, at once; a pattern
                 that brokers cannot evaluate, with the position in it.
+            InvalidTopic: a name contains ``*`` or ``.+``, as a pattern does.
             Unsupported: an option of another protocol.
             ConsumerBusy: the subscription has an exclusive consumer.
             IncompatibleSchema: the schema cannot read what the topic has; shows both.
@@ -374,6 +377,7 @@ class PulsarClient(Client):
         Raises:
             InvalidArgument: an unknown option, a bad value or no position. An id of a partition that
                 is not read.
+            InvalidTopic: a name contains ``*`` or ``.+``, at once: a reader takes no patterns.
         """
         options = given(locals(), "self", "topic", "subscription")
         options["durable"] = False
@@ -385,6 +389,7 @@ class PulsarClient(Client):
         topics = [topic] if isinstance(topic, str) else list(topic)
         if not topics:
             raise InvalidArgument("a reader needs at least one topic")
+        refuse_patterns(topics)
         name = subscription or reader_name()
         return self._open_reader(topics, name, values, start)
 
@@ -469,6 +474,7 @@ class PulsarClient(Client):
 
         Raises:
             InvalidArgument: an unknown option, a bad value, or an option without a meaning here.
+            InvalidTopic: the name contains ``*`` or ``.+``.
             Timeout: nothing was read for 30 seconds, and messages are missing.
         """
         options = given(locals(), "self", "topic", "value", "subscription")
@@ -482,6 +488,7 @@ class PulsarClient(Client):
         options["durable"] = False
         options["position"] = "earliest"
         values = self._defaults.resolve("consumer", options)
+        refuse_patterns([topic])
         name = subscription or reader_name()
         of = value or (_value if values.get("schema") else _payload)
         return self._open_table_view(topic, name, values, of, persistent)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 DEFAULT_URL = "pulsar://127.0.0.1:6650"
 _MOSQUITTO = (
     *("--qos", "-i", "--id", "-P", "--pw", "--username", "-V", "--protocol-version", "-c", "-x"),
+    *("-I", "--id-prefix", "-M", "--max-inflight", "--nodelay", "--unix"),
     *(
         "--keepalive",
         "--will-topic",
@@ -38,6 +39,7 @@ _MOSQUITTO_SUB = (
     "--filter-out",
     "-U",
     "--remove-retained",
+    "--pretty",
 )
 _MOSQUITTO_TLS = ("--cafile", "--cert", "--insecure", "--tls-alpn")
 
@@ -161,8 +163,10 @@ def refuse_mosquitto(
         sub: whether this is ``forebay sub``.
         more: further flags to refuse in the same words.
     """
-    names = (*_MOSQUITTO, *(_MOSQUITTO_SUB if sub else ("--retain",)), *more)
-    refuse(command, names, f"{protocol} has no {{}}; it is for MQTT URLs")
+    names = (*_MOSQUITTO, *(_MOSQUITTO_SUB if sub else ("--retain", "--repeat-delay")), *more)
+    refuse(
+        command, names, f"{protocol} has no {{}}; it is for MQTT: name the broker with -h HOST or mqtt://HOST"
+    )
     refuse(command, _MOSQUITTO_TLS, "{} is for MQTT URLs; use -X tls_ca=FILE, tls_cert=FILE, tls_key=FILE")
 
 
@@ -221,7 +225,13 @@ def source(
     if lines is None:
         command.set_defaults(lines=False)
     else:
-        add("-l", "--lines", *lines, action="store_true", help="publish each line of standard input")
+        add(
+            "-l",
+            "--lines",
+            *lines,
+            action="store_true",
+            help="publish each line of standard input without its LF",
+        )
     add("-s", "--stdin", *stdin, action="store_true", help="publish all of standard input as one message")
     if frame:
         add(

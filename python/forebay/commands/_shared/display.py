@@ -81,12 +81,20 @@ def payload(form: str, data: bytes, value: Any = None) -> str:
             form = "text"
     if form == "text":
         try:
-            return "".join(
-                one if one.isprintable() or one in "\n\t" else _escaped(one) for one in data.decode()
-            )
+            return visible(data.decode())
         except UnicodeDecodeError:
             pass
     return "\n".join(_hex_line(at, data[at : at + _WIDTH]) for at in range(0, len(data), _WIDTH))
+
+
+def visible(text: str) -> str:
+    """A text with escapes in place of the characters that a terminal takes for commands; lines stay."""
+    return "".join(one if one.isprintable() or one in "\n\t" else _escaped(one) for one in text)
+
+
+def visible_bytes(data: bytes) -> bytes:
+    """As :func:`visible`, for UTF-8. Bytes that are no UTF-8 are escaped, too."""
+    return visible(data.decode(errors="backslashreplace")).encode()
 
 
 def printable(text: str) -> str:

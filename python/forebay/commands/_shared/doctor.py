@@ -16,6 +16,7 @@ import forebay
 from forebay._core import protocols
 from forebay.errors import Error, Timeout, Unsupported
 
+from .display import visible
 from .options import scopes
 
 _Client = TypeVar("_Client")
@@ -61,7 +62,7 @@ class Examination:
         took = round((time.perf_counter() - started) * 1000, 2)
         self._findings.append({"step": name, "ok": ok, "ms": took, "detail": detail})
         if not self._json:
-            print(f"{'ok    ' if ok else 'FAILED'} {name:<12} {took:>9.2f} ms  {detail}", flush=True)
+            print(f"{'ok    ' if ok else 'FAILED'} {name:<12} {took:>9.2f} ms  {visible(detail)}", flush=True)
         return ok
 
     def reach(self, default_port: int, further: Callable[[str, int], bool] | None = None) -> bool:

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import json
 import os
+import re
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ from forebay.errors import Error, InvalidArgument, IoError, Unsupported
 from forebay.progress import Progress
 
 from .failed import Failed
+
+_INDEX = re.compile(r"__index_level_[0-9]+__")
 
 
 def _library(name: str) -> Any:
@@ -118,7 +121,7 @@ def send(given: argparse.Namespace, topic: str, options: dict[str, Any], roles: 
     _refuse(given, "--frame", property="-p", message_type="-T", event_time="-E")
     if given.repeat != 1:
         raise InvalidArgument("--frame publishes each row once: leave out the flag that repeats")
-    schema, batches = _opened(Path(given.frame))
+    schema, batches = _without_index(*_opened(Path(given.frame)))
     names: list[str] = schema.names
     arguments: dict[str, Any] = {}
     if "value" in names:
@@ -143,6 +146,15 @@ def send(given: argparse.Namespace, topic: str, options: dict[str, Any], roles: 
     elif not given.quiet:
         print(f"{report.rows:,} messages", file=sys.stderr)
     return 0
+
+
+def _without_index(schema: Any, batches: Iterator[Any]) -> tuple[Any, Iterator[Any]]:
+    """Leaves out the columns that pandas stores for an index without a name."""
+    if b"pandas" not in (schema.metadata or {}):
+        return schema, batches
+    kept = [at for at, name in enumerate(schema.names) if not _INDEX.fullmatch(name)]
+    narrowed = _library("pyarrow").schema([schema.field(at) for at in kept])
+    return narrowed, (batch.select(kept) for batch in batches)
 
 
 def _opened(path: Path) -> tuple[Any, Iterator[Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,7 +46,8 @@ def payloads(given: argparse.Namespace) -> Iterator[bytes]:
     """
     if given.lines:
         for line in sys.stdin.buffer:
-            yield line.removesuffix(b"\n").removesuffix(b"\r")
+            # A CR is part of the line, as for mosquitto_pub.
+            yield line.removesuffix(b"\n")
         return
     if given.message:
         lot = [text.encode() for text in given.message]
@@ -55,7 +57,9 @@ def payloads(given: argparse.Namespace) -> Iterator[bytes]:
         lot = [b""]
     else:
         lot = [_not_empty("standard input", sys.stdin.buffer.read())]
-    for _ in range(given.repeat):
+    for number in range(given.repeat):
+        if number and (delay := getattr(given, "repeat_delay", None)):
+            time.sleep(delay)
         yield from lot
 
 

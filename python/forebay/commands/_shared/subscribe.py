@@ -12,6 +12,7 @@ from typing import Any
 
 from forebay.errors import Timeout
 
+from .display import visible_bytes
 from .options import seconds
 
 TIMED_OUT = 27
@@ -75,7 +76,8 @@ def printer(
     compile_format: Callable[[], Sequence[Part]],
     end: bytes = b"",
 ) -> Callable[[Any], None]:
-    """A function that prints a message as ``--json`` or the format asks.
+    """A function that prints a message as ``--json`` or the format asks. On a terminal control characters of
+    the message are escaped; a file or pipe gets its bytes as they are.
 
     Args:
         given: the parsed arguments.
@@ -85,19 +87,27 @@ def printer(
     """
     out = sys.stdout.buffer
     if given.json:
+        indent = 2 if getattr(given, "pretty", False) else None
 
         def as_json(message: Any) -> None:
-            out.write(json.dumps(to_json(message)).encode() + b"\n")
+            out.write(json.dumps(to_json(message), indent=indent).encode() + b"\n")
             out.flush()
 
         return as_json
     parts = compile_format()
+    if sys.stdout.isatty():
+        # Topics, keys and payloads are a stranger's. The format is the user's own.
+        parts = [part if isinstance(part, bytes) else _visible(part) for part in parts]
 
     def formatted(message: Any) -> None:
         out.write(b"".join(part if isinstance(part, bytes) else part(message) for part in parts) + end)
         out.flush()
 
     return formatted
+
+
+def _visible(part: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    return lambda message: visible_bytes(part(message))
 
 
 def payload_to_json(data: bytes) -> dict[str, str]:

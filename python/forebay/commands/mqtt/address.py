@@ -1,10 +1,12 @@
-"""The address of the broker as Mosquitto's commands take it: ``-h HOST -p PORT``, ``-L URL``, or a URL."""
+"""The address of the broker as Mosquitto's commands take it, ``-h HOST -p PORT`` for example, or a URL."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 
+from forebay._core import protocols
 from forebay.commands._shared import arguments
 
 _LOCAL = "127.0.0.1"
@@ -34,6 +36,7 @@ def flags(command: argparse.ArgumentParser) -> None:
     add("--url", help="URL of the broker, also as -u (default: FOREBAY_URL)")
     add("-h", "--host", action=_Host, nargs="?", metavar="HOST", help="host of the broker, in place of a URL")
     add("-p", "--port", type=_port, help="port of the broker (default: 1883, with TLS 8883, which means TLS)")
+    add("--unix", metavar="PATH", help="Unix socket of the broker")
     add(
         "-L",
         "--locator",
@@ -50,6 +53,7 @@ def locate(given: argparse.Namespace) -> str | None:
         for name, value in (
             ("-L", given.locator),
             ("-h or -p", given.host or given.port),
+            ("--unix", given.unix),
             ("a URL", given.url),
         )
         if value
@@ -58,6 +62,17 @@ def locate(given: argparse.Namespace) -> str | None:
         return f"the broker's address is given by {' and by '.join(ways)}: give one of them"
     if given.locator:
         return _by_locator(given)
+    if given.unix:
+        given.url = f"mqtt+unix://{Path(given.unix).absolute()}"
+        return "--unix takes no path with a ?" if "?" in given.url else None
+    elsewhere = os.environ.get("FOREBAY_URL", "")
+    if (
+        given.port
+        and not given.host
+        and protocols.is_url(elsewhere)
+        and protocols.of(elsewhere).key == "mqtt"
+    ):
+        return "-p without -h is for this machine, and FOREBAY_URL names a broker: give -h HOST, too"
     if given.host or given.port:
         host: str = given.host or _LOCAL
         if wrong := _host_problem(host):
@@ -66,7 +81,7 @@ def locate(given: argparse.Namespace) -> str | None:
         given.url = _url(scheme, host, given.port)
     else:
         scheme = "mqtts" if _is_secure(given) else "mqtt"
-        given.url = given.url or os.environ.get("FOREBAY_URL") or f"{scheme}://{_LOCAL}"
+        given.url = given.url or elsewhere or f"{scheme}://{_LOCAL}"
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,15 @@ _VERSIONS = {
     **dict.fromkeys(("31", "3.1", "mqttv31"), "3.1"),
     "auto": "auto",
 }
+_UNSUPPORTED = {
+    ("-A",): "the operating system chooses the local address",
+    ("-S",): "look up the SRV record, and name the host with -h",
+    ("--psk", "--psk-identity"): "use a client certificate (--cert, --key), or -u and -P",
+    ("--ciphers", "--tls-version"): "client and broker agree on TLS 1.3 or 1.2 and a cipher suite",
+    ("--proxy",): "forward the port, for example with ssh -L, and give -h 127.0.0.1",
+    ("--capath",): "put the certificates into one file for --cafile: cat DIR/*.pem > ca.pem",
+}
+"""Flags of Mosquitto's commands, and what to do in place of them."""
 
 
 class _Property(argparse.Action):
@@ -92,6 +102,12 @@ def pub(command: argparse.ArgumentParser) -> None:
     add("-q", "--qos", type=int, choices=(0, 1, 2), help="quality of service (default: 0)")
     add("-r", "--retain", action="store_true", help="let the broker retain the message")
     arguments.repeat(command, "--repeat")
+    add(
+        "--repeat-delay",
+        type=_delay,
+        metavar="SECONDS",
+        help="with --repeat, the pause before each repetition",
+    )
     add("--json", action="store_true", help="print the answer to each message as JSON")
     arguments.quiet(command, "--quiet")
     refuse = arguments.refuse
@@ -147,7 +163,14 @@ def sub(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="delete each retained message that comes, but for those of -T",
     )
+    _pretty(command)
     refuse = arguments.refuse
+    refuse(command, ["-w", "--watch"], "{} is not supported: -v prints the topic before the payload")
+    refuse(
+        command,
+        ["--random-filter"],
+        "{} is not supported: choose among the lines, for example with awk 'rand() < 0.1'",
+    )
     refuse(
         command,
         ["--type"],
@@ -177,6 +200,20 @@ def rr(command: argparse.ArgumentParser) -> None:
     add("-r", "--retain", action="store_true", help="let the broker retain the request")
     add("-W", "--timeout", metavar="SECONDS", help="exit after this time without a response, with status 27")
     arguments.output(command, FORMAT_HELP, "print the topic before the payload")
+    _pretty(command)
+
+
+def _delay(text: str) -> float:
+    from forebay._core import parse
+
+    try:
+        return parse.seconds(text) or 0.0
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _pretty(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--pretty", action="store_true", help="indent JSON, over several lines")
 
 
 def _session(command: argparse.ArgumentParser) -> None:
@@ -186,6 +223,7 @@ def _session(command: argparse.ArgumentParser) -> None:
     arguments.debug(command)
     arguments.setting(add, "set any other option of the client, producer or consumer")
     add("-i", "--id", metavar="ID", help="client id (default: a random one)")
+    add("-I", "--id-prefix", metavar="PREFIX", help="client id PREFIX-PID, with the id of the process")
     add("-u", "--username", metavar="USER", help="user name")
     add(
         "-P",
@@ -202,6 +240,13 @@ def _session(command: argparse.ArgumentParser) -> None:
         help="how long the broker keeps the session (with -c, the default is forever)",
     )
     add("-k", "--keepalive", metavar="SECONDS", help="keep alive interval (default: 60)")
+    add(
+        "-M",
+        "--max-inflight",
+        metavar="N",
+        help="limit of outgoing messages of QoS 1 and 2 without an answer (default: 1000)",
+    )
+    add("--nodelay", action="store_true", help="no effect: TCP_NODELAY is always set")
     add("--cafile", metavar="FILE", help="certificate authorities to trust (PEM)")
     add("--cert", metavar="FILE", help="client certificate chain (PEM)")
     add("--key", metavar="FILE", help="private key of the client certificate (PEM)")
@@ -225,6 +270,8 @@ def _session(command: argparse.ArgumentParser) -> None:
         metavar="WORD",
         help="set an MQTT 5 property: -D publish content-type text/plain, -D will user-property NAME VALUE",
     )
+    for names, instead in _UNSUPPORTED.items():
+        arguments.refuse(command, names, f"{{}} is not supported: {instead}")
 
 
 def problem(given: argparse.Namespace) -> str | None:
@@ -258,12 +305,15 @@ def client_options(given: argparse.Namespace, options: dict[str, Any]) -> dict[s
         InvalidArgument: a value that does not parse, or flags that contradict each other.
         Unsupported: a property that does not exist or cannot be set.
     """
+    if given.id and given.id_prefix:
+        raise InvalidArgument("-i and -I exclude each other")
     flags = {
-        "client_id": given.id,
+        "client_id": f"{given.id_prefix}-{os.getpid()}" if given.id_prefix else given.id,
         "username": given.username,
         "password": given.pw,
         "session_expiry": given.session_expiry_interval,
         "keep_alive": given.keepalive,
+        "max_inflight": given.max_inflight,
         "tls_ca": given.cafile,
         "tls_cert": given.cert,
         "tls_key": given.key,
@@ -272,7 +322,8 @@ def client_options(given: argparse.Namespace, options: dict[str, Any]) -> dict[s
         "clean_start": False if given.disable_clean_session else None,
     }
     result = options | {name: value for name, value in flags.items() if value is not None}
-    if result.get("clean_start") is False and not result.get("client_id"):
+    named = result.get("client_id") and not given.id_prefix
+    if result.get("clean_start") is False and not named:
         raise InvalidArgument("-c keeps the session of a client id: give one with -i")
     if given.protocol_version is not None:
         version = _VERSIONS.get(given.protocol_version)
@@ -282,7 +333,7 @@ def client_options(given: argparse.Namespace, options: dict[str, Any]) -> dict[s
     if given.properties and str(result.get("version", "5")) in ("3.1", "3.1.1"):
         raise Unsupported(f"MQTT {result['version']} has no properties, so -D is not supported: use -V 5")
     for name, value in properties(given, "connect").items():
-        result[name] = dict(value) if name == "connect_properties" else value
+        result[name] = _once_each(value) if name == "connect_properties" else value
     will = properties(given, "will")
     for name, value in {
         "topic": given.will_topic,
@@ -296,6 +347,14 @@ def client_options(given: argparse.Namespace, options: dict[str, Any]) -> dict[s
         if "topic" not in will:
             raise InvalidArgument("a will needs --will-topic")
         result["will"] = {"payload": b"", **will}
+    return result
+
+
+def _once_each(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """User properties of CONNECT, which the option ``connect_properties`` takes as a mapping."""
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        raise Unsupported("-D connect user-property: the client sends each name once, so it cannot repeat")
     return result
 
 

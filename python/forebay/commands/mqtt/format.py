@@ -24,6 +24,14 @@ def _int(value: int | None) -> str | None:
     return None if value is None else str(value)
 
 
+def _user_properties(message: MqttMessage) -> dict[str, str | list[str]]:
+    """User properties as JSON has them: a list of values for a name that repeats, in their order."""
+    values: dict[str, list[str]] = {}
+    for name, value in message.user_properties:
+        values.setdefault(name, []).append(value)
+    return {name: of_name if len(of_name) > 1 else of_name[0] for name, of_name in values.items()}
+
+
 def properties(message: MqttMessage) -> dict[str, Any]:
     """The properties of a message under the names of the standard, as far as JSON can express them."""
     ids = message.subscription_ids
@@ -35,12 +43,12 @@ def properties(message: MqttMessage) -> dict[str, Any]:
         "response-topic": message.response_topic,
         "correlation-data": None if data is None else data.decode(errors="replace"),
         "subscription-identifier": ids[0] if ids else None,
-        "user-properties": dict(message.user_properties) or None,
+        "user-properties": _user_properties(message) or None,
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _mosquittos_json(message: MqttMessage, parsed: bool) -> bytes:
+def _mosquittos_json(message: MqttMessage, parsed: bool, pretty: bool) -> bytes:
     said: dict[str, Any] = {
         "tst": _time(message).strftime("%Y-%m-%dT%H:%M:%S.%fZ%z"),
         "topic": message.topic,
@@ -66,7 +74,8 @@ def _mosquittos_json(message: MqttMessage, parsed: bool) -> bytes:
             said["payload"] = message.data.decode()
         except UnicodeDecodeError:
             said["payload"] = list(message.data)
-    return json.dumps(said, separators=(",", ":")).encode()
+    layout: dict[str, Any] = {"indent": 2} if pretty else {"separators": (",", ":")}
+    return json.dumps(said, **layout).encode()
 
 
 # Grouped by the effect of a width: numbers and texts are padded, payloads are also cut, the rest
@@ -92,14 +101,14 @@ _PAYLOADS: dict[str, Callable[[MqttMessage], bytes]] = {
 _PLAIN: dict[str, Callable[[MqttMessage], bytes]] = {
     "%": lambda message: b"%",
     "D": lambda message: message.correlation_data or b"",
-    "j": lambda message: _mosquittos_json(message, False),
-    "J": lambda message: _mosquittos_json(message, True),
     "P": lambda message: " ".join(f"{name}:{value}" for name, value in message.user_properties).encode(),
     "q": lambda message: b"%d" % (message.qos or 0),
     "r": lambda message: b"%d" % message.retain,
     "U": lambda message: b"%d.%09d" % divmod((message.received_time or 0) * 1_000_000, 1_000_000_000),
 }
-_KNOWN = sorted((*_NUMBERS, *_TEXTS, *_PAYLOADS, *_PLAIN))
+_JSON = {"j": False, "J": True}
+"""Whether the payload is parsed."""
+_KNOWN = sorted((*_NUMBERS, *_TEXTS, *_PAYLOADS, *_PLAIN, *_JSON))
 _ESCAPES = {
     "\\": b"\\",
     "0": b"\0",
@@ -117,8 +126,12 @@ _TOKEN = re.compile(
 )
 
 
-def compile_format(text: str) -> list[Part]:
+def compile_format(text: str, pretty: bool = False) -> list[Part]:
     """A format as constant parts and functions of the message.
+
+    Args:
+        text: the format.
+        pretty: whether JSON is indented.
 
     Raises:
         InvalidArgument: an unknown ``%`` or ``\\``.
@@ -127,7 +140,7 @@ def compile_format(text: str) -> list[Part]:
     at = 0
     while at < len(text):
         found = _TOKEN.match(text, at)
-        part = _part(found) if found else None
+        part = _part(found, pretty) if found else None
         if part is None or found is None:
             wrong = text[at : found.end() if found else None]
             raise InvalidArgument(f"unknown {wrong!r} in the format; known: %@X %{' %'.join(_KNOWN)}")
@@ -136,7 +149,7 @@ def compile_format(text: str) -> list[Part]:
     return parts
 
 
-def _part(found: re.Match[str]) -> Part | None:
+def _part(found: re.Match[str], pretty: bool) -> Part | None:
     if found["text"] is not None:
         return found["text"].encode()
     if found["escape"] is not None:
@@ -160,6 +173,9 @@ def _part(found: re.Match[str]) -> Part | None:
         # Hexadecimal digits are cut to whole bytes.
         most = width if letter == "p" else width - width % 2
         return lambda message: _padded(payload(message)[: most if width else None], width, left, zero)
+    if letter in _JSON:
+        parsed = _JSON[letter]
+        return lambda message: _mosquittos_json(message, parsed, pretty)
     return _PLAIN.get(letter)
 
 
@@ -184,6 +200,6 @@ def to_json(message: MqttMessage) -> dict[str, Any]:
         "dup": message.dup,
         "received_time": message.received_time,
         **payload_to_json(message.data),
-        "properties": message.properties,
+        "properties": _user_properties(message),
         **{name: value for name, value in fields.items() if value is not None},
     }

@@ -42,7 +42,9 @@ def run(given: argparse.Namespace) -> int:
     response = given.response_topic or named or f"forebay/rr/{uuid.uuid4().hex}"
     correlation = fields.get("correlation_data")
     text = given.format if given.format is not None else "%t %p" if given.verbose else "%p"
-    show = printer(given, to_json, lambda: compile_format(text), b"" if given.no_newline else b"\n")
+    show = printer(
+        given, to_json, lambda: compile_format(text, given.pretty), b"" if given.no_newline else b"\n"
+    )
     limits = Limits(given)
     if limits.seconds is not None:
         # A broker may be gone for good: closing waits for its answers no longer than that, either.

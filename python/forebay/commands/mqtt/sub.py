@@ -27,7 +27,9 @@ def run(given: argparse.Namespace) -> int:
     wanted = options["consumer"]
     arguments.quality(given, "consumer", wanted)
     text = given.format if given.format is not None else "%t %p" if given.verbose else "%p"
-    show = printer(given, to_json, lambda: compile_format(text), b"" if given.no_newline else b"\n")
+    show = printer(
+        given, to_json, lambda: compile_format(text, given.pretty), b"" if given.no_newline else b"\n"
+    )
     for pattern in given.filter_out:
         # A mistake is reported before anything is printed.
         matches(pattern, "topic")

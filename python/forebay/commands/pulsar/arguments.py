@@ -93,15 +93,17 @@ def sub(command: argparse.ArgumentParser) -> None:
 def problem(given: argparse.Namespace) -> str | None:
     """Why the command cannot start with these arguments; ``None`` if it can."""
     if given.command == "sub":
+        from forebay.pulsar._patterns import as_pattern
+
         if given.position and (wrong := _position_problem(given)):
             return wrong
         if given.pattern is not None:
             return _pattern_problem(given)
         for topic in given.topic:
-            if ".*" in topic or ".+" in topic:
+            if pattern := as_pattern(topic):
                 return (
-                    f"{topic!r} looks like a pattern and was given as a name: --pattern {shlex.quote(topic)}"
-                    " reads all topics that match it"
+                    f"{topic!r} looks like a pattern and was given as a name: --pattern"
+                    f" {shlex.quote(pattern)} reads all topics that match it"
                 )
     return arguments.topic_problem(given)
 

@@ -11,6 +11,7 @@ from forebay.commands._shared.web import Web
 from forebay.errors import EndOfTopic, InvalidArgument, Timeout, Unsupported
 from forebay.pulsar import blocking
 
+from . import existing
 from .admin import peek
 from .administration import Administration
 from .end import End
@@ -50,7 +51,7 @@ def _read(given: argparse.Namespace, options: dict[str, dict[str, Any]]) -> None
     show = display.printer(given, to_json)
     with (
         blocking.connect(given.url, **options["client"]) as client,
-        client.reader(given.topic, **wanted) as reader,
+        existing.reader(client, given.topic, **wanted) as reader,
     ):
         end = End(reader)
         left = given.count

@@ -27,6 +27,7 @@ from forebay.progress import Progress
 from forebay.pulsar import MessageId, Schema, blocking
 from forebay.pulsar._positions import full_name
 
+from . import existing
 from .end import End
 from .ids import message_ids, start, with_colons
 
@@ -54,7 +55,7 @@ def run(given: argparse.Namespace) -> int:
     with (
         blocking.connect(given.url, **options["client"]) as source,
         blocking.connect(to, **options["client"]) as target,
-        source.reader(given.source, **wanted) as reader,
+        existing.reader(source, given.source, **wanted) as reader,
         target.producer(given.target, **options["producer"]) as producer,
     ):
         _Replay(given, source, reader, producer, wanted).run()
@@ -71,6 +72,10 @@ def _check(given: argparse.Namespace) -> None:
         raise InvalidArgument(f"-n is 1 or more, not {given.count}")
     if given.rate is not None and not 0 < given.rate < 1e9:
         raise InvalidArgument(f"--rate is a number of messages per second above 0, not {given.rate:g}")
+    if given.after:
+        message_ids(given.after)
+    if given.until is not None:
+        moment("--until", given.until)
     same_broker = given.to is None or _without_query(given.to) == _without_query(given.url)
     if same_broker and full_name(given.source) == full_name(given.target):
         raise InvalidArgument("the source and the target are the same topic")
@@ -223,7 +228,7 @@ class _Replay:
             if last.topic in self._confirmed:
                 at, inclusive = self._confirmed[last.topic], False
             wanted: dict[str, Any] = {**self._wanted, "position": at, "start_inclusive": inclusive}
-            with self._client.reader(last.topic, **wanted) as probe:
+            with existing.reader(self._client, last.topic, **wanted) as probe:
                 if not probe.has_message_available():
                     end.close(last)
 

@@ -16,6 +16,7 @@ from forebay.errors import Unsupported
 from forebay.pulsar import blocking
 from forebay.pulsar._positions import full_name
 
+from . import existing
 from .administration import Administration
 
 
@@ -61,7 +62,7 @@ class _Wire:
 
     def stats(self, topic: str) -> dict[str, Any]:
         partitions = self._client.partitions(topic)
-        with self._client.reader(topic, position="latest") as reader:
+        with existing.reader(self._client, topic, position="latest") as reader:
             last = {str(last.partition): str(last) for last in reader.last_message_ids()}
         return {"topic": full_name(topic), "partitions": partitions, "last_message_ids": last}
 

@@ -74,7 +74,32 @@ async def _done(pending: Any) -> Any:
         raise _raised(error) from None
 
 
-class Producer:
+class _Handle:
+    """A producer, consumer or reader of one event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._open = True
+
+    def _check(self) -> None:
+        if self._is_elsewhere():
+            raise PulsarException(
+                Result.AlreadyClosed, f"this {type(self).__name__.lower()} belongs to another event loop"
+            )
+
+    def _is_elsewhere(self) -> bool:
+        return asyncio.get_running_loop() is not self._loop
+
+    async def _end(self, native: PulsarConsumer) -> None:
+        """Closes the consumer of the engine; from another event loop without waiting for it."""
+        if self._is_elsewhere():
+            with contextlib.suppress(errors.Error):
+                native.close()
+        else:
+            await _done(native.close())
+
+
+class Producer(_Handle):
     """Sends to one topic. Made by :meth:`Client.create_producer`.
 
     Args:
@@ -93,9 +118,9 @@ class Producer:
         block: bool = False,
         router: Router | None = None,
     ) -> None:
+        super().__init__()
         self._producer, self._schema, self._router = producer, schema, router
         self._limit, self._block = limit, block
-        self._open = True
 
     async def send(
         self,
@@ -124,6 +149,7 @@ class Producer:
             deliver_at,
             deliver_after,
         )
+        self._check()
         while self._limit and self._producer.pending >= self._limit:
             if not self._block:
                 raise PulsarException(Result.ProducerQueueIsFull)
@@ -140,12 +166,15 @@ class Producer:
 
     async def flush(self) -> None:
         """Waits for the answers to all messages sent before."""
+        self._check()
         await _done(self._producer.flush())
 
     async def close(self) -> None:
         """Waits for the messages sent before, and closes the producer."""
         if not self._open:
             raise PulsarException(Result.AlreadyClosed)
+        if self._is_elsewhere():
+            return self._shut()
         self._open = False
         try:
             await self._producer.drain()
@@ -177,7 +206,7 @@ class Producer:
         return self._open and self._producer.connected
 
 
-class Consumer:
+class Consumer(_Handle):
     """Receives from a subscription. Made by :meth:`Client.subscribe`.
 
     Args:
@@ -190,12 +219,13 @@ class Consumer:
     def __init__(
         self, consumer: PulsarConsumer, schema: Schema, name: str = "", inclusive: bool = False
     ) -> None:
+        super().__init__()
         self._consumer, self._schema = consumer, schema
         self._name, self._inclusive = name, inclusive
-        self._open = True
 
     async def receive(self) -> Message:
         """The next message. Cancelling the wait loses no message."""
+        self._check()
         return receive(await _done(self._consumer.receive(None)), self._schema)
 
     async def acknowledge(self, message: Message | MessageId) -> None:
@@ -223,21 +253,24 @@ class Consumer:
 
     async def unsubscribe(self) -> None:
         """Deletes the subscription and closes the consumer."""
+        self._check()
         await _done(self._consumer.unsubscribe())
         await self.close()
 
     async def seek(self, messageid: MessageId | int) -> None:
         """Moves the subscription to an id, or to milliseconds since 1970."""
+        self._check()
         await _done(self._consumer.seek(seek_target(messageid), self._inclusive))
 
     async def close(self) -> None:
         """Closes the consumer. Calling it again does nothing."""
         if self._open:
             self._open = False
-            await _done(self._consumer.close())
+            await self._end(self._consumer)
 
     async def get_last_message_id(self) -> MessageId:
         """Id of the last message of the topic."""
+        self._check()
         ids = await _done(self._consumer.last_message_ids())
         try:
             return last_id(ids)
@@ -261,7 +294,7 @@ class Consumer:
         return self._name
 
 
-class Reader:
+class Reader(_Handle):
     """Reads a topic without a durable subscription. Made by :meth:`Client.create_reader`.
 
     Args:
@@ -271,27 +304,30 @@ class Reader:
     """
 
     def __init__(self, reader: PulsarConsumer, schema: Schema, inclusive: bool = False) -> None:
+        super().__init__()
         self._reader, self._schema = reader, schema
         self._inclusive = inclusive
-        self._open = True
 
     async def read_next(self) -> Message:
         """The next message. Cancelling the wait loses no message."""
+        self._check()
         return receive(await _done(self._reader.receive(None)), self._schema)
 
     async def has_message_available(self) -> bool:
         """Whether there are messages after the last one that was read."""
+        self._check()
         return await _done(self._reader.has_message_available())
 
     async def seek(self, messageid: MessageId | int) -> None:
         """Moves to an id, or to milliseconds since 1970."""
+        self._check()
         await _done(self._reader.seek(seek_target(messageid), self._inclusive))
 
     async def close(self) -> None:
         """Closes the reader. Calling it again does nothing."""
         if self._open:
             self._open = False
-            await _done(self._reader.close())
+            await self._end(self._reader)
 
     def topic(self) -> str:
         """Full name of the topic."""
@@ -312,14 +348,34 @@ class Client:
 
     def __init__(self, service_url: str, **kwargs: Any) -> None:
         self._settings = _Blocking(service_url, **kwargs)._settings  # pyright: ignore[reportPrivateUsage]
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The event loop that the connection belongs to."""
         self._bridge: Loop | None = None
         self._opening: asyncio.Future[PulsarClient] | None = None
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._closed = False
+        self._shut = False
+
+    def _move(self) -> None:
+        """Makes the running event loop the client's, as in the second of two ``asyncio.run()``. Handles that
+        were opened in the first one ended with it."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not None and self._loop is not loop:
+            if not self._loop.is_closed():
+                raise PulsarException(
+                    Result.NotAllowedError,
+                    "the client belongs to another event loop, which is still open: make one client per loop",
+                )
+            self._abandon()
+            if self._bridge is not None:
+                self._bridge.close()
+                self._bridge = None
+        self._loop = loop
 
     async def _connected(self) -> PulsarClient:
         if self._closed:
             raise PulsarException(Result.AlreadyClosed)
+        self._move()
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._connect())
         opening = self._opening
@@ -471,7 +527,10 @@ class Client:
 
     def shutdown(self) -> None:
         """Closes everything without waiting: messages without an answer may be stored or not."""
-        self._closed = True
+        self._closed = self._shut = True
+        self._abandon()
+
+    def _abandon(self) -> None:
         opening, self._opening = self._opening, None
         for producer in list(self._producers):
             producer._shut()  # pyright: ignore[reportPrivateUsage]
@@ -479,13 +538,16 @@ class Client:
             if opening.done() and not opening.cancelled() and opening.exception() is None:
                 with contextlib.suppress(errors.Error):
                     opening.result().close()
-            else:
+            elif not opening.get_loop().is_closed():
                 opening.cancel()
 
     async def close(self) -> None:
         """Waits for the messages sent before, and closes all producers, consumers and readers."""
+        if self._shut:
+            return
         if self._closed:
             raise PulsarException(Result.AlreadyClosed)
+        self._move()
         self._closed = True
         opening, self._opening = self._opening, None
         try:

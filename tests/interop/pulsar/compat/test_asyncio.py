@@ -192,6 +192,81 @@ async def test_a_closed_client(pulsar: Any, aio: Any, service: PulsarService, to
     assert caught.value.error() == pulsar.Result.AlreadyClosed
 
 
+async def test_close_after_shutdown(pulsar: Any, aio: Any, service: PulsarService, topic: str) -> None:
+    client = aio.Client(service.url)
+    await client.create_producer(topic)
+    client.shutdown()
+    await client.close()
+    with pytest.raises(aio.PulsarException) as caught:
+        await client.create_producer(topic)
+    assert caught.value.error() == pulsar.Result.AlreadyClosed
+
+
+def test_a_client_in_several_event_loops(pulsar: Any, aio: Any, service: PulsarService, topic: str) -> None:
+    client = aio.Client(service.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+
+    async def once(payload: bytes) -> None:
+        producer = await client.create_producer(topic)
+        await producer.send(payload)
+        consumer = await client.subscribe(topic, f"s-{payload.decode()}")
+        await producer.send(payload)
+        assert [message.data() for message in await take(consumer, 1)] == [payload]
+
+    for payload in numbered(3):
+        asyncio.run(once(payload))
+    asyncio.run(client.close())
+    with pytest.raises(aio.PulsarException) as caught:
+        asyncio.run(client.close())
+    assert caught.value.error() == pulsar.Result.AlreadyClosed
+
+
+@pytest.mark.parametrize("pulsar", ["ours"], indirect=True)
+def test_handles_of_an_event_loop_that_ended(
+    pulsar: Any, aio: Any, service: PulsarService, topic: str
+) -> None:
+    client = aio.Client(service.url)
+
+    async def opened() -> list[Any]:
+        return [
+            await client.create_producer(topic),
+            await client.subscribe(topic, "s"),
+            await client.create_reader(topic, pulsar.MessageId.earliest),
+        ]
+
+    async def used(*steps: Any) -> None:
+        for step in steps:
+            with pytest.raises(aio.PulsarException, match="belongs to another event loop") as caught:
+                await step()
+            assert caught.value.error() == pulsar.Result.AlreadyClosed
+
+    producer, consumer, reader = asyncio.run(opened())
+    for _ in range(2):
+        verbs = (lambda: producer.send(b"x"), producer.flush, consumer.receive, consumer.get_last_message_id)
+        asyncio.run(used(*verbs, consumer.unsubscribe, lambda: consumer.seek(0), reader.read_next))
+        asyncio.run(used(reader.has_message_available, lambda: reader.seek(0)))
+        # Now the client has left the loop as well.
+        asyncio.run(client.get_topic_partitions(topic))
+
+    async def end() -> None:
+        for handle in (consumer, reader, consumer, reader):
+            await handle.close()
+        await client.close()
+
+    asyncio.run(end())
+
+
+@pytest.mark.parametrize("pulsar", ["ours"], indirect=True)
+async def test_a_client_of_another_event_loop_that_is_open(
+    aio: Any, service: PulsarService, topic: str
+) -> None:
+    client = aio.Client(service.url)
+    producer = await client.create_producer(topic)
+    with pytest.raises(aio.PulsarException, match="one client per loop"):
+        await asyncio.to_thread(asyncio.run, client.create_producer(topic))
+    await producer.send(b"x")
+    await client.close()
+
+
 async def test_batching_and_chunking_exclude_each_other(client: Any, topic: str) -> None:
     with pytest.raises(ValueError, match="Batching and chunking"):
         await client.create_producer(topic, chunking_enabled=True)
