@@ -452,6 +452,7 @@ impl Broker {
         }
         // QoS 0 messages are not kept.
         let gone = std::mem::take(&mut session.parked);
+        self.parked -= std::mem::take(&mut session.parked_bytes);
         gone.into_iter().for_each(|item| self.finish(number, &item));
         if expiry == 0 || unknown {
             return self.end_session(number);
@@ -493,7 +494,7 @@ impl Broker {
         }
     }
 
-    fn publish_will(&mut self, number: u64) {
+    pub(super) fn publish_will(&mut self, number: u64) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
         session.will_at = None;
         let Some(will) = session.will.take() else { return };
@@ -531,6 +532,7 @@ impl Broker {
             }
         }
         let sent = session.flights.len();
+        self.parked -= std::mem::take(&mut session.parked_bytes);
         for (index, item) in session.drain().into_iter().enumerate() {
             // A QoS 2 message that was sent is for this session only [MQTT-4.8.2-5].
             if let Some(group) = item.group.filter(|_| index >= sent || item.qos == QoS::AtLeastOnce) {

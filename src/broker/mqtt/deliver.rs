@@ -119,6 +119,8 @@ impl Broker {
         if session.replays.is_empty()
             && let Some(item) = session.parked.pop_front()
         {
+            session.parked_bytes -= item.weight;
+            self.parked -= item.weight;
             session.queue.push_front(item);
             return self.take_off(number, id);
         }
@@ -302,7 +304,10 @@ impl Broker {
         let Some(session) = self.sessions.get_mut(&number) else { return Ok(()) };
         let durable = session.durable;
         let Some(flight) = session.flight(ack.packet_id).filter(|_| known) else {
-            self.send(id, &mut Packet::PubRel(Ack::new(ack.packet_id)));
+            // A PUBREC that refuses ends the exchange (4.3.3).
+            if !ack.reason.is_error() {
+                self.send(id, &mut Packet::PubRel(Ack::new(ack.packet_id)));
+            }
             return Ok(());
         };
         if ack.reason.is_error() && !flight.released {

@@ -79,7 +79,8 @@ pub use passwords::Passwords;
 /// Output bytes queued for a connection beyond which clients that publish QoS 0 to it are slowed
 /// down.
 const PACE: usize = 1 << 20;
-/// Output bytes of QoS 0 queued for all connections beyond which QoS 0 is dropped.
+/// Bytes of QoS 0 that wait for all connections, as output or behind replays, beyond which QoS 0 is
+/// dropped.
 const TOTAL_OUTPUT: usize = 256 << 20;
 /// Weight of queued messages that stay in memory. Beyond it, stored messages are read again when
 /// they are sent.
@@ -192,6 +193,8 @@ pub struct Broker {
     resident: usize,
     /// Output bytes of QoS 0 queued for all connections.
     unsent: usize,
+    /// Weight of what is parked in all sessions.
+    parked: usize,
     now: Instant,
     counters: Counters,
 }
@@ -230,6 +233,7 @@ impl Broker {
             housekeeping_at: now + HOUSEKEEPING,
             resident: 0,
             unsent: 0,
+            parked: 0,
             now,
             counters: Counters::new(now),
             settings,

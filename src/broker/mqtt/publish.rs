@@ -249,12 +249,12 @@ impl Broker {
     /// Sends a QoS 0 message without RETAIN to the connected subscribers. Returns the connection of
     /// a slow one.
     pub(super) fn scatter(&mut self, publish: &Publish, route: &Route, from: Option<u64>) -> Option<u64> {
-        let mut slow = None;
+        let (mut slow, mut parked) = (None, None);
         for target in &route.targets {
             let delivery =
                 if from == Some(target.session) { target.own.as_ref() } else { Some(&target.delivery) };
             if let Some(delivery) = delivery {
-                slow = self.forward(publish, target.session, delivery).or(slow);
+                slow = self.forward(publish, target.session, delivery, &mut parked).or(slow);
             }
         }
         for group in &route.groups {
@@ -264,34 +264,35 @@ impl Broker {
                 connection.filter(|_| !route.barred.contains(&number)).map(|_| 1)
             };
             if let Some((number, delivery)) = self.routes.pick(*group, connected) {
-                slow = self.forward(publish, number, &delivery).or(slow);
+                slow = self.forward(publish, number, &delivery, &mut parked).or(slow);
             }
         }
         slow
     }
 
     /// Sends a QoS 0 message to one session, if it is connected and not too far behind. Returns its
-    /// connection if that is slow.
-    fn forward(&mut self, publish: &Publish, number: u64, delivery: &DeliveryOptions) -> Option<u64> {
+    /// connection if that is slow. `parked` is the form of the message that waits behind replays.
+    fn forward(
+        &mut self,
+        publish: &Publish,
+        number: u64,
+        delivery: &DeliveryOptions,
+        parked: &mut Option<Rc<Message>>,
+    ) -> Option<u64> {
         let session = self.sessions.get(&number)?;
         let id = session.connection?;
-        if session.replaying() {
-            self.park(publish, number, delivery);
+        let (replaying, waiting) = (session.replaying(), session.parked_bytes);
+        let before = self.connections.get(&id)?.transmit.len();
+        let full =
+            before + waiting > self.settings.limits.max_output || self.unsent + self.parked > TOTAL_OUTPUT;
+        if full || replaying && !self.park(publish, number, delivery, parked) {
+            self.drop_for(number, id);
             return None;
+        }
+        if replaying {
+            return (before + waiting > PACE).then_some(id);
         }
         let connection = self.connections.get_mut(&id)?;
-        let before = connection.transmit.len();
-        if before > self.settings.limits.max_output || self.unsent > TOTAL_OUTPUT {
-            self.counters.dropped += 1;
-            let told = connection.told_of_drops.replace(self.now);
-            if told.is_none_or(|at| self.now.saturating_duration_since(at) > QUIET) {
-                note_drops(self.settings.client(session), "it does not take its output");
-            }
-            if self.settings.limits.slow_subscriber == SlowSubscriber::Disconnect {
-                self.too_slow.push(id);
-            }
-            return None;
-        }
         let mut publish = Publish {
             dup: false,
             qos: QoS::AtMostOnce,
@@ -321,13 +322,29 @@ impl Broker {
         (before > PACE).then_some(id)
     }
 
+    /// Drops a QoS 0 message for a subscriber that is too far behind.
+    fn drop_for(&mut self, number: u64, id: u64) {
+        self.counters.dropped += 1;
+        let (Some(session), Some(connection)) = (self.sessions.get(&number), self.connections.get_mut(&id))
+        else {
+            return;
+        };
+        let told = connection.told_of_drops.replace(self.now);
+        if told.is_none_or(|at| self.now.saturating_duration_since(at) > QUIET) {
+            note_drops(self.settings.client(session), "it does not take its output");
+        }
+        if self.settings.limits.slow_subscriber == SlowSubscriber::Disconnect {
+            self.too_slow.push(id);
+        }
+    }
+
     /// Routes a message to its subscribers and to the retained slot of its topic.
     pub(super) fn distribute(&mut self, publish: Publish, route: &Route, from: Option<u64>) -> Outcome {
         let message = Rc::new(Message::new(publish, self.wall_ms()));
         // Of the messages of clients, the others were refused before. A will has no publisher to be
         // told.
         self.counters.dropped += u64::from(!route.complete);
-        let mut to = Distribution { from, sequence: None, items: Vec::new(), outcome: Outcome::default() };
+        let mut to = Distribution { from, ..Distribution::default() };
         if message.publish.retain {
             self.retain(&message, &mut to);
         }
@@ -395,8 +412,7 @@ impl Broker {
             self.counters.dropped += 1;
             return;
         };
-        let sequence = item.sequence;
-        let mut to = Distribution { from: None, sequence, items: Vec::new(), outcome: Outcome::default() };
+        let mut to = Distribution { sequence: item.sequence, ..Distribution::default() };
         self.assign(&message, number, &delivery, Some(group), &mut to);
         if !to.items.is_empty() {
             self.when_written(Action::Deliver(to.items));
@@ -420,7 +436,8 @@ impl Broker {
         if qos == QoS::AtMostOnce {
             if session.connection.is_some() {
                 to.outcome.taken = true;
-                to.outcome.slow = self.forward(&message.publish, number, delivery).or(to.outcome.slow);
+                let slow = self.forward(&message.publish, number, delivery, &mut to.parked);
+                to.outcome.slow = slow.or(to.outcome.slow);
             }
             return;
         }
@@ -555,9 +572,12 @@ fn note_drops(client: Client<'_>, why: &str) {
 }
 
 /// A message that is being routed to several sessions.
+#[derive(Default)]
 struct Distribution {
     from: Option<u64>,
     sequence: Option<u64>,
     items: Vec<(u64, Queued)>,
+    /// The form of the message that waits behind replays.
+    parked: Option<Rc<Message>>,
     outcome: Outcome,
 }

@@ -150,26 +150,37 @@ impl Broker {
         }
     }
 
-    /// Keeps a QoS 0 message behind the replay of its subscriber.
-    pub(super) fn park(&mut self, publish: &Publish, number: u64, delivery: &DeliveryOptions) {
-        let limits = &self.settings.limits;
+    /// The form in which a QoS 0 message waits behind replays.
+    fn parked_form(&self, publish: &Publish) -> Option<Rc<Message>> {
         let mut publish = publish.clone();
         publish.properties.retain(|property| !matches!(property, Property::SubscriptionIdentifier(_)));
         publish.qos = QoS::AtMostOnce;
-        let retain = publish.retain && delivery.retain_as_published;
         // Copied, so that it does not keep the read buffer alive.
-        let message = Message::from_entry(&Message::new(publish, self.wall_ms()).to_entry(0));
-        let Some(session) = self.sessions.get_mut(&number) else { return };
-        let room = |message: &Rc<Message>| {
-            session.parked.len() < limits.max_queue
-                && session.bytes + message.weight() <= limits.max_queue_bytes
-        };
-        let Some(message) = message.filter(room) else {
-            self.counters.dropped += 1;
-            return;
-        };
+        Message::from_entry(&Message::new(publish, self.wall_ms()).to_entry(0))
+    }
+
+    /// Keeps a QoS 0 message behind the replay of its subscriber. All subscribers have one copy:
+    /// the `parked` form, made for the first of them. Returns whether there was room.
+    pub(super) fn park(
+        &mut self,
+        publish: &Publish,
+        number: u64,
+        delivery: &DeliveryOptions,
+        parked: &mut Option<Rc<Message>>,
+    ) -> bool {
+        if parked.is_none() {
+            *parked = self.parked_form(publish);
+        }
+        let limits = &self.settings.limits;
+        let (Some(session), Some(message)) = (self.sessions.get_mut(&number), parked) else { return false };
         let weight = message.weight();
+        if session.parked.len() >= limits.max_queue || session.bytes + weight > limits.max_queue_bytes {
+            return false;
+        }
+        let retain = message.publish.retain && delivery.retain_as_published;
         session.bytes += weight;
+        session.parked_bytes += weight;
+        self.parked += weight;
         self.resident += weight;
         let (qos, ids) = (QoS::AtMostOnce, delivery.ids.clone());
         session.parked.push_back(Queued {
@@ -178,9 +189,10 @@ impl Broker {
             qos,
             retain,
             ids,
-            message: Some(message),
+            message: Some(Rc::clone(message)),
             weight,
             group: None,
         });
+        true
     }
 }

@@ -116,6 +116,8 @@ pub(super) struct Session {
     next_replay: u64,
     /// Messages of QoS 0 that were published during a replay: they must not overtake it.
     pub(super) parked: VecDeque<Queued>,
+    /// Their weight.
+    pub(super) parked_bytes: usize,
     /// Number and weight of the messages that will be queued once they are written.
     pub(super) pending: usize,
     /// Weight of pending, queued and in-flight messages.
@@ -163,6 +165,7 @@ impl Session {
             replays_of: HashMap::default(),
             next_replay: 0,
             parked: VecDeque::new(),
+            parked_bytes: 0,
             pending: 0,
             bytes: 0,
             flights: VecDeque::new(),

@@ -47,6 +47,9 @@ fn qos_2_goes_its_four_steps_both_ways_and_a_repetition_is_no_second_message() {
     bench.tell(&subscriber, Packet::PubComp(Ack::new(packet_id))).unwrap();
     let late = bench.ask(&subscriber, Packet::PubRec(Ack::new(packet_id)));
     assert_eq!(late, Packet::PubRel(Ack::new(packet_id)), "as Mosquitto does");
+    let refusal = Ack::with_reason(packet_id, Reason::Unspecified);
+    bench.tell(&subscriber, Packet::PubRec(refusal)).unwrap();
+    assert_eq!(bench.hear(&subscriber), [], "a refusal has no answer [MQTT-4.3.3]");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use forebay_broker::protocol::Protocol as _;
 use forebay_mqtt::packet::{Connect, Publish};
 use forebay_mqtt::{Packet, Properties, Property, Reason, Version};
 
-use super::subscribe_packet;
+use super::{limited, subscribe_packet};
 use crate::support::mqtt::*;
 
 #[test]
@@ -185,14 +185,63 @@ fn take_all(bench: &mut Bench, peer: &Peer, mut heard: Vec<Packet>) -> Vec<Publi
 }
 
 /// A session that lasts, of which the replay of `count` retained messages waits for its window.
-fn behind_an_unfinished_replay(bench: &mut Bench, publisher: &Peer, count: usize) -> Peer {
+fn keep_retained(bench: &mut Bench, publisher: &Peer, count: usize) {
     for number in 0..count {
         bench.tell(publisher, Packet::Publish(retained(&format!("t/{number:03}"), Q1, 1, "x"))).unwrap();
         bench.hear(publisher);
     }
+}
+
+fn behind_an_unfinished_replay(bench: &mut Bench, publisher: &Peer, count: usize) -> Peer {
+    keep_retained(bench, publisher, count);
     let (peer, ..) = bench.resume("s");
     assert_eq!(bench.subscribe(&peer, "t/+", Q1).len(), 100, "the window");
     peer
+}
+
+/// The weight of a message that waits is counted once for each subscriber, though they share it.
+#[test]
+fn what_waits_behind_replays_is_limited_as_output_is() {
+    let mut bench = limited(|limits| limits.max_output = 100_000);
+    let publisher = bench.connect("p");
+    keep_retained(&mut bench, &publisher, 150);
+    let (reader, ..) = bench.resume("s");
+    let window = bench.subscribe(&reader, "t/+", Q1);
+    let live = |text: &str| Packet::Publish(publish("t/live", Q0, 0, text));
+    for _ in 0..50 {
+        bench.tell(&publisher, live(&"x".repeat(10_000))).unwrap();
+    }
+    let dropped = bench.broker.stats().messages_dropped;
+    assert!((38..42).contains(&dropped), "{dropped} of 50");
+    let taken = take_all(&mut bench, &reader, window);
+    assert_eq!(taken.iter().filter(|publish| publish.payload.len() == 10_000).count() as u64, 50 - dropped);
+    // What has been taken makes room again.
+    bench.tell(&publisher, live("y")).unwrap();
+    assert_eq!(bench.payloads(&reader), ["y"]);
+    assert_eq!(bench.broker.stats().messages_dropped, dropped);
+}
+
+#[test]
+fn what_waits_behind_the_replays_of_all_is_limited_in_sum() {
+    let mut bench = Bench::new();
+    let publisher = bench.connect("p");
+    keep_retained(&mut bench, &publisher, 150);
+    let readers: Vec<_> = (0..40).map(|number| bench.resume(&format!("s{number}")).0).collect();
+    readers.iter().for_each(|reader| assert_eq!(bench.subscribe(reader, "t/+", Q1).len(), 100));
+    let payload = "x".repeat(1 << 20);
+    for _ in 0..7 {
+        bench.tell(&publisher, Packet::Publish(publish("t/live", Q0, 0, &payload))).unwrap();
+    }
+    let dropped = bench.broker.stats().messages_dropped;
+    assert!((20..26).contains(&dropped), "{dropped} of 280 MiB are more than 256");
+    for reader in &readers {
+        bench.drop_peer(reader.id);
+    }
+    let reader = bench.connect("late");
+    bench.subscribe(&reader, "t/live", Q0);
+    bench.tell(&publisher, Packet::Publish(publish("t/live", Q0, 0, "y"))).unwrap();
+    assert_eq!(bench.payloads(&reader), ["y"]);
+    assert_eq!(bench.broker.stats().messages_dropped, dropped, "nothing is left of those that have gone");
 }
 
 #[test]
