@@ -201,6 +201,12 @@ impl Protocol for Broker {
 
     fn shut_down(&mut self, now: Instant) {
         self.now = now;
+        // Their sessions end with their connections: the others' wills are published after the
+        // restart, or when they end.
+        let ending = self.sessions.iter().filter(|(_, s)| s.connection.is_some() && !s.durable);
+        let ending: Vec<u64> = ending.map(|(number, _)| *number).collect();
+        ending.into_iter().for_each(|number| self.publish_will(number));
+        self.pump();
         let ids: Vec<u64> = self.connections.keys().copied().collect();
         for id in ids {
             if let Some(connection) = self.connections.get_mut(&id) {

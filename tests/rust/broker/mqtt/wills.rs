@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use forebay_broker::protocol::Protocol as _;
 use forebay_mqtt::packet::{Connect, Will};
 use forebay_mqtt::{Properties, Property, Reason, Version};
 
@@ -71,6 +72,26 @@ fn a_delayed_will_waits_for_the_client_to_come_back() {
     bench.drop_peer(peer.id);
     bench.connect("c");
     assert_eq!(bench.payloads(&watcher), ["gone"], "a clean start ends the session");
+}
+
+/// [MQTT-3.1.2-8]: a stop of the server ends the connection without a DISCONNECT of the client.
+#[test]
+fn a_stop_publishes_the_wills_of_sessions_that_end_with_it() {
+    let mut bench = Bench::new();
+    let (watcher, _, _) = bench.resume("w");
+    bench.subscribe(&watcher, "will", Q1);
+    bench.connect_with(with_will("a", 0, 0), false);
+    bench.connect_with(with_will("b", 10, 0), false);
+    // This one stays, and may come back after the restart.
+    bench.connect_with(with_will("c", 30, 600), false);
+    bench.broker.shut_down(bench.now);
+    bench.settle();
+    bench.kill(usize::MAX);
+    let (watcher, present, heard) = bench.resume("w");
+    assert!(present);
+    assert_eq!(heard.len(), 2, "{heard:?}");
+    bench.pass(31);
+    assert_eq!(bench.payloads(&watcher), ["gone"]);
 }
 
 #[test]
