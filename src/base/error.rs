@@ -274,8 +274,9 @@ pub fn because(text: String, trouble: Option<&Error>) -> String {
     }
 }
 
-/// Truncates `text` to `PEER_TEXT_MAX` bytes at a character boundary and escapes control
-/// characters, so that a peer can neither flood nor forge log entries.
+/// Truncates `text` to `PEER_TEXT_MAX` bytes at a character boundary and escapes what ends a line,
+/// turns its direction or controls a terminal, so that a peer can neither flood nor forge log
+/// entries.
 pub fn sanitise(text: &str) -> String {
     let mut out = String::with_capacity(text.len().min(PEER_TEXT_MAX));
     for c in text.chars() {
@@ -283,7 +284,11 @@ pub fn sanitise(text: &str) -> String {
             out.push('…');
             break;
         }
-        if c.is_control() {
+        let turns = matches!(
+            c,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'
+        );
+        if c.is_control() || turns {
             out.extend(c.escape_default());
         } else {
             out.push(c);
@@ -306,9 +311,11 @@ mod tests {
 
     #[test]
     fn peer_text_is_bounded_and_escaped() {
-        let error = Error::protocol("x").with_peer_text(&format!("a\n\x1b[31m{}", "é".repeat(500)));
+        let controls = "\n\x1b[31m\u{9b}\u{85}\u{2028}\u{202e}\u{2066}";
+        let error = Error::protocol("x").with_peer_text(&format!("a{controls}{}", "é".repeat(500)));
         let text = error.peer_text().unwrap();
         assert!(text.len() <= PEER_TEXT_MAX + '…'.len_utf8());
-        assert!(!text.contains('\n') && !text.contains('\x1b'));
+        let left = |c: char| !(c.is_ascii_graphic() || "é…".contains(c));
+        assert!(!text.contains(left), "{text}");
     }
 }

@@ -50,6 +50,8 @@ const MAX_ALIASES: u16 = 256;
 /// other clients. Mosquitto confirms QoS 2 publications beyond its limit, but does not deliver
 /// them.
 const EXACTLY_ONCE_MAXIMUM: u16 = 20;
+/// Bytes of acknowledgements that may wait. All that a lawful broker can ask for are half of it.
+const MAX_ANSWERS: usize = 1 << 20;
 
 /// Capabilities and limits of the server on this connection (3.2.2.3). Before CONNACK, and for
 /// properties that CONNACK omits, they have the defaults of the standard.
@@ -163,6 +165,8 @@ pub struct Connection {
     transmit: Transmit,
     /// Total number of bytes queued so far.
     queued: u64,
+    /// Upper bound of the bytes of acknowledgements that are not written.
+    answers: usize,
     /// Number of bytes received of an incomplete packet, or from where publications are held.
     unread: usize,
     /// Number of publications of QoS 1 and 2 that may still be taken out of the input.
@@ -195,6 +199,7 @@ impl Connection {
             events: VecDeque::new(),
             transmit: Transmit::default(),
             queued: 0,
+            answers: 0,
             unread: 0,
             room: usize::MAX,
             held: false,
@@ -241,7 +246,12 @@ impl Connection {
                 return Err(too_large(size, limit));
             }
         }
-        self.queue(now, &packet)
+        let before = self.transmit.len();
+        self.queue(now, &packet)?;
+        if let Packet::PubAck(_) | Packet::PubRec(_) | Packet::PubComp(_) = packet {
+            self.answers += self.transmit.len() - before;
+        }
+        Ok(())
     }
 
     /// Queues a publication, with a topic alias if the server accepts them.
@@ -312,6 +322,17 @@ impl Connection {
             let _ = self.queue(now, &Packet::Disconnect(disconnect));
         }
         self.state = State::Closing;
+    }
+
+    /// Notes that `unwritten` bytes of those that were taken are not written yet.
+    pub fn note_unwritten(&mut self, unwritten: usize) {
+        self.answers = self.answers.min(self.transmit.len() + unwritten);
+    }
+
+    /// Whether so many acknowledgements wait that the broker should be read no further: a lawful one
+    /// has no more messages on their way than there are packet identifiers.
+    pub fn is_behind_with_answers(&self) -> bool {
+        self.answers > MAX_ANSWERS
     }
 
     fn queue(&mut self, now: Instant, packet: &Packet) -> Result<()> {

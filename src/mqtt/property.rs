@@ -341,8 +341,10 @@ fn check_range(property: &Property) -> Result<(), Violation> {
                 message: "the topic alias is 0 (3.3.2.3.4)".into(),
             });
         }
-        Property::ResponseTopic(topic) if topic.contains(['+', '#']) => {
-            return Err(Violation::protocol("the response topic contains a wildcard (3.3.2.3.5)"));
+        Property::ResponseTopic(topic) => {
+            return crate::topic::check_name(topic).map_err(|error| {
+                Violation::protocol(format!("the response topic {} (3.3.2.3.5)", error.message()))
+            });
         }
         _ => return Ok(()),
     };

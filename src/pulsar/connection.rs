@@ -155,6 +155,8 @@ pub struct Connection {
     deadlines: VecDeque<(Instant, u64)>,
     /// Whether a PING is unanswered. Any decoded frame clears it.
     ping_pending: bool,
+    /// Whether the broker's PING is to be answered.
+    pong_due: bool,
 }
 
 impl Connection {
@@ -187,6 +189,7 @@ impl Connection {
             requests: HashMap::default(),
             deadlines: VecDeque::new(),
             ping_pending: false,
+            pong_due: false,
             config,
         };
         connection.timers.set(HANDSHAKE, now + connection.config.handshake_timeout);
@@ -197,6 +200,14 @@ impl Connection {
     /// Queues a command that has no response.
     pub fn send(&mut self, command: &Command) {
         self.transmit.append(|out| encode_command(command, out));
+    }
+
+    /// Answers the broker's PINGs since the last call by one PONG. To be called when the bytes that
+    /// were taken are written: a broker that pings and reads nothing gets no more of them.
+    pub fn answer_pings(&mut self) {
+        if std::mem::take(&mut self.pong_due) {
+            self.send(&Command::Pong);
+        }
     }
 
     /// Queues the request that `command` builds from a new request id, and returns that id.
@@ -281,7 +292,7 @@ impl Connection {
     fn dispatch(&mut self, command: Command, payload: Option<Payload>) -> Result<()> {
         use Command as C;
         match command {
-            C::Ping => self.send(&C::Pong),
+            C::Ping => self.pong_due = true,
             C::Pong | C::Unknown(_) => {}
             C::AuthChallenge(challenge) => self.challenge(&challenge),
             C::Message(delivery) => {
@@ -506,7 +517,11 @@ mod tests {
     fn a_ping_is_answered_and_an_unanswered_one_ends_the_connection() {
         let now = Instant::now();
         let mut connection = ready(now);
-        feed(&mut connection, now, Command::Ping).unwrap();
+        // However many there are while nothing is written.
+        (0..1000).for_each(|_| feed(&mut connection, now, Command::Ping).unwrap());
+        assert_eq!(sent(&mut connection), []);
+        connection.answer_pings();
+        connection.answer_pings();
         assert_eq!(sent(&mut connection), [Command::Pong]);
         let tick = now + Duration::from_secs(30);
         connection.handle_timeout(tick).unwrap();

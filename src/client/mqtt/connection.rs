@@ -141,6 +141,7 @@ impl Host for Attached {
     fn turn(&mut self, now: Instant, unwritten: usize) -> Option<Instant> {
         // Cleared before looking, so that a push after the look wakes the driver again.
         self.shared.notified.store(false, Ordering::Release);
+        self.protocol.note_unwritten(unwritten);
         let mut more = false;
         let mut session = self.shared.session();
         if self.protocol.is_ready() {
@@ -197,7 +198,7 @@ impl Host for Attached {
     /// the server has kept for the session, which cannot be taken before it: a whole in-flight
     /// window is read for that, however large its messages are.
     fn reads(&self) -> bool {
-        if self.full {
+        if self.full || self.protocol.is_behind_with_answers() {
             return false;
         }
         let options = &self.shared.options;

@@ -6,7 +6,7 @@
 //! them, and their supervisors open another.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot, watch};
 
@@ -262,6 +262,9 @@ impl Host for Attached {
     }
 
     fn turn(&mut self, now: Instant, unwritten: usize) -> Option<Instant> {
+        if unwritten == 0 {
+            self.protocol.answer_pings();
+        }
         if unwritten >= WRITE_HIGH_WATER {
             return None;
         }
@@ -671,6 +674,9 @@ fn given_up(cause: Error, broker: &str) -> Error {
     }
 }
 
+/// Pause after the answer to a challenge.
+const BETWEEN_CHALLENGES: Duration = Duration::from_secs(1);
+
 /// Answers the broker's challenges with fresh credentials until the connection ends.
 async fn refresh(
     session: Arc<Session<Attached>>,
@@ -689,6 +695,8 @@ async fn refresh(
             Err(error) => session.lock().broken = Some(error),
         }
         session.wake();
+        // Each answer asks the supplier of the token, and brokers challenge once in minutes.
+        tokio::time::sleep(BETWEEN_CHALLENGES).await;
     }
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::client::*;
 use crate::connection::{Connection, Event, Limits};
-use crate::packet::{Auth, ConnAck, Connect, Disconnect, Publish, Will};
+use crate::packet::{Ack, Auth, ConnAck, Connect, Disconnect, PacketId, Publish, Will};
 use crate::{Packet, Properties, Property, Reason, Version};
 use forebay_base::error::ErrorKind;
 use forebay_base::machine::Machine as _;
@@ -397,10 +397,7 @@ fn an_answer_leaves_out_its_words_where_they_do_not_fit() {
     let words = Properties::new()
         .with(Property::ReasonString("a long story about what went wrong".into()))
         .with(Property::User("who".into(), "me".into()));
-    let ack = crate::packet::Ack {
-        properties: words,
-        ..crate::packet::Ack::with_reason(id(9), Reason::QuotaExceeded)
-    };
+    let ack = Ack { properties: words, ..Ack::with_reason(id(9), Reason::QuotaExceeded) };
     let now = client.now;
     client.connection().send(now, Packet::PubAck(ack)).unwrap();
     let Packet::PubAck(said) = client.says() else { panic!("PUBACK") };
@@ -704,4 +701,22 @@ fn packets_before_a_broken_one_are_delivered() {
     bytes.extend([0xf7, 0]);
     assert!(client.hear_bytes(&bytes).is_err());
     assert_eq!(client.messages().len(), 1);
+}
+
+/// A broker that floods with PUBREL and reads nothing.
+#[test]
+fn a_broker_that_takes_no_answers_is_read_no_further() {
+    let mut client = Client::connected(V5);
+    let id = |number: u32| PacketId::new((number % 60_000 + 1) as u16).unwrap();
+    let mut flooded = 0;
+    while !client.connection().is_behind_with_answers() {
+        client.hear(Packet::PubRel(Ack::new(id(flooded)))).unwrap();
+        flooded += 1;
+        client.connection().note_unwritten(0);
+        assert!(flooded < 1_000_000);
+    }
+    assert!(flooded > 2 * 65_535, "a lawful broker has fewer: {flooded}");
+    client.connection().transmit().clear();
+    client.connection().note_unwritten(100);
+    assert!(!client.connection().is_behind_with_answers());
 }
