@@ -4,12 +4,13 @@ and returns the canonical type or raises ``ValueError`` with the expected form."
 from __future__ import annotations
 
 import datetime
+import operator
 import os
 import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 from forebay.errors import InvalidArgument
 
@@ -306,6 +307,56 @@ def epoch_ms(value: datetime.datetime | int) -> int:
             raise InvalidArgument("the datetime has no time zone: use one such as datetime.now(timezone.utc)")
         return round(value.timestamp() * 1000)
     return value
+
+
+class Moment(NamedTuple):
+    """A time, in milliseconds since 1970 or as seconds before it is asked for."""
+
+    at: int | None
+    back: float = 0.0
+
+    def ms(self) -> int:
+        """The time in milliseconds since 1970; counted back from now."""
+        return max(int((time.time() - self.back) * 1000), 0) if self.at is None else self.at
+
+
+A_TIME = (
+    "a time with its zone, such as 2026-11-21T12:00:00Z, milliseconds since 1970, or a duration back, such"
+    " as 2h"
+)
+"""The texts that :func:`moment` reads, for errors."""
+_MS = re.compile(r"-?[0-9]+\Z")
+
+
+def moment(value: Any) -> Moment | None:
+    """The time that every position in a topic takes: an aware ``datetime``, milliseconds since 1970, a
+    ``timedelta`` back, or one of these as text: ISO 8601 with a zone, digits, or ``"2h"``, also ``"-2h"``.
+    ``None`` for everything else.
+
+    Raises:
+        ValueError: a time without a zone, or out of range.
+    """
+    if isinstance(value, datetime.timedelta):
+        return Moment(None, duration(abs(value)))
+    if isinstance(value, str):
+        value = value.strip()
+        if _DURATION.match(value.removeprefix("-")) and not _MS.match(value):
+            return Moment(None, duration(value.removeprefix("-")))
+        try:
+            value = int(value) if _MS.match(value) else datetime.datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if not isinstance(value, datetime.datetime):
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            return None
+        value = operator.index(value)
+    try:
+        ms = epoch_ms(value)
+    except InvalidArgument as error:
+        raise ValueError(str(error)) from None
+    if not 0 <= ms < 1 << 63:
+        raise ValueError(f"{value} is no time: expected one from 1970 on, as milliseconds from 0 on")
+    return Moment(ms)
 
 
 def seconds(value: Any) -> float | None:

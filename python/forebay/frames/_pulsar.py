@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from forebay._core import parse
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
 
 _SETS = {"kafka": (*KAFKA, HEADERS), "pulsar": PULSAR_SPARK}
 _POSITION = (
-    'expected "earliest", "latest", the id of a message, a time (an aware datetime, or milliseconds since'
-    ' 1970), a duration back (a timedelta, or text such as "-2h"), or positions of partitions as'
-    ' {"topic": {"0": "(12,4,0,-1)"}}'
+    'expected "earliest", "latest", the id of a message, a time (an aware datetime, milliseconds since'
+    ' 1970, or ISO 8601 with a zone), a duration back (a timedelta, or text such as "2h"), or positions of'
+    ' partitions as {"topic": {"0": "(12,4,0,-1)"}}'
 )
 
 
@@ -111,32 +110,21 @@ def _position(argument: Literal["start", "end"], given: Any, topics: Sequence[st
         ValueError: it is not a position.
     """
     parser = _offsets.starting if argument == "start" else _offsets.ending
-    if isinstance(given, timedelta):
-        return Time(_back(abs(given)))
-    if isinstance(given, datetime) or type(given) is int:
-        return Time(_offsets.timestamp(given))
     if isinstance(given, str):
         text = given.strip()
-        if text.startswith("-"):
-            return Time(_back(text[1:]))
         if text.lower() in ("earliest", "latest") or text.startswith("{"):
             return parser(text)
-        try:
+        with contextlib.suppress(InvalidArgument):
             given = MessageId.parse(text)
-        except InvalidArgument:
-            raise ValueError(f"{given!r} is no position: {_POSITION}") from None
+    if (moment := parse.moment(given)) is not None:
+        return Time(moment.ms())
     if isinstance(given, MessageId):
         given = [given]
     if isinstance(given, Mapping):
         return parser(given)
-    if isinstance(given, Sequence):
+    if isinstance(given, Sequence) and not isinstance(given, str):
         return parser(_of_ids(cast("Sequence[Any]", given), topics))
     raise ValueError(f"{given!r} is no position: {_POSITION}")
-
-
-def _back(duration: Any) -> int:
-    """The time that was so long ago."""
-    return max(int((time.time() - parse.duration(duration)) * 1000), 0)
 
 
 def _of_ids(ids: Sequence[Any], topics: Sequence[str]) -> Any:

@@ -75,11 +75,11 @@ def read(
             ``re.compile("persistent://public/default/orders-.*")``. With TubeMQ names of topics only.
         start: where reading begins: ``"earliest"`` (the default) or ``"latest"``; *behind* the message of an
             id, or of the ids of several partitions; *with* the first message that was published at a time
-            (aware ``datetime`` or milliseconds since 1970), or so long ago (``timedelta`` or text such as
-            ``"-2h"``); or a mapping or JSON with a position for each partition, ``startingOffsets`` of the
-            Spark source: ``{"orders": {"0": "(12,4,0,-1)", "1": "latest"}}``. A partition without a position
-            is read from its beginning. TubeMQ has no ids and no times: a word, or the first offset to read of
-            each partition, ``{"orders": {"1:0": 2800}}``.
+            (aware ``datetime``, milliseconds since 1970, or ISO 8601 with a zone), or so long ago
+            (``timedelta`` or text such as ``"2h"``); or a mapping or JSON with a position for each partition,
+            ``startingOffsets`` of the Spark source: ``{"orders": {"0": "(12,4,0,-1)", "1": "latest"}}``. A
+            partition without a position is read from its beginning. TubeMQ has no ids and no times: a word,
+            or the first offset to read of each partition, ``{"orders": {"1:0": 2800}}``.
         end: where it ends: ``"latest"`` (the default), *with* the message of an id, *before* the first
             message that was published at a time, or a mapping as for ``start``. With TubeMQ
             *before* an offset.

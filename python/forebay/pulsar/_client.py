@@ -26,6 +26,8 @@ from forebay.pulsar._routing import check_producer
 from forebay.pulsar._typing import T, T_co, T_contra
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from typing_extensions import Buffer
 
     from forebay._core.types import Duration, Pem, Secret, Size, Timestamp
@@ -374,10 +376,11 @@ class PulsarClient(Client):
             topic: one topic or several.
             subscription: name of the subscription; a unique one by default.
             options: as for :meth:`consumer`. ``position`` is where reading begins: ``"latest"`` (the
-                default), ``"earliest"``, a message id, a time (aware ``datetime`` or milliseconds since
-                1970), or a duration back (``timedelta`` or text such as ``"-2h"``). For several partitions a
-                mapping from their topics to message ids, or a list of ids; a partition without one is read
-                from its beginning. With ``start_inclusive`` the messages of the ids are read, too.
+                default), ``"earliest"``, a message id, a time (aware ``datetime``, milliseconds since 1970,
+                or ISO 8601 with a zone), or a duration back (``timedelta`` or text such as ``"2h"``). For
+                several partitions a mapping from their topics to message ids, or a list of ids; a partition
+                without one is read from its beginning. With ``start_inclusive`` the messages of the ids
+                are read, too.
 
         Raises:
             InvalidArgument: an unknown option, a bad value or no position, at once. An id of a partition that
@@ -677,7 +680,11 @@ class PulsarConsumer(Consumer[PulsarMessage[T_co]]):
 
     def seek(
         self,
-        position: MessageId | Timestamp | str | Callable[[str], MessageId | Timestamp | str | None],
+        position: MessageId
+        | Timestamp
+        | timedelta
+        | str
+        | Callable[[str], MessageId | Timestamp | timedelta | str | None],
         *,
         inclusive: bool = False,
     ) -> Awaitable[None]:
@@ -685,10 +692,10 @@ class PulsarConsumer(Consumer[PulsarMessage[T_co]]):
         have been, and the error says how many have not.
 
         Args:
-            position: a message id, a time (aware ``datetime`` or milliseconds since 1970), ``"earliest"`` or
-                ``"latest"``; or a function that gives one of these for the full topic name of each
-                partition, or ``None`` to leave that where it is. It is called for all of them before any is
-                moved.
+            position: a message id, ``"earliest"``, ``"latest"``, a time (aware ``datetime``, milliseconds
+                since 1970, or ISO 8601 with a zone), or a duration back (``timedelta`` or text such as
+                ``"2h"``). Or a function that gives one of these for the full topic name of each partition,
+                or ``None`` to leave that where it is. It is called for all of them before any is moved.
             inclusive: with a message id: delivers that message as well.
 
         Raises:

@@ -7,7 +7,6 @@ options of a query and for its checkpoint alike, so that the ``endOffset`` of on
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 from typing import Any, TypeAlias, cast
 
@@ -71,25 +70,10 @@ def partitions(value: Any) -> dict[str, list[int]]:
 
 
 def timestamp(value: Any) -> int:
-    """Parser of a time: milliseconds since 1970, or text of ISO 8601 with a time zone."""
-    if isinstance(value, str):
-        text = value.strip()
-        if text.lstrip("-").isdecimal():
-            value = int(text)
-        else:
-            try:
-                value = datetime.datetime.fromisoformat(text)
-            except ValueError:
-                raise ValueError(
-                    f"{value!r} is no time: expected milliseconds since 1970, or 2026-01-31T12:00:00+01:00"
-                ) from None
-    try:
-        ms = parse.epoch_ms(value)
-    except InvalidArgument as error:
-        raise ValueError(str(error)) from None
-    if not 0 <= ms < 1 << 63:
-        raise ValueError(f"{value} is no time: expected one from 1970 on, as milliseconds from 0 on")
-    return ms
+    """Parser of a time, as :func:`forebay._core.parse.moment`."""
+    if (found := parse.moment(value)) is None:
+        raise ValueError(f"{value!r} is no time: expected {parse.A_TIME}")
+    return found.ms()
 
 
 def timestamps(value: Any) -> dict[str, dict[int, int]]:

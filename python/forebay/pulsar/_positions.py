@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -50,11 +49,36 @@ def seek_target(position: Any) -> MessageId | int:
         return MessageId.earliest
     if position == "latest":
         return MessageId.latest
-    if isinstance(position, str):
-        return MessageId.parse(position)
     if isinstance(position, MessageId):
         return position
-    return parse.epoch_ms(position)
+    if (id := _id(position)) is not None:
+        return id
+    return _moment("seek", position).ms()
+
+
+def _id(value: Any) -> MessageId | None:
+    """The id that a text is; ``None`` for others."""
+    if isinstance(value, str):
+        with contextlib.suppress(InvalidArgument):
+            return MessageId.parse(value)
+    return None
+
+
+def _moment(where: str, value: Any) -> parse.Moment:
+    """A time, or a duration back.
+
+    Raises:
+        InvalidArgument: neither.
+    """
+    try:
+        found = parse.moment(value)
+    except ValueError as error:
+        raise InvalidArgument(f"{where}: {error}") from None
+    if found is None:
+        raise InvalidArgument(
+            f'{where}: expected "earliest", "latest", a message id, or {parse.A_TIME}, not {value!r}'
+        )
+    return found
 
 
 class ReaderStart:
@@ -62,22 +86,15 @@ class ReaderStart:
 
     Args:
         ids: a message of each partition.
-        at: a time, in milliseconds since 1970.
-        back: seconds before the reader is opened.
+        at: a time. A duration back counts from the moment when the reader is opened.
     """
 
-    def __init__(
-        self, ids: Sequence[MessageId] = (), at: int | None = None, back: float | None = None
-    ) -> None:
-        self._ids, self._at, self._back = ids, at, back
+    def __init__(self, ids: Sequence[MessageId] = (), at: parse.Moment | None = None) -> None:
+        self._ids, self._at = ids, at
 
     def targets(self) -> list[MessageId | int]:
         """The arguments for ``seek``, one after the other."""
-        if self._at is not None:
-            return [self._at]
-        if self._back is not None:
-            return [max(int((time.time() - self._back) * 1000), 0)]
-        return list(self._ids)
+        return list(self._ids) if self._at is None else [self._at.ms()]
 
 
 def reader_start(value: Any) -> ReaderStart | None:
@@ -87,17 +104,10 @@ def reader_start(value: Any) -> ReaderStart | None:
     Raises:
         InvalidArgument: not a position.
     """
-    if isinstance(value, timedelta):
-        return ReaderStart(back=abs(value.total_seconds()))
-    if isinstance(value, str):
-        if not value.startswith("-"):
-            return None
-        try:
-            return ReaderStart(back=parse.duration(value[1:]))
-        except ValueError as error:
-            raise InvalidArgument(f"consumer option 'position': {error}") from None
-    if isinstance(value, datetime) or type(value) is int:
-        return ReaderStart(at=parse.epoch_ms(value))
+    if isinstance(value, str) and (value.lower() in ("earliest", "latest") or _id(value) is not None):
+        return None
+    if isinstance(value, str | timedelta | datetime) or type(value) is int:
+        return ReaderStart(at=_moment("consumer option 'position'", value))
     if isinstance(value, Mapping):
         return ReaderStart([_id_of(topic, id) for topic, id in value.items()])  # pyright: ignore
     if isinstance(value, Sequence):

@@ -41,7 +41,7 @@ def moment() -> int:
     return found
 
 
-@pytest.mark.parametrize("form", ["ms", "datetime", "timedelta", "text"])
+@pytest.mark.parametrize("form", ["ms", "datetime", "timedelta", "text", "text without a sign", "ISO 8601"])
 async def test_from_a_time(client: Any, service: PulsarService, form: str) -> None:
     topic = service.topic(partitions=2)
     async with client.producer(topic, batching=False, routing="round_robin") as producer:
@@ -53,8 +53,10 @@ async def test_from_a_time(client: Any, service: PulsarService, form: str) -> No
             "datetime": datetime.fromtimestamp(at / 1000, UTC),
             "timedelta": timedelta(hours=1),
             "text": "-1h",
+            "text without a sign": "1h",
+            "ISO 8601": datetime.fromtimestamp(at / 1000, UTC).isoformat(),
         }[form]
-        wanted = numbered(4) if form in ("ms", "datetime") else [b"before"] * 4 + numbered(4)
+        wanted = numbered(4) if form in ("ms", "datetime", "ISO 8601") else [b"before"] * 4 + numbered(4)
         async with client.reader(topic, position=position) as reader:
             assert sorted(payloads(await receive(reader, len(wanted)))) == sorted(wanted)
             await nothing(reader)

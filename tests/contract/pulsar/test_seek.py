@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -61,7 +61,7 @@ async def test_by_id_inclusive_begins_with_it(client: Any, topic: str, batching:
         await nothing(consumer)
 
 
-@pytest.mark.parametrize("form", ["ms", "datetime"])
+@pytest.mark.parametrize("form", ["ms", "datetime", "ISO 8601"])
 async def test_by_time(client: Any, topic: str, form: str) -> None:
     async with client.consumer(topic, "s") as consumer, client.producer(topic, batching=False) as producer:
         await producer.send(b"before")
@@ -74,9 +74,21 @@ async def test_by_time(client: Any, topic: str, form: str) -> None:
             time.sleep(0.001)
         await producer.send(b"after")
         await consumer.receive(timeout=PATIENCE)
-        await consumer.seek(moment if form == "ms" else datetime.fromtimestamp(moment / 1000, UTC))
+        at = datetime.fromtimestamp(moment / 1000, UTC)
+        await consumer.seek({"ms": moment, "datetime": at, "ISO 8601": at.isoformat()}[form])
         assert bytes((await consumer.receive(timeout=PATIENCE)).data) == b"after"
         await nothing(consumer)
+
+
+@pytest.mark.parametrize("back", ["1h", "-1h", timedelta(hours=1)])
+async def test_by_a_duration_back(client: Any, topic: str, back: Any) -> None:
+    async with client.consumer(topic, "s") as consumer, client.producer(topic) as producer:
+        await producer.send(b"x")
+        await consumer.receive(timeout=PATIENCE)
+        await consumer.seek(back)
+        assert bytes((await consumer.receive(timeout=PATIENCE)).data) == b"x"
+        with pytest.raises(errors.InvalidArgument, match=r"seek: expected .* or a duration back, such as 2h"):
+            await consumer.seek("soon")
 
 
 async def test_to_a_time_before_everything(client: Any, topic: str) -> None:

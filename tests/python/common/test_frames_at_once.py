@@ -267,7 +267,7 @@ def test_an_embedded_url_is_the_broker_in_the_memory_of_this_process() -> None:
         ({"start": "middle"}, "start: 'middle' is no position"),
         ({"start": 1.5}, "start: 1.5 is no position"),
         ({"start": True}, "start: True is no position"),
-        ({"start": "-soon"}, "start: expected a duration"),
+        ({"start": "-soon"}, "start: '-soon' is no position"),
         ({"start": -1}, "start: -1 is no time"),
         ({"start": 2**70}, "start: 1180591620717411303424 is no time"),
         ({"start": []}, "start: the list of ids is empty"),

@@ -155,8 +155,20 @@ def test_a_pattern_that_is_given_as_a_name_is_refused_with_the_flag():
 
 @pytest.mark.parametrize("position", ["nonsense", "12", "12:x", "2h"])
 def test_a_position_is_checked_before_connecting(position):
-    said = refused("sub", "pulsar://127.0.0.1:1", "t", "-o", position)
+    said = refused("sub", "pulsar://127.0.0.1:1", "t", "-s", "s", "-o", position)
     assert f"{position!r} is not a message id" in said
+
+
+@pytest.mark.parametrize("position", ["nonsense", "12:x", "-5", "2026-11-21T12:00:00"])
+def test_a_time_is_checked_before_connecting(position):
+    said = refused("sub", "pulsar://127.0.0.1:1", "t", f"-o={position}")
+    assert "-o takes a time with its zone, such as" in said
+
+
+@pytest.mark.parametrize("position", ["1h", "2020-01-01T00:00:00Z", "0"])
+def test_a_reading_begins_at_a_time(url, position):
+    run("pub", url, "from-a-time", "-m", "x", "-q")
+    assert run("sub", url, "from-a-time", f"-o{position}", "-C", "1", "-W", "50") == b"x\n"
 
 
 def test_a_subscription_begins_at_a_message_id(url):

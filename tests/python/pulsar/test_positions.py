@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import pickle
+import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 import forebay
 from forebay import errors, pulsar
-from forebay.pulsar import MessageId
+from forebay.commands._shared.options import moment as at_flag
+from forebay.errors import InvalidArgument
+from forebay.frames._pulsar import _position as frames_position
+from forebay.pulsar import MessageId, _offsets
+from forebay.pulsar._positions import reader_start, seek_target
 
 from support.waiting import PATIENCE
 
@@ -133,3 +139,57 @@ async def test_a_position_is_no_message_that_can_be_acknowledged(client: Any, re
         # Nothing of a list that was refused is acknowledged.
         await consumer.redeliver_unacknowledged()
         assert len(await texts(consumer, 10)) == 10
+
+
+NOW = 1_795_262_400_000
+"""2026-11-21T12:00:00Z in milliseconds."""
+PLACES: dict[str, Any] = {
+    "command line": lambda value: at_flag("--from", value),
+    "Spark": _offsets.timestamp,
+    "frames": lambda value: frames_position("start", value, ["t"]).ms,
+    "reader": lambda value: reader_start(value).targets()[0],
+    "seek": seek_target,
+}
+"""Each place that takes a time, as a function to milliseconds."""
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("given", "ms"),
+    [
+        ("2026-11-21T12:00:00Z", NOW),
+        ("2026-11-21T13:00:00+01:00", NOW),
+        (str(NOW), NOW),
+        ("2h", NOW - 7_200_000),
+        ("-2h", NOW - 7_200_000),
+        ("250ms", NOW - 250),
+        (NOW, NOW),
+        (datetime.fromtimestamp(NOW / 1000, UTC), NOW),
+        (timedelta(hours=2), NOW - 7_200_000),
+        (timedelta(hours=-2), NOW - 7_200_000),
+    ],
+)
+def test_a_time_is_the_same_everywhere(
+    place: str, given: Any, ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: NOW / 1000)
+    if place != "command line" or isinstance(given, str):
+        assert PLACES[place](given) == ms
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("2026-11-21T12:00:00", "2026-11-21", datetime(2026, 11, 21), "1969-12-31T00:00:00Z", -5, "-5"),
+        *("soon", "-soon", "", "2 weeks", 1.5, True, None),
+    ],
+)
+def test_what_is_no_time_is_refused_everywhere(place: str, given: Any) -> None:
+    if place == "command line" and not isinstance(given, str):
+        return
+    if place == "reader" and (isinstance(given, bool) or not isinstance(given, str | int | datetime)):
+        assert reader_start(given) is None, "left to the option"
+        return
+    with pytest.raises((InvalidArgument, ValueError)):
+        PLACES[place](given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import InvalidArgument
@@ -88,17 +89,9 @@ def moment(flag: str, text: str) -> int:
     Raises:
         InvalidArgument: the text is something else.
     """
-    import time
-
     from forebay._core import parse
 
-    given = zoned(text)
-    if given is not None:
-        return parse.epoch_ms(given)
-    try:
-        return max(round((time.time() - parse.duration(text.removeprefix("-"))) * 1000), 0)
-    except ValueError:
-        raise InvalidArgument(
-            f"{flag} takes a time with its zone, such as 2026-11-21T12:00:00Z, milliseconds since 1970, or a"
-            f" duration back, such as 2h, not {text!r}"
-        ) from None
+    with contextlib.suppress(ValueError):
+        if given := parse.moment(text):
+            return given.ms()
+    raise InvalidArgument(f"{flag} takes {parse.A_TIME}, not {text!r}")

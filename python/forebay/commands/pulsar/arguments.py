@@ -80,7 +80,8 @@ def sub(command: argparse.ArgumentParser) -> None:
         "-o",
         "--position",
         metavar="WHERE",
-        help="where to begin: earliest (beginning), latest (end, the default) or a message id",
+        help="where to begin: earliest (beginning), latest (end, the default) or a message id; without -s"
+        " also a time: 2026-11-21T12:00:00Z, milliseconds since 1970, or 2h for a duration back",
     )
     arguments.limits(command, "exit after N messages")
     add("-e", "--exit", action="store_true", help="exit at the current end of the topic")
@@ -108,16 +109,21 @@ def problem(given: argparse.Namespace) -> str | None:
     return arguments.topic_problem(given)
 
 
+def reads(given: argparse.Namespace) -> bool:
+    """Whether ``sub`` reads without a subscription, which may begin at a time."""
+    return given.parquet is not None or (given.subscription is None and given.pattern is None)
+
+
 def _position_problem(given: argparse.Namespace) -> str | None:
     from .ids import message_ids, start
 
     try:
-        if given.parquet is not None:
+        if reads(given):
             start("-o", given.position)
         elif given.position not in POSITIONS:
             message_ids(given.position)
     except InvalidArgument as error:
-        words = "" if given.parquet is not None else f"-o is {', '.join(POSITIONS)} or a message id: "
+        words = "" if reads(given) else f"-o is {', '.join(POSITIONS)} or a message id: "
         return f"{words}{error}"
     return None
 

@@ -14,7 +14,7 @@ from forebay.errors import InvalidArgument
 from forebay.pulsar import blocking
 from forebay.pulsar._positions import reader_name
 
-from .arguments import POSITIONS
+from .arguments import POSITIONS, reads
 from .end import End
 from .format import compile_format, to_json
 from .ids import message_ids, start
@@ -63,6 +63,8 @@ def run(given: argparse.Namespace) -> int:
 def _position(given: argparse.Namespace) -> Any:
     if given.position in POSITIONS:
         return POSITIONS[given.position]
+    if reads(given):
+        return start("-o", given.position)
     ids = message_ids(given.position)
     return ids[0] if len(ids) == 1 else ids
 
