@@ -329,7 +329,7 @@ impl Connection {
         self.answers = self.answers.min(self.transmit.len() + unwritten);
     }
 
-    /// Whether so many acknowledgements wait that the broker should be read no further: a lawful one
+    /// Whether so many acknowledgements wait that the broker should not be read. A lawful broker
     /// has no more messages on their way than there are packet identifiers.
     pub fn is_behind_with_answers(&self) -> bool {
         self.answers > MAX_ANSWERS

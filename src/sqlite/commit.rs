@@ -19,7 +19,7 @@ use forebay_base::error::{Error, ErrorKind};
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LAST_RETRY: Duration = Duration::from_secs(1);
 
-/// How far behind the end of a file it is seen whether there is room.
+/// Distance behind the end of a file at which room is looked for.
 const AHEAD: u64 = 8 << 20;
 
 /// A change to be written.
@@ -202,8 +202,8 @@ fn commit_or_fail<J: Job>(connection: &Connection, batch: &[J]) -> rusqlite::Res
 }
 
 /// The reason if an I/O error comes from a lack of space, which SQLite does not tell from a broken
-/// disk: the shared memory file could not grow, the user's quota is used up, or the file has reached
-/// the size that the process or the file system allows.
+/// disk: the shared memory file could not grow, the user's quota is used up, or the file has the
+/// largest size that the process or the file system allows.
 pub(super) fn lack_of_space(connection: &Connection, error: &rusqlite::Error) -> Option<String> {
     match error.sqlite_error().map(|error| error.extended_code) {
         Some(ffi::SQLITE_IOERR_SHMSIZE) => Some("the shared memory file could not grow".into()),

@@ -4,8 +4,8 @@
 //! last SUBSCRIBE replaces the one before it (3.8.4), with the identifier that messages then carry.
 //! So a message is for the consumers that it matches, in one of the copies that the server sends:
 //! the one with the identifier of the first of their filters that matches. Copies for a consumer
-//! that is closed are for nobody, and those with an identifier of another process, whose session
-//! was resumed, are matched by topic.
+//! that is closed have no consumer. Those with an identifier of another process, whose session was
+//! resumed, are matched by topic.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub(super) struct Routes {
     next: u32,
 }
 
-/// Who has a filter.
+/// The consumers of a filter, and its identifiers.
 #[derive(Debug, Default)]
 struct Holders {
     /// Identifiers with which the server may send what the filter matches: that of the last
@@ -161,7 +161,7 @@ impl Routes {
         }
     }
 
-    /// Changes who has a filter.
+    /// Changes the holders of a filter.
     fn change<T>(&mut self, filter: &Filter, change: impl FnOnce(&mut Holders) -> T) -> T {
         let holders = self.filters.entry(filter.clone()).or_default();
         self.crowded -= usize::from(holders.is_crowded());
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_a_closed_consumer_are_for_nobody() {
+    fn copies_of_a_closed_consumer_have_no_consumer() {
         let mut bench = Bench::default();
         let wide = bench.granted('a', &["t/#"]);
         let narrow = bench.granted('b', &["t/x"]);

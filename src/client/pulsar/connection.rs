@@ -660,8 +660,8 @@ where
     }
 }
 
-/// What those hear who used the connection: the bytes that end it are the broker's fault, and the
-/// next connection may do.
+/// The error for requests of the connection. The bytes that end it are the broker's fault, and the
+/// next connection may work.
 fn given_up(cause: Error, broker: &str) -> Error {
     match cause.kind() {
         ErrorKind::Checksum | ErrorKind::FrameTooLarge | ErrorKind::Protocol | ErrorKind::Truncated => {

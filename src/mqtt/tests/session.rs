@@ -163,7 +163,7 @@ fn a_filter_is_asked_for_with_what_all_its_subscriptions_need() {
         let packet = subscribed(&mut client);
         client.hear(suback(packet.packet_id, &[Reason::Success; 2])).unwrap();
         client.events();
-        assert_eq!(packet.filters[1].1, own, "nobody else has it");
+        assert_eq!(packet.filters[1].1, own, "no other subscription has it");
         packet.filters[0].1
     };
     assert_eq!(asked(1, options(Q2, true, false)), options(Q2, true, false));

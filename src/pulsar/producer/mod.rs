@@ -329,7 +329,7 @@ impl Producer {
         Ok(sequence_id)
     }
 
-    /// The refusal of a sequence id that is too large: the caller's own, or the one behind the last.
+    /// The refusal of a sequence id that is too large: the caller's own, or the producer's next.
     #[cold]
     fn used_up(&self, own: Option<u64>) -> Error {
         match own {

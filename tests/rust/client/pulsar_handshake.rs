@@ -1,4 +1,5 @@
-//! Connections whose opener gives up before the broker has answered, and whose broker sends garbage.
+//! Connections whose opener gives up before the broker has answered, and those whose broker sends
+//! garbage.
 
 use std::io::Read;
 use std::net::TcpListener;

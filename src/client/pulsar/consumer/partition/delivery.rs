@@ -96,7 +96,7 @@ impl ActiveChanges {
         Some(ActiveChange { untold: Some((topic, active)), of: Arc::clone(self) })
     }
 
-    /// Puts back a change that nobody was told, unless the partition has changed again.
+    /// Puts back a change that was not told, unless the partition has changed again.
     fn put_back(&self, topic: Arc<str>, active: bool) {
         {
             let mut changes = self.changes.lock();
@@ -110,8 +110,8 @@ impl ActiveChanges {
     }
 }
 
-/// A partition that its consumer has become or ceased to be the active one of. Whoever waited for
-/// it may be gone: a change that is dropped before it was told waits for the next to ask.
+/// A partition that its consumer has become or ceased to be the active one of. The caller that
+/// waited for it may be gone: a change that is dropped before it was told waits for the next one.
 #[derive(Debug)]
 pub struct ActiveChange {
     untold: Option<(Arc<str>, bool)>,
