@@ -621,3 +621,12 @@ def test_the_native_module_has_a_stand_in() -> None:
         assert hasattr(_pulsar, name)
     assert ours._pulsar.Result is ours.Result and ours._pulsar.MessageId is ours.MessageId
     assert ours._pulsar.Timeout is ours.Timeout
+
+
+@pytest.mark.parametrize("pulsar", [ours, official])
+def test_a_subscription_needs_a_name(pulsar: Any) -> None:
+    client = pulsar.Client("pulsar://127.0.0.1:1", operation_timeout_seconds=1)
+    with pytest.raises(
+        ValueError, match=r"^Argument subscription_name is expected to be of type 'str' and not 'NoneType'$"
+    ):
+        client.subscribe("t", None)

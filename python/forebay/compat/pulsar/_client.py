@@ -305,6 +305,7 @@ class Client:
             PulsarException: the consumer was not opened.
         """
         given = dict(locals())
+        check_type(str, subscription_name, "subscription_name")
         _options.check(_options.CONSUMER, given)
         topics = _options.topics(topic)
         partitions = max((self._partitions(name) for name in topics), default=0)
