@@ -10,6 +10,7 @@ import pickle
 import re
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -630,3 +631,11 @@ def test_a_subscription_needs_a_name(pulsar: Any) -> None:
         ValueError, match=r"^Argument subscription_name is expected to be of type 'str' and not 'NoneType'$"
     ):
         client.subscribe("t", None)
+
+
+def test_ids_take_attributes() -> None:
+    for pulsar in (ours, official):
+        message_id: Any = pulsar.MessageId(-1, 1, 2, 3)
+        message_id.job = "a job"
+        assert message_id.job == "a job"
+        assert weakref.ref(message_id)() is message_id

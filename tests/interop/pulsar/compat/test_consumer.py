@@ -53,6 +53,13 @@ def test_a_timeout(pulsar: Any, client: Any, topic: str) -> None:
             consumer.receive(wrong)
 
 
+def test_a_message_takes_attributes(client: Any, topic: str, earliest: Any) -> None:
+    send(client, topic, 1)
+    (message,) = take(client.subscribe(topic, "s", initial_position=earliest), 1)
+    message.job = "a job"
+    assert message.job == "a job"
+
+
 def test_a_pattern_takes_the_topics_that_match(pulsar: Any, client: Any, topic: str, earliest: Any) -> None:
     for rest in ("-a1", "-a2", "-b"):
         send(client, topic + rest, 1)
