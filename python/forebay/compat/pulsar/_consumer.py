@@ -13,7 +13,7 @@ from ._enums import Result
 from ._ids import MessageId, identify
 from ._messages import Message
 from ._policies import BatchReceivePolicy
-from ._receiver import Receiver, failed, target
+from ._receiver import Receiver, failed, is_position, target, whole_entry
 from .exceptions import make, translated
 from .schema.schema import Schema
 
@@ -71,8 +71,7 @@ class Consumer(Receiver):
         Raises:
             AlreadyClosed: after :meth:`close`.
         """
-        if not self._open:
-            raise make(Result.AlreadyClosed)
+        self._check()
         try:
             self._native.unsubscribe().wait()
         except errors.Error as error:
@@ -150,8 +149,14 @@ class Consumer(Receiver):
             TypeError: neither of them.
             AlreadyClosed: after :meth:`close`.
         """
+        if type(message) is Message:
+            native: Any = message._native
+        elif is_position(native := target(message)):
+            return self._check()
+        else:
+            native = whole_entry(native)
         try:
-            self._ack(message._native if type(message) is Message else target(message))
+            self._ack(native)
         except errors.Error as error:
             raise translated(error) from None
 
@@ -161,8 +166,10 @@ class Consumer(Receiver):
         Raises:
             CumulativeAcknowledgementNotAllowedError: on Shared and Key_Shared subscriptions.
         """
+        if is_position(native := target(message)):
+            return self._check()
         try:
-            self._native.ack_cumulative(target(message))
+            self._native.ack_cumulative(whole_entry(native))
         except errors.NotAllowed as error:
             raise make(Result.CumulativeAcknowledgementNotAllowedError, str(error)) from None
         except errors.Error as error:
@@ -170,10 +177,16 @@ class Consumer(Receiver):
 
     def negative_acknowledge(self, message: Message | MessageId) -> None:
         """Has a message delivered again after ``negative_ack_redelivery_delay_ms``."""
+        if is_position(native := target(message)):
+            return
         try:
-            self._native.nack(target(message), None)
+            self._native.nack(native, None)
         except errors.Error as error:
             raise translated(error) from None
+
+    def _check(self) -> None:
+        if not self._open:
+            raise make(Result.AlreadyClosed)
 
     def pause_message_listener(self) -> None:
         """Stops calling the listener."""

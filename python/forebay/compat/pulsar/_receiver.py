@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from forebay import errors
+from forebay._core.native import MessageId as NativeId
 
 from ._calls import Worker, log
 from ._checks import check_type
@@ -31,6 +32,21 @@ def target(message: Any) -> Any:
     if not isinstance(message, Message | MessageId):
         raise TypeError(f"expected a Message or a MessageId, not {type(message).__name__}")
     return message._native  # pyright: ignore[reportPrivateUsage]
+
+
+def is_position(native: Any) -> bool:
+    """Whether an id is that of no message, such as the last id of an empty topic. Official clients send its
+    acknowledgement, which the broker ignores."""
+    return isinstance(native, NativeId) and native.entry < 0
+
+
+def whole_entry(native: Any) -> Any:
+    """The id that is acknowledged. An id without the size of its batch, as of ``get_last_message_id``, stands
+    for the whole entry."""
+    if not isinstance(native, NativeId) or native.batch_index < 0 or native.batch_size > 0:
+        return native
+    entry = NativeId.parse(f"({native.ledger},{native.entry},{native.partition},-1)")
+    return NativeId.from_bytes(entry.to_bytes(), native.topic)
 
 
 def failed(error: errors.Error) -> PulsarException:

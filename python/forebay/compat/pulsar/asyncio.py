@@ -34,7 +34,7 @@ from ._ids import MessageId, identify
 from ._messages import Message, receive
 from ._policies import ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy, ConsumerKeySharedPolicy
 from ._producer import Router, fields, routed
-from ._receiver import seek_target, target
+from ._receiver import is_position, seek_target, target, whole_entry
 from .schema.schema import BytesSchema, Schema
 
 if TYPE_CHECKING:
@@ -230,15 +230,19 @@ class Consumer(_Handle):
 
     async def acknowledge(self, message: Message | MessageId) -> None:
         """Acknowledges a message."""
+        if is_position(native := target(message)):
+            return
         try:
-            self._consumer.ack(target(message))
+            self._consumer.ack(whole_entry(native))
         except errors.Error as error:
             raise _raised(error) from None
 
     async def acknowledge_cumulative(self, message: Message | MessageId) -> None:
         """Acknowledges a message and all before it."""
+        if is_position(native := target(message)):
+            return
         try:
-            self._consumer.ack_cumulative(target(message))
+            self._consumer.ack_cumulative(whole_entry(native))
         except errors.NotAllowed as error:
             raise PulsarException(Result.CumulativeAcknowledgementNotAllowedError, str(error)) from None
         except errors.Error as error:
@@ -246,8 +250,10 @@ class Consumer(_Handle):
 
     async def negative_acknowledge(self, message: Message | MessageId) -> None:
         """Has a message delivered again after ``negative_ack_redelivery_delay_ms``."""
+        if is_position(native := target(message)):
+            return
         try:
-            self._consumer.nack(target(message), None)
+            self._consumer.nack(native, None)
         except errors.Error as error:
             raise _raised(error) from None
 
