@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -17,6 +18,7 @@ import pytest
 
 import forebay.compat.pulsar as pulsar
 import forebay.compat.pulsar.asyncio as aio
+import pulsar as official
 from forebay import Broker
 
 from support.pulsar.harness import EmbeddedPulsar
@@ -296,6 +298,39 @@ def test_a_client_waits_for_a_broker_that_starts() -> None:
         opening.join(PATIENCE)
         assert names
         client.close()
+
+
+@pytest.fixture
+def mute() -> Iterator[str]:
+    """The URL of a port that accepts connections and sends nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"pulsar://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("module", [pulsar, official])
+def test_a_broker_that_does_not_answer_in_time_is_not_tried_again(module: Any, mute: str) -> None:
+    client = module.Client(mute, connection_timeout_ms=200, operation_timeout_seconds=60)
+    start = time.monotonic()
+    with pytest.raises(module.ConnectError):
+        client.create_producer("t")
+    assert time.monotonic() - start < 20
+    client.shutdown()
+
+
+def test_the_operation_timeout_ends_the_first_attempt(mute: str) -> None:
+    client = pulsar.Client(mute, connection_timeout_ms=60_000, operation_timeout_seconds=1)
+    with pytest.raises(pulsar.Timeout):
+        client.create_producer("t")
+    client.close()
+
+
+async def test_the_connection_timeout_of_asyncio(mute: str) -> None:
+    for timeout_ms, seconds, result in ((200, 60, "ConnectError"), (60_000, 1, "Timeout")):
+        client = aio.Client(mute, connection_timeout_ms=timeout_ms, operation_timeout_seconds=seconds)
+        with pytest.raises(aio.PulsarException) as caught:
+            await client.create_producer("t")
+        assert caught.value.error().name == result
+        await client.close()
 
 
 PROGRAM = """

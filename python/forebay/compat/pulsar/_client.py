@@ -194,8 +194,11 @@ class Client:
             try:
                 return PulsarClient.connect(settings.url, settings.attempt(until), None).wait()
             except (errors.ConnectFailed, errors.Disconnected, errors.Timeout) as error:
-                if (left := until - time.monotonic()) <= 0:
-                    raise make(Result.Timeout, str(error)) from None
+                left = until - time.monotonic()
+                if left <= 0 or isinstance(error, errors.Timeout):
+                    # As there, a broker that does not answer in time is not tried again.
+                    result = Result.Timeout if left <= 0 else Result.ConnectError
+                    raise make(result, str(error)) from None
             except errors.Error as error:
                 raise translated(error) from None
             time.sleep(min(pause, left))

@@ -404,8 +404,11 @@ class Client:
             try:
                 return await PulsarClient.connect(settings.url, settings.attempt(until), self._bridge)
             except (errors.ConnectFailed, errors.Disconnected, errors.Timeout) as error:
-                if (left := until - time.monotonic()) <= 0:
-                    raise PulsarException(Result.Timeout, str(error)) from None
+                left = until - time.monotonic()
+                if left <= 0 or isinstance(error, errors.Timeout):
+                    # As there, a broker that does not answer in time is not tried again.
+                    result = Result.Timeout if left <= 0 else Result.ConnectError
+                    raise PulsarException(result, str(error)) from None
             except errors.Error as error:
                 raise _raised(error) from None
             await asyncio.sleep(min(pause, left))
