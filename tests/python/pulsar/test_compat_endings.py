@@ -22,7 +22,7 @@ import pulsar as official
 from forebay import Broker
 
 from support.pulsar.harness import EmbeddedPulsar
-from support.pulsar.wire import SEND, FakeBroker
+from support.pulsar.wire import CLOSE_CONSUMER, CLOSE_PRODUCER, SEND, FakeBroker
 from support.scripts import free_port
 from support.waiting import PATIENCE
 
@@ -44,6 +44,33 @@ def until(condition: Callable[[], object]) -> None:
 
 def threads(text: str) -> list[str]:
     return [thread.name for thread in threading.enumerate() if text in thread.name]
+
+
+@pytest.fixture
+def hanging() -> Iterator[FakeBroker]:
+    """A broker that does not answer when handles are closed."""
+    broker = FakeBroker({CLOSE_PRODUCER: lambda *_: None, CLOSE_CONSUMER: lambda *_: None})
+    yield broker
+    broker.close()
+
+
+def test_the_handles_of_a_client_are_closed_side_by_side(hanging: FakeBroker) -> None:
+    client = pulsar.Client(hanging.url, operation_timeout_seconds=2)
+    for number in range(3):
+        client.subscribe("t", f"s-{number}")
+        client.create_producer("t")
+    client.create_reader("t", pulsar.MessageId.earliest)
+    start = time.monotonic()
+    client.close()
+    assert time.monotonic() - start < 3
+
+
+async def test_asyncio_closes_the_producers_side_by_side(hanging: FakeBroker) -> None:
+    client = aio.Client(hanging.url, operation_timeout_seconds=2)
+    _producers = [await client.create_producer("t") for _ in range(5)]
+    start = time.monotonic()
+    await client.close()
+    assert time.monotonic() - start < 3
 
 
 def test_shutdown_fails_what_has_no_answer(silent: FakeBroker) -> None:

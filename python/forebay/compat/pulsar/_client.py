@@ -456,9 +456,16 @@ class Client:
         try:
             for view in list(self._views):
                 view.close()
-            for handle in [*self._producers, *self._consumers]:
-                if handle._open:  # pyright: ignore[reportPrivateUsage]
-                    handle.close()
+            handles = [*self._producers, *self._consumers]
+            for producer in list(self._producers):
+                producer._prepare()  # pyright: ignore[reportPrivateUsage]
+            with contextlib.ExitStack() as stack:
+                # The last callbacks are called first: all closes are started before one is waited for,
+                # because each wait has a time limit.
+                for handle in handles:
+                    stack.callback(handle._finish_close)  # pyright: ignore[reportPrivateUsage]
+                for handle in handles:
+                    stack.callback(handle._start_close)  # pyright: ignore[reportPrivateUsage]
         finally:
             try:
                 if native is not None:

@@ -23,6 +23,7 @@ from .exceptions import make, result_of, translated
 from .schema.schema import BytesSchema, Schema
 
 if TYPE_CHECKING:
+    from forebay._core.types import Pending
     from forebay._engine import MessageId as NativeId
     from forebay._engine import PulsarMessage, PulsarProducer, Waiter
 
@@ -163,6 +164,8 @@ class Producer:
         self._callbacks: Callbacks | None = None
         self._starting = threading.Lock()
         self._open = True
+        self._draining: Pending[None] | None = None
+        self._ending: Pending[None] | None = None
 
     def topic(self) -> str:
         """Full name of the topic."""
@@ -350,15 +353,33 @@ class Producer:
             AlreadyClosed: when called again.
         """
         self._check()
+        self._start_close()
+        self._finish_close()
+
+    def _prepare(self) -> None:
+        """Begins to wait for the messages sent before."""
+        with contextlib.suppress(errors.Error):
+            self._draining = self._native.drain()
+
+    def _start_close(self) -> None:
+        if not self._open:
+            return
         self._open = False
+        draining, self._draining = self._draining, None
         try:
-            try:
-                self._native.drain().wait()
-            except errors.Error:
-                # The callbacks tell of it.
-                self._native.close(False).wait()
-            else:
-                self._native.close().wait()
+            (draining or self._native.drain()).wait()
+        except errors.Error:
+            # The callbacks tell of it.
+            self._ending = self._native.close(False)
+        else:
+            self._ending = self._native.close()
+
+    def _finish_close(self) -> None:
+        ending, self._ending = self._ending, None
+        if ending is None:
+            return
+        try:
+            ending.wait()
         except errors.Error as error:
             raise translated(error) from None
         finally:

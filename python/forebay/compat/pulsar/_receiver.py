@@ -20,6 +20,7 @@ from .exceptions import PulsarException, make, translated
 from .schema.schema import Schema
 
 if TYPE_CHECKING:
+    from forebay._core.types import Pending
     from forebay._engine import PulsarConsumer, PulsarMessage
 
 
@@ -86,6 +87,7 @@ class Receiver:
         # Messages that were taken from the engine and did not fit into a batch.
         self._held: collections.deque[PulsarMessage] = collections.deque()
         self._open = True
+        self._ending: Pending[None] | None = None
         self._listener: Worker | None = None
         self._running = threading.Event()
         self._running.set()
@@ -169,11 +171,20 @@ class Receiver:
 
     def close(self) -> None:
         """Closes it. Calling it again does nothing."""
-        if not self._open:
+        self._start_close()
+        self._finish_close()
+
+    def _start_close(self) -> None:
+        if self._open:
+            self._shut()
+            self._ending = self._native.close()
+
+    def _finish_close(self) -> None:
+        ending, self._ending = self._ending, None
+        if ending is None:
             return
-        self._shut()
         try:
-            self._native.close().wait()
+            ending.wait()
         except errors.Error as error:
             raise translated(error) from None
         self._forget(self)

@@ -560,9 +560,12 @@ class Client:
         self._closed = True
         opening, self._opening = self._opening, None
         try:
-            for producer in list(self._producers):
-                if producer._open:  # pyright: ignore[reportPrivateUsage]
-                    await producer.close()
+            open_ones = [producer for producer in self._producers if producer._open]  # pyright: ignore[reportPrivateUsage]
+            # Side by side: each close has a time limit.
+            ends = [producer.close() for producer in open_ones]
+            for result in await asyncio.gather(*ends, return_exceptions=True):
+                if isinstance(result, BaseException):
+                    raise result
         finally:
             if opening is not None:
                 with contextlib.suppress(PulsarException):
