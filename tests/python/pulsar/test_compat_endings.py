@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -358,6 +359,31 @@ async def test_the_connection_timeout_of_asyncio(mute: str) -> None:
             await client.create_producer("t")
         assert caught.value.error().name == result
         await client.close()
+
+
+@pytest.mark.parametrize("module", [pulsar, official])
+def test_ctrl_c_interrupts_a_receive(module: Any, embedded: EmbeddedPulsar) -> None:
+    client = module.Client(embedded.url)
+    consumer = client.subscribe(embedded.topic(), "s")
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(module.Interrupted):
+        consumer.receive()
+    client.shutdown()
+
+
+def test_ctrl_c_interrupts_a_send_and_a_close(silent: FakeBroker) -> None:
+    client = pulsar.Client(silent.url)
+    producer = client.create_producer("t")
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(pulsar.Interrupted):
+        producer.send(b"x")
+    results: list[Any] = []
+    producer.send_async(b"x", lambda result, _: results.append(result))
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(pulsar.Interrupted):
+        producer.close()
+    assert results == [pulsar.Result.AlreadyClosed] and not threads("callbacks")
+    client.shutdown()
 
 
 PROGRAM = """

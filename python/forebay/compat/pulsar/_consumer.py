@@ -14,7 +14,7 @@ from ._ids import MessageId, identify
 from ._messages import Message
 from ._policies import BatchReceivePolicy
 from ._receiver import Receiver, failed, is_position, target, whole_entry
-from .exceptions import make, translated
+from .exceptions import make, translated, waited
 from .schema.schema import Schema
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Consumer(Receiver):
         """
         self._check()
         try:
-            self._native.unsubscribe().wait()
+            waited(self._native.unsubscribe())
         except errors.Error as error:
             raise translated(error) from None
         self.close()
@@ -100,6 +100,11 @@ class Consumer(Receiver):
             return self._next(timeout_millis)
         try:
             native = self._take(seconds)
+        except KeyboardInterrupt:
+            if seconds is not None:
+                raise
+            # As there, only a wait without a time limit is interrupted so.
+            raise make(Result.Interrupted) from None
         except errors.Error as error:
             raise failed(error) from None
         made = _new(Message)
@@ -211,6 +216,6 @@ class Consumer(Receiver):
             OperationNotSupported: there are several topics or partitions.
         """
         try:
-            return last_id(self._native.last_message_ids().wait())
+            return last_id(waited(self._native.last_message_ids()))
         except errors.Error as error:
             raise translated(error) from None

@@ -19,7 +19,7 @@ from ._checks import check_type, check_type_or_none
 from ._enums import Result
 from ._ids import MessageId, identify
 from ._messages import Message, receive
-from .exceptions import make, result_of, translated
+from .exceptions import make, result_of, translated, waited
 from .schema.schema import BytesSchema, Schema
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class Producer:
             arguments = routed(self._router, self._native, self._schema, arguments)
         while True:
             try:
-                return identify(self._send(*arguments).wait())
+                return identify(waited(self._send(*arguments)))
             except errors.QueueFull as error:
                 if not self._block:
                     raise translated(error) from None
@@ -340,7 +340,7 @@ class Producer:
         """
         self._check()
         try:
-            self._native.flush().wait()
+            waited(self._native.flush())
         except errors.Error as error:
             raise translated(error) from None
         if self._callbacks:
@@ -353,8 +353,10 @@ class Producer:
             AlreadyClosed: when called again.
         """
         self._check()
-        self._start_close()
-        self._finish_close()
+        try:
+            self._start_close()
+        finally:
+            self._finish_close()
 
     def _prepare(self) -> None:
         """Begins to wait for the messages sent before."""
@@ -367,10 +369,14 @@ class Producer:
         self._open = False
         draining, self._draining = self._draining, None
         try:
-            (draining or self._native.drain()).wait()
+            waited(draining or self._native.drain())
         except errors.Error:
             # The callbacks tell of it.
             self._ending = self._native.close(False)
+        except BaseException:
+            # Interrupted: what has no answer yet is given up.
+            self._ending = self._native.close(False)
+            raise
         else:
             self._ending = self._native.close()
 
@@ -379,7 +385,7 @@ class Producer:
         if ending is None:
             return
         try:
-            ending.wait()
+            waited(ending)
         except errors.Error as error:
             raise translated(error) from None
         finally:

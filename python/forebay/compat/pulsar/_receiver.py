@@ -16,7 +16,7 @@ from ._checks import check_type
 from ._enums import Result
 from ._ids import MessageId
 from ._messages import Message, receive
-from .exceptions import PulsarException, make, translated
+from .exceptions import PulsarException, make, translated, waited
 from .schema.schema import Schema
 
 if TYPE_CHECKING:
@@ -150,6 +150,10 @@ class Receiver:
             return self._made(self._held.popleft())
         try:
             return self._made(self._take(seconds))
+        except KeyboardInterrupt:
+            if seconds is not None:
+                raise
+            raise make(Result.Interrupted) from None
         except errors.Error as error:
             raise failed(error) from None
 
@@ -164,7 +168,7 @@ class Receiver:
         """
         at = seek_target(messageid)
         try:
-            self._native.seek(at, self._inclusive).wait()
+            waited(self._native.seek(at, self._inclusive))
         except errors.Error as error:
             raise translated(error) from None
         self._held.clear()
@@ -184,7 +188,7 @@ class Receiver:
         if ending is None:
             return
         try:
-            ending.wait()
+            waited(ending)
         except errors.Error as error:
             raise translated(error) from None
         self._forget(self)
