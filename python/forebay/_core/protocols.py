@@ -72,6 +72,8 @@ class Protocol(NamedTuple):
     renamed: str | None = None
     """A mapping from scopes to options of another client, with what to use instead. The module ``renamed`` of
     its commands has the same for the command line."""
+    hints: str | None = None
+    """As :attr:`renamed`, without such a module."""
 
     @property
     def tables(self) -> options.Tables:
@@ -95,8 +97,9 @@ class Protocol(NamedTuple):
         return options.split(given, self.tables, self.other_names)
 
     def other_names(self) -> Mapping[str, Mapping[str, str]]:
-        """The mapping :attr:`renamed`, loaded."""
-        return _load(self.renamed) if self.renamed else {}
+        """The mapping :attr:`renamed` or :attr:`hints`, loaded."""
+        path = self.renamed or self.hints
+        return _load(path) if path else {}
 
     def native_client_class(self) -> type[Any]:
         """The client in the native module, loaded."""
@@ -119,7 +122,9 @@ class Protocol(NamedTuple):
         return _load(self.lacks)
 
 
-def _row(key: str, title: str, prefix: str, *schemes: str, renamed: str | None = None) -> Protocol:
+def _row(
+    key: str, title: str, prefix: str, *schemes: str, renamed: str | None = None, hints: str | None = None
+) -> Protocol:
     package = f"forebay.{key}"
     return Protocol(
         key=key,
@@ -133,6 +138,7 @@ def _row(key: str, title: str, prefix: str, *schemes: str, renamed: str | None =
         lacks=f"{package}._unsupported:LACKS",
         commands=f"forebay.commands.{key}",
         renamed=renamed,
+        hints=hints,
     )
 
 
@@ -146,7 +152,10 @@ PROTOCOLS: dict[str, Protocol] = {
             *("pulsar", "Pulsar", "Pulsar", "pulsar", "pulsar+ssl", "http", "https", EMBEDDED),
             renamed="forebay.pulsar._renamed:RENAMED",
         ),
-        _row("mqtt", "MQTT", "Mqtt", "mqtt", "mqtts", "ws", "wss", "mqtt+unix"),
+        _row(
+            *("mqtt", "MQTT", "Mqtt", "mqtt", "mqtts", "ws", "wss", "mqtt+unix"),
+            hints="forebay.mqtt._renamed:RENAMED",
+        ),
         _row("tubemq", "TubeMQ", "TubeMq", "tubemq", "tubemq+ssl"),
     )
 }
