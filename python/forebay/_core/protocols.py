@@ -172,6 +172,8 @@ def __getattr__(name: str) -> Any:
 
 
 _BY_SCHEME = {scheme: row for row in PROTOCOLS.values() for scheme in row.schemes}
+_BY_PORT = {"1883": "mqtt", "8883": "mqtts", "6651": "pulsar+ssl", "8715": "tubemq"}
+"""Usual port of a URL without a scheme -> scheme to suggest."""
 
 
 class Defaults(NamedTuple):
@@ -273,8 +275,13 @@ def split_url(url: str | None) -> tuple[str, dict[str, str]]:
     url = url or os.environ.get("FOREBAY_URL")
     if not url:
         raise InvalidArgument("no URL: pass pulsar://host:6650 or embedded:, or set FOREBAY_URL")
+    if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgument(f"the URL is {url!r}: pass text such as 'pulsar://localhost:6650'")
     base, _, query = url.partition("?")
-    scheme, colon, _ = base.partition(":")
+    scheme, colon, port = base.partition(":")
+    if scheme not in _BY_SCHEME and port.isdecimal():
+        likely = _BY_PORT.get(port, "pulsar")
+        raise InvalidArgument(f"the URL {base!r} has no scheme: write {likely}://{base}")
     if not colon or scheme not in _BY_SCHEME:
         hint = parse.did_you_mean(scheme, list(_BY_SCHEME))
         raise InvalidArgument(f"the URL has the scheme {scheme!r}, not one of {', '.join(_BY_SCHEME)}{hint}")
