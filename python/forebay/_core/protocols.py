@@ -89,8 +89,14 @@ class Protocol(NamedTuple):
             given,
             inherited,
             lambda: _names_elsewhere(self.key, scope),
-            lambda: self.other_names().get(scope, {}),
+            lambda: self._other_places(scope) | dict(self.other_names().get(scope, {})),
         )
+
+    def _other_places(self, scope: str) -> dict[str, str]:
+        """The options of the other scopes, and the verbs that take them."""
+        verbs = {"client": "connect()", "producer": "producer()", "consumer": "consumer()"}
+        others = [(verbs[other], table) for other, table in self.tables.items() if other != scope]
+        return {name: f"{name}= of {verb}" for verb, table in others for name in table}
 
     def split(self, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Options by scope; see :func:`forebay._core.options.split`."""

@@ -146,6 +146,19 @@ def test_a_name_of_another_mqtt_client_gets_the_one_of_here(name, instead):
         protocols.for_connection("mqtt://h", {name: 1})
 
 
+@pytest.mark.parametrize(
+    ("scope", "name", "verb"),
+    [
+        ("pulsar.client", "compression", "producer()"),
+        ("pulsar.consumer", "token", "connect()"),
+        ("mqtt.client", "auto_ack", "consumer()"),
+    ],
+)
+def test_an_option_of_another_verb_is_named_with_it(scope, name, verb):
+    with pytest.raises(errors.InvalidArgument, match=re.escape(f"'{name}': use {name}= of {verb}")):
+        protocols.resolve(scope, {name: 1})
+
+
 def test_what_the_tables_of_other_clients_name_exists():
     for key, row in protocols.PROTOCOLS.items():
         for scope, names in row.other_names().items():
