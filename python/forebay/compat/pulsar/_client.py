@@ -460,7 +460,7 @@ class Client:
             for producer in list(self._producers):
                 producer._prepare()  # pyright: ignore[reportPrivateUsage]
             with contextlib.ExitStack() as stack:
-                # The last callbacks are called first: all closes are started before one is waited for,
+                # The last callbacks are called first: all closes are started before any wait,
                 # because each wait has a time limit.
                 for handle in handles:
                     stack.callback(handle._finish_close)  # pyright: ignore[reportPrivateUsage]
