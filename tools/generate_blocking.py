@@ -77,7 +77,9 @@ def argument(node: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def wait(node: cst.BaseExpression) -> cst.Call:
-    return cst.Call(cst.Attribute(node.with_changes(lpar=[], rpar=[]), cst.Name("wait")))
+    if not isinstance(node, cst.BooleanOperation):
+        node = node.with_changes(lpar=[], rpar=[])
+    return cst.Call(cst.Attribute(node, cst.Name("wait")))
 
 
 class Blocking(cst.CSTTransformer):

@@ -121,6 +121,8 @@ def readable(frame: Any) -> Any:
         raise InvalidArgument(
             "a Spark DataFrame is not sent with send_frame(): use forebay.spark.write(df, ...)"
         )
+    if kind.__qualname__ == "LazyFrame":
+        raise InvalidArgument("a LazyFrame has no rows yet: call .collect() on it first")
     if not hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "__arrow_c_array__"):
         raise InvalidArgument(
             f"{kind.__module__}.{kind.__qualname__} has no Arrow interface (__arrow_c_stream__); "

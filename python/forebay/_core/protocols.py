@@ -72,6 +72,8 @@ class Protocol(NamedTuple):
     renamed: str | None = None
     """A mapping from scopes to options of another client, with what to use instead. The module ``renamed`` of
     its commands has the same for the command line."""
+    hints: str | None = None
+    """As :attr:`renamed`, without such a module."""
 
     @property
     def tables(self) -> options.Tables:
@@ -87,16 +89,23 @@ class Protocol(NamedTuple):
             given,
             inherited,
             lambda: _names_elsewhere(self.key, scope),
-            lambda: self.other_names().get(scope, {}),
+            lambda: self._other_places(scope) | dict(self.other_names().get(scope, {})),
         )
+
+    def _other_places(self, scope: str) -> dict[str, str]:
+        """The options of the other scopes, and the verbs that take them."""
+        verbs = {"client": "connect()", "producer": "producer()", "consumer": "consumer()"}
+        others = [(verbs[other], table) for other, table in self.tables.items() if other != scope]
+        return {name: f"{name}= of {verb}" for verb, table in others for name in table}
 
     def split(self, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Options by scope; see :func:`forebay._core.options.split`."""
         return options.split(given, self.tables, self.other_names)
 
     def other_names(self) -> Mapping[str, Mapping[str, str]]:
-        """The mapping :attr:`renamed`, loaded."""
-        return _load(self.renamed) if self.renamed else {}
+        """The mapping :attr:`renamed` or :attr:`hints`, loaded."""
+        path = self.renamed or self.hints
+        return _load(path) if path else {}
 
     def native_client_class(self) -> type[Any]:
         """The client in the native module, loaded."""
@@ -119,7 +128,9 @@ class Protocol(NamedTuple):
         return _load(self.lacks)
 
 
-def _row(key: str, title: str, prefix: str, *schemes: str, renamed: str | None = None) -> Protocol:
+def _row(
+    key: str, title: str, prefix: str, *schemes: str, renamed: str | None = None, hints: str | None = None
+) -> Protocol:
     package = f"forebay.{key}"
     return Protocol(
         key=key,
@@ -133,6 +144,7 @@ def _row(key: str, title: str, prefix: str, *schemes: str, renamed: str | None =
         lacks=f"{package}._unsupported:LACKS",
         commands=f"forebay.commands.{key}",
         renamed=renamed,
+        hints=hints,
     )
 
 
@@ -146,7 +158,10 @@ PROTOCOLS: dict[str, Protocol] = {
             *("pulsar", "Pulsar", "Pulsar", "pulsar", "pulsar+ssl", "http", "https", EMBEDDED),
             renamed="forebay.pulsar._renamed:RENAMED",
         ),
-        _row("mqtt", "MQTT", "Mqtt", "mqtt", "mqtts", "ws", "wss", "mqtt+unix"),
+        _row(
+            *("mqtt", "MQTT", "Mqtt", "mqtt", "mqtts", "ws", "wss", "mqtt+unix"),
+            hints="forebay.mqtt._renamed:RENAMED",
+        ),
         _row("tubemq", "TubeMQ", "TubeMq", "tubemq", "tubemq+ssl"),
     )
 }
@@ -163,6 +178,8 @@ def __getattr__(name: str) -> Any:
 
 
 _BY_SCHEME = {scheme: row for row in PROTOCOLS.values() for scheme in row.schemes}
+_BY_PORT = {"1883": "mqtt", "8883": "mqtts", "6651": "pulsar+ssl", "8715": "tubemq"}
+"""Usual port of a URL without a scheme -> scheme to suggest."""
 
 
 class Defaults(NamedTuple):
@@ -264,8 +281,13 @@ def split_url(url: str | None) -> tuple[str, dict[str, str]]:
     url = url or os.environ.get("FOREBAY_URL")
     if not url:
         raise InvalidArgument("no URL: pass pulsar://host:6650 or embedded:, or set FOREBAY_URL")
+    if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgument(f"the URL is {url!r}: pass text such as 'pulsar://localhost:6650'")
     base, _, query = url.partition("?")
-    scheme, colon, _ = base.partition(":")
+    scheme, colon, port = base.partition(":")
+    if scheme not in _BY_SCHEME and port.isdecimal():
+        likely = _BY_PORT.get(port, "pulsar")
+        raise InvalidArgument(f"the URL {base!r} has no scheme: write {likely}://{base}")
     if not colon or scheme not in _BY_SCHEME:
         hint = parse.did_you_mean(scheme, list(_BY_SCHEME))
         raise InvalidArgument(f"the URL has the scheme {scheme!r}, not one of {', '.join(_BY_SCHEME)}{hint}")

@@ -51,6 +51,8 @@ class Handle(Answers):
     _owner: ClientHandle | None = None  # a child keeps its client alive
     _closing: tuple[threading.Event, threading.Thread] | None = None
     """The end of the close that was the first, and its thread."""
+    _started = False
+    """Whether that thread has begun the close, and will finish it by another call."""
 
     @property
     def closed(self) -> bool:
@@ -66,21 +68,25 @@ class Handle(Answers):
         thread; a callback does not wait."""
         self._leave(failed=False)
 
-    def _leave(self, failed: bool) -> None:
+    def _claim(self) -> bool:
+        """Whether the caller is the first that closes the handle, and has to do so."""
         with _first_close:
-            closing = self._closing
-            if closing is None:
-                if not self._open:
-                    return
-                self._closing = closing = (threading.Event(), threading.current_thread())
-                is_first = True
-            else:
-                is_first = False
-        ended, closer = closing
+            if self._closing is not None or not self._open:
+                return False
+            self._closing = (threading.Event(), threading.current_thread())
+            return True
+
+    def _leave(self, failed: bool) -> None:
+        caller = threading.current_thread()
+        is_first = self._claim()
+        if self._closing is None:
+            return
+        ended, closer = self._closing
+        if self._started and caller is closer:
+            self._started, is_first = False, True
         if not is_first:
             # The close under way may be waiting for the callback that calls this, or be interrupted
             # by it.
-            caller = threading.current_thread()
             if caller is not closer and not isinstance(caller, CallbackThread):
                 ended.wait()
             return
@@ -183,12 +189,16 @@ class ClientHandle(Handle):
     def _shut(self, failed: bool) -> None:
         try:
             children = list(self._children)
-            # Producers wait for their last answers side by side.
+            # Producers wait for their last answers side by side, then all handles for the broker's
+            # answers to their ends: each wait has a time limit, which would add up.
             for child in children:
                 child._prepare()
             with contextlib.ExitStack() as stack:
                 for child in children:
                     stack.callback(child._leave, failed)
+                # The last callbacks are called first.
+                for child in children:
+                    stack.callback(child._start_close, failed)
         finally:
             self._open = False
             try:
@@ -213,6 +223,8 @@ class ChildHandle(Handle):
     """A producer or a consumer."""
 
     _native: Any
+    _ending: Pending[None] | None = None
+    """The close of the engine that has been started."""
 
     def __init__(self, native: Any, client: ClientHandle) -> None:
         self._native = native
@@ -235,6 +247,15 @@ class ChildHandle(Handle):
     def _prepare(self) -> None:
         """Begins what closing is to wait for."""
 
+    def _start_close(self, failed: bool) -> None:
+        """Does all of closing but the wait for the broker's answer, which :meth:`_leave` does then."""
+        if self._ending is None and self._claim():
+            self._started = True
+            self._begin(failed)
+
+    def _begin(self, failed: bool) -> None:
+        """Starts the close of the engine."""
+
     def _forget(self) -> None:
         with contextlib.suppress(Exception):
             self._native.close()
@@ -244,6 +265,8 @@ class ProducerHandle(ChildHandle):
     """A producer: leaving it flushes."""
 
     _draining: Pending[None] | None = None
+    _failure: Exception | None = None
+    """The error of a message, which closing raises at its end."""
 
     def flush(self, timeout: Duration | None = None) -> None:
         """Waits until the broker has answered for every message sent before.
@@ -264,22 +287,28 @@ class ProducerHandle(ChildHandle):
         with contextlib.suppress(Exception):
             self._draining = self._native.drain()
 
-    def _shut(self, failed: bool) -> None:
+    def _begin(self, failed: bool) -> None:
         try:
+            (self._draining or self._native.drain()).wait()
+        except Exception as error:
             # After an exception in the block its error matters, not those of the messages.
-            with contextlib.suppress(Exception) if failed else contextlib.nullcontext():
-                (self._draining or self._native.drain()).wait()
-        except Exception:
-            self._open = False
-            self._native.close().wait()
-            raise
+            self._failure = None if failed else error
         except BaseException:
             # Interrupted: what has no answer yet is given up.
             self._open = False
             self._native.close(False)
             raise
+        self._ending = self._native.close()
+
+    def _shut(self, failed: bool) -> None:
+        if self._ending is None and self._open:
+            self._begin(failed)
         self._open = False
-        self._native.close().wait()
+        if self._ending is not None:
+            self._ending.wait()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
 
 
 class ConsumerHandle(ChildHandle, Generic[M_co]):
@@ -359,12 +388,20 @@ class ConsumerHandle(ChildHandle, Generic[M_co]):
         self._listeners.add(listener)
         return listener
 
-    def _shut(self, failed: bool) -> None:
+    def _begin(self, failed: bool) -> None:
         self._leaving = True
         try:
             for listener in list(self._listeners):
                 listener.stop()
         finally:
             if self._open:
-                self._open = False
-                self._native.close().wait()
+                self._ending = self._native.close()
+
+    def _shut(self, failed: bool) -> None:
+        try:
+            if self._ending is None:
+                self._begin(failed)
+        finally:
+            self._open = False
+            if self._ending is not None:
+                self._ending.wait()

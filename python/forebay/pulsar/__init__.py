@@ -62,6 +62,7 @@ __all__ = [
     "ConsumerInterceptor",
     "DeadLetterPolicy",
     "KeySharedPolicy",
+    "KeyValue",
     "MessageId",
     "MessageIds",
     "OAuth2",

@@ -25,6 +25,9 @@ class SlowChild:
     def _prepare(self) -> None:
         self.prepared = True
 
+    def _start_close(self, failed: bool) -> None:
+        assert self.prepared
+
     def _leave(self, failed: bool) -> None:
         self.closes += 1
         self.release.wait(PATIENCE)

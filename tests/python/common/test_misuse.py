@@ -15,7 +15,7 @@ import pytest
 
 import forebay
 from forebay import blocking, cli, errors
-from forebay._core import protocols
+from forebay._core import dataframes, protocols
 from forebay.commands._shared import doctor
 
 from support.waiting import PATIENCE
@@ -214,3 +214,25 @@ def test_columns_of_polars_without_a_type(broker: forebay.Broker) -> None:
     forebay.frames.write(frame, broker.url, "written", encoding="json")
     with blocking.connect(broker.url) as client, client.reader("written", position="earliest") as reader:
         assert reader.receive(timeout=PATIENCE).data == wanted
+
+
+@pytest.mark.parametrize(
+    ("url", "help"),
+    [
+        (6650, "the URL is 6650: pass text such as 'pulsar://localhost:6650'"),
+        ("localhost:6650", "has no scheme: write pulsar://localhost:6650"),
+        ("10.0.0.1:1883", "has no scheme: write mqtt://10.0.0.1:1883"),
+        ("tube:8715?threads=1", "has no scheme: write tubemq://tube:8715"),
+    ],
+)
+def test_a_url_without_a_scheme(url: Any, help: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match=re.escape(help)):
+        blocking.connect(url)
+    with pytest.raises(errors.InvalidArgument, match=re.escape(help)):
+        protocols.for_connection(url, {})
+
+
+def test_a_lazy_frame_is_collected_first() -> None:
+    lazy = type("LazyFrame", (), {})()
+    with pytest.raises(errors.InvalidArgument, match=re.escape("call .collect() on it first")):
+        dataframes.readable(lazy)

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pathlib
 import pydoc
+import re
 import typing
 
 import pytest
@@ -118,6 +119,56 @@ def test_an_unknown_name_gets_the_nearest_one():
         protocols.for_connection("pulsar://h?send_timeot=3", {})
     with pytest.raises(errors.InvalidArgument, match="did you mean 'zstd'"):
         protocols.resolve("pulsar.producer", {"compression": "ztsd"})
+
+
+@pytest.mark.parametrize("scope", ["pulsar.client", "mqtt.client", "tubemq.client"])
+def test_an_unknown_name_that_is_near_to_none_gets_no_hint(scope):
+    for name in ("porter", "transports", "reconnecting", "host_of_broker"):
+        with pytest.raises(errors.InvalidArgument) as caught:
+            protocols.resolve(scope, {name: 1})
+        assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("hostname", "mqtt://host:1883"),
+        ("port", "mqtt://host:1883"),
+        ("ca_certs", "tls_ca="),
+        ("keepalive", "keep_alive="),
+        ("clean_session", "clean_start="),
+        ("transport", "ws://"),
+        ("identifier", "client_id="),
+    ],
+)
+def test_a_name_of_another_mqtt_client_gets_the_one_of_here(name, instead):
+    with pytest.raises(errors.InvalidArgument, match=f"has no client option '{name}': use .*{instead}"):
+        protocols.for_connection("mqtt://h", {name: 1})
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "verb"),
+    [
+        ("pulsar.client", "compression", "producer()"),
+        ("pulsar.consumer", "token", "connect()"),
+        ("mqtt.client", "auto_ack", "consumer()"),
+    ],
+)
+def test_an_option_of_another_verb_is_named_with_it(scope, name, verb):
+    with pytest.raises(errors.InvalidArgument, match=re.escape(f"'{name}': use {name}= of {verb}")):
+        protocols.resolve(scope, {name: 1})
+
+
+def test_what_the_tables_of_other_clients_name_exists():
+    for key, row in protocols.PROTOCOLS.items():
+        for scope, names in row.other_names().items():
+            table = protocols.table(f"{key}.{scope}")
+            assert not set(names) & set(table)
+    mqtt = protocols.PROTOCOLS["mqtt"]
+    known = {name for table in mqtt.tables.values() for name in table}
+    for names in mqtt.other_names().values():
+        for text in names.values():
+            assert set(re.findall(r"(\w+)=(?=[, ]|$)", text)) <= known
 
 
 def test_words_take_hyphens_and_capitals():

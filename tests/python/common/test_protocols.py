@@ -31,6 +31,15 @@ def public(kind: type[Any]) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_") and hasattr(kind, name)}
 
 
+@pytest.mark.parametrize(
+    "package", ["forebay", "forebay.mqtt", "forebay.pulsar", "forebay.spark", "forebay.tubemq"]
+)
+def test_a_star_import_has_each_lazy_name(package: str) -> None:
+    module = importlib.import_module(package)
+    lazy = set(inspect.getclosurevars(module.__getattr__).nonlocals["homes"])
+    assert lazy - {"__version__"} <= set(module.__all__)
+
+
 @pytest.mark.parametrize("row", protocols.PROTOCOLS.values(), ids=lambda row: row.key)
 def test_what_a_row_refers_to_exists(row: protocols.Protocol) -> None:
     assert set(row.tables) == {"client", "producer", "consumer"}

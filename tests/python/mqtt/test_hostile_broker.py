@@ -7,8 +7,10 @@ Each lie by itself is a test in Rust, in `src/mqtt/tests`, and of the fuzz targe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import struct
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 import pytest
 
 import forebay
+import forebay.blocking
 from forebay import errors
 
 from support.mqtt import wire
@@ -313,3 +316,23 @@ async def test_a_whole_receive_maximum_can_be_collected_before_the_first_acknowl
                 while acked < total:
                     await asyncio.sleep(0.01)
     assert liar.connections == 1
+
+
+async def test_the_handles_of_a_blocking_client_are_closed_side_by_side() -> None:
+    silent: dict[int, Answer] = {wire.UNSUBSCRIBE: lambda *_: None, wire.PUBLISH: lambda *_: None}
+
+    def seconds(url: str) -> float:
+        client = forebay.blocking.connect(url, operation_timeout=2)
+        consumers = [client.consumer(f"t/{number}") for number in range(3)]
+        producers = [client.producer(f"t/{number}", qos=1) for number in range(3)]
+        for producer in producers:
+            producer.send_nowait(b"x")
+        began = time.monotonic()
+        with contextlib.suppress(errors.Error):
+            client.close()
+        took = time.monotonic() - began
+        assert all(handle.closed for handle in (*consumers, *producers))
+        return took
+
+    async with Liar(V5, silent).up() as url:
+        assert await asyncio.to_thread(seconds, url) < 6

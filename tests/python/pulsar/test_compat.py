@@ -10,6 +10,7 @@ import pickle
 import re
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -621,3 +622,20 @@ def test_the_native_module_has_a_stand_in() -> None:
         assert hasattr(_pulsar, name)
     assert ours._pulsar.Result is ours.Result and ours._pulsar.MessageId is ours.MessageId
     assert ours._pulsar.Timeout is ours.Timeout
+
+
+@pytest.mark.parametrize("pulsar", [ours, official])
+def test_a_subscription_needs_a_name(pulsar: Any) -> None:
+    client = pulsar.Client("pulsar://127.0.0.1:1", operation_timeout_seconds=1)
+    with pytest.raises(
+        ValueError, match=r"^Argument subscription_name is expected to be of type 'str' and not 'NoneType'$"
+    ):
+        client.subscribe("t", None)
+
+
+def test_ids_take_attributes() -> None:
+    for pulsar in (ours, official):
+        message_id: Any = pulsar.MessageId(-1, 1, 2, 3)
+        message_id.job = "a job"
+        assert message_id.job == "a job"
+        assert weakref.ref(message_id)() is message_id

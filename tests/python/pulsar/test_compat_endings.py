@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -17,10 +19,11 @@ import pytest
 
 import forebay.compat.pulsar as pulsar
 import forebay.compat.pulsar.asyncio as aio
+import pulsar as official
 from forebay import Broker
 
 from support.pulsar.harness import EmbeddedPulsar
-from support.pulsar.wire import SEND, FakeBroker
+from support.pulsar.wire import CLOSE_CONSUMER, CLOSE_PRODUCER, SEND, FakeBroker
 from support.scripts import free_port
 from support.waiting import PATIENCE
 
@@ -42,6 +45,33 @@ def until(condition: Callable[[], object]) -> None:
 
 def threads(text: str) -> list[str]:
     return [thread.name for thread in threading.enumerate() if text in thread.name]
+
+
+@pytest.fixture
+def hanging() -> Iterator[FakeBroker]:
+    """A broker that does not answer when handles are closed."""
+    broker = FakeBroker({CLOSE_PRODUCER: lambda *_: None, CLOSE_CONSUMER: lambda *_: None})
+    yield broker
+    broker.close()
+
+
+def test_the_handles_of_a_client_are_closed_side_by_side(hanging: FakeBroker) -> None:
+    client = pulsar.Client(hanging.url, operation_timeout_seconds=2)
+    for number in range(3):
+        client.subscribe("t", f"s-{number}")
+        client.create_producer("t")
+    client.create_reader("t", pulsar.MessageId.earliest)
+    start = time.monotonic()
+    client.close()
+    assert time.monotonic() - start < 3
+
+
+async def test_asyncio_closes_the_producers_side_by_side(hanging: FakeBroker) -> None:
+    client = aio.Client(hanging.url, operation_timeout_seconds=2)
+    _producers = [await client.create_producer("t") for _ in range(5)]
+    start = time.monotonic()
+    await client.close()
+    assert time.monotonic() - start < 3
 
 
 def test_shutdown_fails_what_has_no_answer(silent: FakeBroker) -> None:
@@ -296,6 +326,64 @@ def test_a_client_waits_for_a_broker_that_starts() -> None:
         opening.join(PATIENCE)
         assert names
         client.close()
+
+
+@pytest.fixture
+def mute() -> Iterator[str]:
+    """The URL of a port that accepts connections and sends nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"pulsar://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("module", [pulsar, official])
+def test_a_broker_that_does_not_answer_in_time_is_not_tried_again(module: Any, mute: str) -> None:
+    client = module.Client(mute, connection_timeout_ms=200, operation_timeout_seconds=60)
+    start = time.monotonic()
+    with pytest.raises(module.ConnectError):
+        client.create_producer("t")
+    assert time.monotonic() - start < 20
+    client.shutdown()
+
+
+def test_the_operation_timeout_ends_the_first_attempt(mute: str) -> None:
+    client = pulsar.Client(mute, connection_timeout_ms=60_000, operation_timeout_seconds=1)
+    with pytest.raises(pulsar.Timeout):
+        client.create_producer("t")
+    client.close()
+
+
+async def test_the_connection_timeout_of_asyncio(mute: str) -> None:
+    for timeout_ms, seconds, result in ((200, 60, "ConnectError"), (60_000, 1, "Timeout")):
+        client = aio.Client(mute, connection_timeout_ms=timeout_ms, operation_timeout_seconds=seconds)
+        with pytest.raises(aio.PulsarException) as caught:
+            await client.create_producer("t")
+        assert caught.value.error().name == result
+        await client.close()
+
+
+@pytest.mark.parametrize("module", [pulsar, official])
+def test_ctrl_c_interrupts_a_receive(module: Any, embedded: EmbeddedPulsar) -> None:
+    client = module.Client(embedded.url)
+    consumer = client.subscribe(embedded.topic(), "s")
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(module.Interrupted):
+        consumer.receive()
+    client.shutdown()
+
+
+def test_ctrl_c_interrupts_a_send_and_a_close(silent: FakeBroker) -> None:
+    client = pulsar.Client(silent.url)
+    producer = client.create_producer("t")
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(pulsar.Interrupted):
+        producer.send(b"x")
+    results: list[Any] = []
+    producer.send_async(b"x", lambda result, _: results.append(result))
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(pulsar.Interrupted):
+        producer.close()
+    assert results == [pulsar.Result.AlreadyClosed] and not threads("callbacks")
+    client.shutdown()
 
 
 PROGRAM = """

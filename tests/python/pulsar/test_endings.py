@@ -1,6 +1,7 @@
 """What ends a Pulsar producer or consumer, what does not, and how long an end takes."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -240,3 +241,17 @@ def test_a_terminated_topic_stays_so_after_a_restart(tmp_path: Path) -> None:
             assert consumer.reached_end
             with pytest.raises(errors.EndOfTopic):
                 consumer.receive()
+
+
+def test_the_handles_of_a_blocking_client_are_closed_side_by_side() -> None:
+    silent: dict[int, Any] = {wire.CLOSE_PRODUCER: lambda *_: None, wire.CLOSE_CONSUMER: lambda *_: None}
+    broker = wire.FakeBroker(silent)
+    client = forebay.blocking.connect(broker.url, operation_timeout=2)
+    consumers = [client.consumer("t", f"s-{number}") for number in range(3)]
+    consumers[0].listen(lambda _: None)
+    producers = [client.producer("t") for _ in range(2)]
+    start = time.monotonic()
+    client.close()
+    assert time.monotonic() - start < 3
+    assert all(handle.closed for handle in (*consumers, *producers))
+    broker.close()

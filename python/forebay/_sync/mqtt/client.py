@@ -223,8 +223,15 @@ class MqttClient(Client):
 class MqttProducer(Producer):
     """Publishes to one topic. Made by :meth:`MqttClient.producer`."""
 
+    _ending: Waiter[None] | None = None
+
     def _carried(self, context: dict[str, str]) -> dict[str, str]:
         return context if self._owner and self._owner._native.version == "5" else {}
+
+    def _start_close(self, failed: bool) -> None:
+        # A blocking client starts all closes before it waits for one; asyncio gathers them.
+        if self._open:
+            self._ending = self._native.close()
 
     def _leave(self, failed: bool) -> None:
         if not self._open:
@@ -232,7 +239,7 @@ class MqttProducer(Producer):
         self._open = False
         with contextlib.suppress(Exception) if failed else contextlib.nullcontext():
             # The engine waits no longer than the operation timeout: a broker may be gone for good.
-            self._native.close().wait()
+            (self._ending or self._native.close()).wait()
             # Errors of messages whose results were not awaited.
             self._native.flush().wait()
 

@@ -45,7 +45,7 @@ from ._producer import Producer
 from ._reader import Reader
 from ._services import AutoClusterFailover, ServiceInfo, ServiceInfoProvider, check_url
 from ._tables import View
-from .exceptions import PulsarException, make, translated
+from .exceptions import PulsarException, make, translated, waited
 from .schema.schema import BytesSchema, Schema, SchemaInfo
 from .tableview import TableView
 
@@ -192,10 +192,13 @@ class Client:
             if self._closed:
                 raise make(Result.AlreadyClosed)
             try:
-                return PulsarClient.connect(settings.url, settings.attempt(until), None).wait()
+                return waited(PulsarClient.connect(settings.url, settings.attempt(until), None))
             except (errors.ConnectFailed, errors.Disconnected, errors.Timeout) as error:
-                if (left := until - time.monotonic()) <= 0:
-                    raise make(Result.Timeout, str(error)) from None
+                left = until - time.monotonic()
+                if left <= 0 or isinstance(error, errors.Timeout):
+                    # As there, a broker that does not answer in time is not tried again.
+                    result = Result.Timeout if left <= 0 else Result.ConnectError
+                    raise make(result, str(error)) from None
             except errors.Error as error:
                 raise translated(error) from None
             time.sleep(min(pause, left))
@@ -204,7 +207,7 @@ class Client:
     def _partitions(self, topic: str) -> int:
         """Number of partitions; 0 also for a topic that does not exist yet."""
         try:
-            return self._connected().partitions(topic).wait()
+            return waited(self._connected().partitions(topic))
         except errors.TopicNotFound:
             return 0
         except errors.Error as error:
@@ -253,7 +256,7 @@ class Client:
         partitions = self._partitions(topic)
         values = _options.producer(given, partitions)
         try:
-            native = self._connected().producer(topic, values).wait()
+            native = waited(self._connected().producer(topic, values))
         except errors.Error as error:
             raise translated(error) from None
         producer = Producer(
@@ -305,6 +308,7 @@ class Client:
             PulsarException: the consumer was not opened.
         """
         given = dict(locals())
+        check_type(str, subscription_name, "subscription_name")
         _options.check(_options.CONSUMER, given)
         topics = _options.topics(topic)
         partitions = max((self._partitions(name) for name in topics), default=0)
@@ -314,9 +318,9 @@ class Client:
             client = self._connected()
             if isinstance(topic, re.Pattern):
                 text, flags = pattern_parts(topic)
-                native = client.pattern_consumer(text, flags, subscription_name, values).wait()
+                native = waited(client.pattern_consumer(text, flags, subscription_name, values))
             else:
-                native = client.consumer(topics, subscription_name, values).wait()
+                native = waited(client.consumer(topics, subscription_name, values))
         except errors.Error as error:
             raise translated(error) from None
         policy = batch_receive_policy.policy() if batch_receive_policy else BatchReceivePolicy()
@@ -359,7 +363,7 @@ class Client:
         values = _options.reader(given)
         subscription = reader_subscription(subscription_role_prefix)
         try:
-            native = self._connected().consumer([topic], subscription, values).wait()
+            native = waited(self._connected().consumer([topic], subscription, values))
         except errors.Error as error:
             raise translated(error) from None
         reader = Reader(native, schema, start_message_id_inclusive, self._forget)
@@ -401,7 +405,7 @@ class Client:
             PulsarException: there is no such version.
         """
         try:
-            stored = self._connected().schema(topic, version.to_bytes(8, "big")).wait()
+            stored = waited(self._connected().schema(topic, version.to_bytes(8, "big")))
         except errors.Error as error:
             raise translated(error) from None
         kind, name, definition, _ = stored
@@ -452,13 +456,20 @@ class Client:
         try:
             for view in list(self._views):
                 view.close()
-            for handle in [*self._producers, *self._consumers]:
-                if handle._open:  # pyright: ignore[reportPrivateUsage]
-                    handle.close()
+            handles = [*self._producers, *self._consumers]
+            for producer in list(self._producers):
+                producer._prepare()  # pyright: ignore[reportPrivateUsage]
+            with contextlib.ExitStack() as stack:
+                # The last callbacks are called first: all closes are started before any wait,
+                # because each wait has a time limit.
+                for handle in handles:
+                    stack.callback(handle._finish_close)  # pyright: ignore[reportPrivateUsage]
+                for handle in handles:
+                    stack.callback(handle._start_close)  # pyright: ignore[reportPrivateUsage]
         finally:
             try:
                 if native is not None:
-                    native.close().wait()
+                    waited(native.close())
             except errors.Error as error:
                 raise translated(error) from None
             finally:

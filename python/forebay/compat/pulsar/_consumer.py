@@ -13,8 +13,8 @@ from ._enums import Result
 from ._ids import MessageId, identify
 from ._messages import Message
 from ._policies import BatchReceivePolicy
-from ._receiver import Receiver, failed, target
-from .exceptions import make, translated
+from ._receiver import Receiver, failed, is_position, target, whole_entry
+from .exceptions import make, translated, waited
 from .schema.schema import Schema
 
 if TYPE_CHECKING:
@@ -71,10 +71,9 @@ class Consumer(Receiver):
         Raises:
             AlreadyClosed: after :meth:`close`.
         """
-        if not self._open:
-            raise make(Result.AlreadyClosed)
+        self._check()
         try:
-            self._native.unsubscribe().wait()
+            waited(self._native.unsubscribe())
         except errors.Error as error:
             raise translated(error) from None
         self.close()
@@ -101,6 +100,11 @@ class Consumer(Receiver):
             return self._next(timeout_millis)
         try:
             native = self._take(seconds)
+        except KeyboardInterrupt:
+            if seconds is not None:
+                raise
+            # As there, only a wait without a time limit is interrupted so.
+            raise make(Result.Interrupted) from None
         except errors.Error as error:
             raise failed(error) from None
         made = _new(Message)
@@ -150,8 +154,14 @@ class Consumer(Receiver):
             TypeError: neither of them.
             AlreadyClosed: after :meth:`close`.
         """
+        if type(message) is Message:
+            native: Any = message._native
+        elif is_position(native := target(message)):
+            return self._check()
+        else:
+            native = whole_entry(native)
         try:
-            self._ack(message._native if type(message) is Message else target(message))
+            self._ack(native)
         except errors.Error as error:
             raise translated(error) from None
 
@@ -161,8 +171,10 @@ class Consumer(Receiver):
         Raises:
             CumulativeAcknowledgementNotAllowedError: on Shared and Key_Shared subscriptions.
         """
+        if is_position(native := target(message)):
+            return self._check()
         try:
-            self._native.ack_cumulative(target(message))
+            self._native.ack_cumulative(whole_entry(native))
         except errors.NotAllowed as error:
             raise make(Result.CumulativeAcknowledgementNotAllowedError, str(error)) from None
         except errors.Error as error:
@@ -170,10 +182,16 @@ class Consumer(Receiver):
 
     def negative_acknowledge(self, message: Message | MessageId) -> None:
         """Has a message delivered again after ``negative_ack_redelivery_delay_ms``."""
+        if is_position(native := target(message)):
+            return
         try:
-            self._native.nack(target(message), None)
+            self._native.nack(native, None)
         except errors.Error as error:
             raise translated(error) from None
+
+    def _check(self) -> None:
+        if not self._open:
+            raise make(Result.AlreadyClosed)
 
     def pause_message_listener(self) -> None:
         """Stops calling the listener."""
@@ -198,6 +216,6 @@ class Consumer(Receiver):
             OperationNotSupported: there are several topics or partitions.
         """
         try:
-            return last_id(self._native.last_message_ids().wait())
+            return last_id(waited(self._native.last_message_ids()))
         except errors.Error as error:
             raise translated(error) from None

@@ -23,7 +23,7 @@ class MessageId:
         batch_index: number in the batch; -1 if the entry is not a batch.
     """
 
-    __slots__ = ("_native",)
+    __slots__ = ("__dict__", "__weakref__", "_native")
 
     earliest: ClassVar[MessageId]
     """The position before the first message."""

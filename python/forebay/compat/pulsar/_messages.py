@@ -24,7 +24,7 @@ class Message:
     ``decode_message`` gets it, too.
     """
 
-    __slots__ = ("__weakref__", "_native", "_schema")
+    __slots__ = ("__dict__", "__weakref__", "_native", "_schema")
 
     _native: PulsarMessage
     _schema: Schema

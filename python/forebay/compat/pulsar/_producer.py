@@ -19,10 +19,11 @@ from ._checks import check_type, check_type_or_none
 from ._enums import Result
 from ._ids import MessageId, identify
 from ._messages import Message, receive
-from .exceptions import make, result_of, translated
+from .exceptions import make, result_of, translated, waited
 from .schema.schema import BytesSchema, Schema
 
 if TYPE_CHECKING:
+    from forebay._core.types import Pending
     from forebay._engine import MessageId as NativeId
     from forebay._engine import PulsarMessage, PulsarProducer, Waiter
 
@@ -163,6 +164,8 @@ class Producer:
         self._callbacks: Callbacks | None = None
         self._starting = threading.Lock()
         self._open = True
+        self._draining: Pending[None] | None = None
+        self._ending: Pending[None] | None = None
 
     def topic(self) -> str:
         """Full name of the topic."""
@@ -224,7 +227,7 @@ class Producer:
             arguments = routed(self._router, self._native, self._schema, arguments)
         while True:
             try:
-                return identify(self._send(*arguments).wait())
+                return identify(waited(self._send(*arguments)))
             except errors.QueueFull as error:
                 if not self._block:
                     raise translated(error) from None
@@ -337,7 +340,7 @@ class Producer:
         """
         self._check()
         try:
-            self._native.flush().wait()
+            waited(self._native.flush())
         except errors.Error as error:
             raise translated(error) from None
         if self._callbacks:
@@ -350,15 +353,39 @@ class Producer:
             AlreadyClosed: when called again.
         """
         self._check()
-        self._open = False
         try:
-            try:
-                self._native.drain().wait()
-            except errors.Error:
-                # The callbacks tell of it.
-                self._native.close(False).wait()
-            else:
-                self._native.close().wait()
+            self._start_close()
+        finally:
+            self._finish_close()
+
+    def _prepare(self) -> None:
+        """Begins to wait for the messages sent before."""
+        with contextlib.suppress(errors.Error):
+            self._draining = self._native.drain()
+
+    def _start_close(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        draining, self._draining = self._draining, None
+        try:
+            waited(draining or self._native.drain())
+        except errors.Error:
+            # The callbacks tell of it.
+            self._ending = self._native.close(False)
+        except BaseException:
+            # Interrupted: what has no answer yet is given up.
+            self._ending = self._native.close(False)
+            raise
+        else:
+            self._ending = self._native.close()
+
+    def _finish_close(self) -> None:
+        ending, self._ending = self._ending, None
+        if ending is None:
+            return
+        try:
+            waited(ending)
         except errors.Error as error:
             raise translated(error) from None
         finally:

@@ -6,7 +6,7 @@ from forebay import errors
 
 from ._messages import Message
 from ._receiver import Receiver
-from .exceptions import translated
+from .exceptions import translated, waited
 
 
 class Reader(Receiver):
@@ -32,6 +32,6 @@ class Reader(Receiver):
     def has_message_available(self) -> bool:
         """Whether there are messages after the last one that was read."""
         try:
-            return self._native.has_message_available().wait()
+            return waited(self._native.has_message_available())
         except errors.Error as error:
             raise translated(error) from None

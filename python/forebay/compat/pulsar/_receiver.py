@@ -9,16 +9,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from forebay import errors
+from forebay._core.native import MessageId as NativeId
 
 from ._calls import Worker, log
 from ._checks import check_type
 from ._enums import Result
 from ._ids import MessageId
 from ._messages import Message, receive
-from .exceptions import PulsarException, make, translated
+from .exceptions import PulsarException, make, translated, waited
 from .schema.schema import Schema
 
 if TYPE_CHECKING:
+    from forebay._core.types import Pending
     from forebay._engine import PulsarConsumer, PulsarMessage
 
 
@@ -31,6 +33,21 @@ def target(message: Any) -> Any:
     if not isinstance(message, Message | MessageId):
         raise TypeError(f"expected a Message or a MessageId, not {type(message).__name__}")
     return message._native  # pyright: ignore[reportPrivateUsage]
+
+
+def is_position(native: Any) -> bool:
+    """Whether an id is that of no message, such as the last id of an empty topic. Official clients send its
+    acknowledgement, which the broker ignores."""
+    return isinstance(native, NativeId) and native.entry < 0
+
+
+def whole_entry(native: Any) -> Any:
+    """The id that is acknowledged. An id without the size of its batch, as of ``get_last_message_id``, stands
+    for the whole entry."""
+    if not isinstance(native, NativeId) or native.batch_index < 0 or native.batch_size > 0:
+        return native
+    entry = NativeId.parse(f"({native.ledger},{native.entry},{native.partition},-1)")
+    return NativeId.from_bytes(entry.to_bytes(), native.topic)
 
 
 def failed(error: errors.Error) -> PulsarException:
@@ -70,6 +87,7 @@ class Receiver:
         # Messages that were taken from the engine and did not fit into a batch.
         self._held: collections.deque[PulsarMessage] = collections.deque()
         self._open = True
+        self._ending: Pending[None] | None = None
         self._listener: Worker | None = None
         self._running = threading.Event()
         self._running.set()
@@ -132,6 +150,10 @@ class Receiver:
             return self._made(self._held.popleft())
         try:
             return self._made(self._take(seconds))
+        except KeyboardInterrupt:
+            if seconds is not None:
+                raise
+            raise make(Result.Interrupted) from None
         except errors.Error as error:
             raise failed(error) from None
 
@@ -146,18 +168,27 @@ class Receiver:
         """
         at = seek_target(messageid)
         try:
-            self._native.seek(at, self._inclusive).wait()
+            waited(self._native.seek(at, self._inclusive))
         except errors.Error as error:
             raise translated(error) from None
         self._held.clear()
 
     def close(self) -> None:
         """Closes it. Calling it again does nothing."""
-        if not self._open:
+        self._start_close()
+        self._finish_close()
+
+    def _start_close(self) -> None:
+        if self._open:
+            self._shut()
+            self._ending = self._native.close()
+
+    def _finish_close(self) -> None:
+        ending, self._ending = self._ending, None
+        if ending is None:
             return
-        self._shut()
         try:
-            self._native.close().wait()
+            waited(ending)
         except errors.Error as error:
             raise translated(error) from None
         self._forget(self)

@@ -34,7 +34,7 @@ from ._ids import MessageId, identify
 from ._messages import Message, receive
 from ._policies import ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy, ConsumerKeySharedPolicy
 from ._producer import Router, fields, routed
-from ._receiver import seek_target, target
+from ._receiver import is_position, seek_target, target, whole_entry
 from .schema.schema import BytesSchema, Schema
 
 if TYPE_CHECKING:
@@ -230,15 +230,19 @@ class Consumer(_Handle):
 
     async def acknowledge(self, message: Message | MessageId) -> None:
         """Acknowledges a message."""
+        if is_position(native := target(message)):
+            return
         try:
-            self._consumer.ack(target(message))
+            self._consumer.ack(whole_entry(native))
         except errors.Error as error:
             raise _raised(error) from None
 
     async def acknowledge_cumulative(self, message: Message | MessageId) -> None:
         """Acknowledges a message and all before it."""
+        if is_position(native := target(message)):
+            return
         try:
-            self._consumer.ack_cumulative(target(message))
+            self._consumer.ack_cumulative(whole_entry(native))
         except errors.NotAllowed as error:
             raise PulsarException(Result.CumulativeAcknowledgementNotAllowedError, str(error)) from None
         except errors.Error as error:
@@ -246,8 +250,10 @@ class Consumer(_Handle):
 
     async def negative_acknowledge(self, message: Message | MessageId) -> None:
         """Has a message delivered again after ``negative_ack_redelivery_delay_ms``."""
+        if is_position(native := target(message)):
+            return
         try:
-            self._consumer.nack(target(message), None)
+            self._consumer.nack(native, None)
         except errors.Error as error:
             raise _raised(error) from None
 
@@ -398,8 +404,11 @@ class Client:
             try:
                 return await PulsarClient.connect(settings.url, settings.attempt(until), self._bridge)
             except (errors.ConnectFailed, errors.Disconnected, errors.Timeout) as error:
-                if (left := until - time.monotonic()) <= 0:
-                    raise PulsarException(Result.Timeout, str(error)) from None
+                left = until - time.monotonic()
+                if left <= 0 or isinstance(error, errors.Timeout):
+                    # As there, a broker that does not answer in time is not tried again.
+                    result = Result.Timeout if left <= 0 else Result.ConnectError
+                    raise PulsarException(result, str(error)) from None
             except errors.Error as error:
                 raise _raised(error) from None
             await asyncio.sleep(min(pause, left))
@@ -551,9 +560,12 @@ class Client:
         self._closed = True
         opening, self._opening = self._opening, None
         try:
-            for producer in list(self._producers):
-                if producer._open:  # pyright: ignore[reportPrivateUsage]
-                    await producer.close()
+            open_ones = [producer for producer in self._producers if producer._open]  # pyright: ignore[reportPrivateUsage]
+            # Side by side: each close has a time limit.
+            ends = [producer.close() for producer in open_ones]
+            for result in await asyncio.gather(*ends, return_exceptions=True):
+                if isinstance(result, BaseException):
+                    raise result
         finally:
             if opening is not None:
                 with contextlib.suppress(PulsarException):

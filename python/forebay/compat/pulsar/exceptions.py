@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from forebay import errors
 
 from ._enums import Result
+
+if TYPE_CHECKING:
+    from forebay._core.types import Pending
+    from forebay._engine import Waiter
+
+T = TypeVar("T")
 
 __all__ = [
     "PulsarException",
@@ -405,3 +411,15 @@ def make(result: Result, detail: str = "") -> PulsarException:
 def translated(error: errors.Error) -> PulsarException:
     """The exception that stands for an error of the engine."""
     return make(result_of(error), str(error))
+
+
+def waited(pending: Pending[T] | Waiter[T]) -> T:
+    """The result of an operation of the engine.
+
+    Raises:
+        Interrupted: the user pressed Ctrl-C, as there.
+    """
+    try:
+        return pending.wait()
+    except KeyboardInterrupt:
+        raise make(Result.Interrupted) from None

@@ -192,6 +192,22 @@ async def test_a_closed_client(pulsar: Any, aio: Any, service: PulsarService, to
     assert caught.value.error() == pulsar.Result.AlreadyClosed
 
 
+async def test_acknowledging_a_last_id(pulsar: Any, aio: Any, service: PulsarService, topic: str) -> None:
+    client = aio.Client(service.url)
+    consumer = await client.subscribe(topic, "s")
+    empty = await consumer.get_last_message_id()
+    await consumer.acknowledge(empty)
+    await consumer.acknowledge_cumulative(empty)
+    await consumer.negative_acknowledge(empty)
+    producer = await client.create_producer(topic)
+    await asyncio.gather(*(producer.send(payload) for payload in numbered(3)))
+    await take(consumer, 3)
+    last = await consumer.get_last_message_id()
+    await consumer.acknowledge(last)
+    await consumer.acknowledge_cumulative(last)
+    await client.close()
+
+
 async def test_close_after_shutdown(pulsar: Any, aio: Any, service: PulsarService, topic: str) -> None:
     client = aio.Client(service.url)
     await client.create_producer(topic)

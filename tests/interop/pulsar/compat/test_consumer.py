@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import re
 import time
 from collections.abc import Callable
@@ -51,6 +52,52 @@ def test_a_timeout(pulsar: Any, client: Any, topic: str) -> None:
     for wrong in ("1", 1.5):
         with pytest.raises(ValueError, match="Argument timeout_millis is expected to be of type 'int'"):
             consumer.receive(wrong)
+
+
+def test_a_message_takes_attributes(client: Any, topic: str, earliest: Any) -> None:
+    send(client, topic, 1)
+    (message,) = take(client.subscribe(topic, "s", initial_position=earliest), 1)
+    message.job = "a job"
+    assert message.job == "a job"
+
+
+def test_the_last_id_acknowledges_its_whole_batch(
+    pulsar: Any, client: Any, service: PulsarService, topic: str, earliest: Any
+) -> None:
+    send(client, topic, 1)
+    # It fills a batch, without regard to what is in flight.
+    sender = importlib.import_module("pulsar").Client(service.url)
+    producer = sender.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=MS)
+    for payload in numbered(4):
+        producer.send_async(payload, None)
+    producer.flush()
+    sender.close()
+    for verb, left in (("acknowledge", 1), ("acknowledge_cumulative", 0)):
+        consumer = client.subscribe(topic, verb, initial_position=earliest)
+        take(consumer, 5)
+        last = consumer.get_last_message_id()
+        assert last.batch_index() == 3
+        getattr(consumer, verb)(last)
+        consumer.close()
+        consumer = client.subscribe(topic, verb)
+        take(consumer, left)
+        assert none_left(pulsar, consumer)
+
+
+def test_acknowledging_a_position_does_nothing(pulsar: Any, client: Any, topic: str) -> None:
+    consumer = client.subscribe(topic, "s")
+    last = consumer.get_last_message_id()
+    assert last.entry_id() == -1
+    for position in (last, pulsar.MessageId.earliest):
+        consumer.acknowledge(position)
+        consumer.acknowledge_cumulative(position)
+        consumer.negative_acknowledge(position)
+    send(client, topic, 2)
+    assert data(take(consumer, 2)) == numbered(2)
+    consumer.close()
+    for verb in (consumer.acknowledge, consumer.acknowledge_cumulative):
+        with pytest.raises(pulsar.AlreadyClosed):
+            verb(last)
 
 
 def test_a_pattern_takes_the_topics_that_match(pulsar: Any, client: Any, topic: str, earliest: Any) -> None:
