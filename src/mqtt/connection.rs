@@ -165,8 +165,11 @@ pub struct Connection {
     transmit: Transmit,
     /// Total number of bytes queued so far.
     queued: u64,
-    /// Upper bound of the bytes of acknowledgements that are not written.
-    answers: usize,
+    /// Bytes of acknowledgements that were queued before and after `mark`, of those that may not be
+    /// written yet.
+    answers: [usize; 2],
+    /// Bytes queued when the count began again.
+    mark: u64,
     /// Number of bytes received of an incomplete packet, or from where publications are held.
     unread: usize,
     /// Number of publications of QoS 1 and 2 that may still be taken out of the input.
@@ -199,7 +202,8 @@ impl Connection {
             events: VecDeque::new(),
             transmit: Transmit::default(),
             queued: 0,
-            answers: 0,
+            answers: [0; 2],
+            mark: 0,
             unread: 0,
             room: usize::MAX,
             held: false,
@@ -249,7 +253,7 @@ impl Connection {
         let before = self.transmit.len();
         self.queue(now, &packet)?;
         if let Packet::PubAck(_) | Packet::PubRec(_) | Packet::PubComp(_) = packet {
-            self.answers += self.transmit.len() - before;
+            self.answers[1] += self.transmit.len() - before;
         }
         Ok(())
     }
@@ -326,13 +330,17 @@ impl Connection {
 
     /// Notes that `unwritten` bytes of those that were taken are not written yet.
     pub fn note_unwritten(&mut self, unwritten: usize) {
-        self.answers = self.answers.min(self.transmit.len() + unwritten);
+        let waiting = (self.transmit.len() + unwritten) as u64;
+        if self.queued.saturating_sub(waiting) >= self.mark {
+            self.answers = [self.answers[1], 0];
+            self.mark = self.queued;
+        }
     }
 
     /// Whether so many acknowledgements wait that the broker should not be read. A lawful broker
     /// has no more messages on their way than there are packet identifiers.
     pub fn is_behind_with_answers(&self) -> bool {
-        self.answers > MAX_ANSWERS
+        self.answers[0] + self.answers[1] > MAX_ANSWERS
     }
 
     fn queue(&mut self, now: Instant, packet: &Packet) -> Result<()> {

@@ -298,7 +298,7 @@ impl Properties {
                 return Err(Violation::protocol(format!("property 0x{id:02X} occurs twice (2.2.2.2)")));
             }
             seen |= 1 << id;
-            check_range(&property)?;
+            check_range(&property, sender)?;
             properties.0.push(property);
         }
         if seen & 1 << 0x16 != 0 && seen & 1 << 0x15 == 0 {
@@ -330,7 +330,7 @@ fn user_properties(mut reader: Reader<'_>) -> usize {
 }
 
 /// Rejects values that the standard defines as protocol errors.
-fn check_range(property: &Property) -> Result<(), Violation> {
+fn check_range(property: &Property, sender: Sender) -> Result<(), Violation> {
     let zero = match property {
         Property::ReceiveMaximum(0) => "receive maximum",
         Property::MaximumPacketSize(0) => "maximum packet size",
@@ -341,10 +341,12 @@ fn check_range(property: &Property) -> Result<(), Violation> {
                 message: "the topic alias is 0 (3.3.2.3.4)".into(),
             });
         }
-        Property::ResponseTopic(topic) => {
-            return crate::topic::check_name(topic).map_err(|error| {
-                Violation::protocol(format!("the response topic {} (3.3.2.3.5)", error.message()))
-            });
+        Property::ResponseTopic(topic) if topic.contains(['+', '#']) => {
+            return Err(Violation::protocol("the response topic contains a wildcard (3.3.2.3.5)"));
+        }
+        // A server may have passed on what another client sent.
+        Property::ResponseTopic(topic) if topic.is_empty() && sender == Sender::Client => {
+            return Err(Violation::protocol("the response topic is empty (3.3.2.3.5)"));
         }
         _ => return Ok(()),
     };

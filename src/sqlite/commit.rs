@@ -221,11 +221,16 @@ pub(super) fn lack_of_space(connection: &Connection, error: &rusqlite::Error) ->
     }
 }
 
-/// Writes at an offset of a new file, which takes no room before it, and removes the file.
+/// Writes at the start of a new file and at an offset, up to which it takes no room on file systems
+/// of Unix, and removes the file.
 fn probe(path: &Path, offset: u64) -> std::io::Result<()> {
     let written = std::fs::File::create(path).and_then(|mut file| {
-        file.seek(SeekFrom::Start(offset))?;
-        file.write_all(&[0; 64 << 10])
+        file.write_all(&[0; 64 << 10])?;
+        if cfg!(unix) {
+            file.seek(SeekFrom::Start(offset))?;
+            file.write_all(&[0])?;
+        }
+        Ok(())
     });
     let removed = std::fs::remove_file(path);
     written.and(removed)

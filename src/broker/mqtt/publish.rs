@@ -286,7 +286,9 @@ impl Broker {
         let full =
             before + waiting > self.settings.limits.max_output || self.unsent + self.parked > TOTAL_OUTPUT;
         if full || replaying && !self.park(publish, number, delivery, parked) {
-            self.drop_for(number, id);
+            // One that takes its replay is not slow.
+            let slow = !replaying || before > self.settings.limits.max_output;
+            self.drop_for(number, id, slow);
             return None;
         }
         if replaying {
@@ -322,8 +324,9 @@ impl Broker {
         (before > PACE).then_some(id)
     }
 
-    /// Drops a QoS 0 message for a subscriber that is too far behind.
-    fn drop_for(&mut self, number: u64, id: u64) {
+    /// Drops a QoS 0 message for a subscriber that is too far behind, and is to blame if it is
+    /// `slow`.
+    fn drop_for(&mut self, number: u64, id: u64, slow: bool) {
         self.counters.dropped += 1;
         let (Some(session), Some(connection)) = (self.sessions.get(&number), self.connections.get_mut(&id))
         else {
@@ -333,7 +336,7 @@ impl Broker {
         if told.is_none_or(|at| self.now.saturating_duration_since(at) > QUIET) {
             note_drops(self.settings.client(session), "it does not take its output");
         }
-        if self.settings.limits.slow_subscriber == SlowSubscriber::Disconnect {
+        if slow && self.settings.limits.slow_subscriber == SlowSubscriber::Disconnect {
             self.too_slow.push(id);
         }
     }

@@ -107,9 +107,6 @@ impl Attached {
             }
         }
         shared.carry_out(shared.unclaimed.attached(clock::now(), ack.session_present));
-        if !ack.session_present {
-            shared.routes.lock().renew();
-        }
         let consumers: Vec<_> = shared.routes.lock().consumers().cloned().collect();
         consumers.iter().for_each(|consumer| consumer.attached(ack.session_present));
         self.line.up(Some(ack.session_present));

@@ -2,9 +2,13 @@
 //!
 //! A server has one subscription for a filter, however many consumers of the client have it: the
 //! last SUBSCRIBE replaces the one before it (3.8.4), with the identifier that messages then carry.
-//! So a message is for the consumers that it matches, in one of the copies that the server sends:
-//! the one with the identifier of the first of their filters that matches. Copies for a consumer
-//! that is closed have no consumer. Those with an identifier of another process, whose session was
+//! What it had queued before keeps the identifier of that time. So each filter has all identifiers
+//! that its consumers have given it, those of closed consumers included, for as long as one of them
+//! is open or the server keeps the subscription.
+//!
+//! A message is for the consumers that it matches, in one of the copies that the server sends: one
+//! with an identifier of the first of their filters that matches. Copies for the filters of a
+//! closed consumer have no consumer. Those with an identifier of another process, whose session was
 //! resumed, are matched by topic.
 
 use std::sync::Arc;
@@ -18,8 +22,10 @@ use forebay_mqtt::Reason;
 use forebay_mqtt::packet::Publish;
 use forebay_mqtt::topic::Filter;
 
-/// Limit on topics whose consumers are cached.
+/// Limit on topics, and on identifiers, whose consumers are cached.
 const REMEMBERED: usize = 4096;
+/// Limit on the identifiers that closed consumers have left to a filter.
+const LEFT: usize = 64;
 /// The first identifier is below it: another half of those that MQTT has is left to count up.
 const FIRST_BELOW: u64 = 1 << 27;
 
@@ -31,10 +37,10 @@ pub(super) struct Routes {
     /// By subscription identifier.
     consumers: HashMap<u32, Arc<Subscription>>,
     filters: HashMap<Filter, Holders>,
-    /// Number of the filters that are [crowded](Holders::is_crowded).
-    crowded: usize,
     /// Consumers by topic, cached until the consumers change.
     matched: HashMap<ByteString, Consumers>,
+    /// Consumers by an identifier in a message, cached until the consumers change.
+    named: HashMap<u32, Vec<Named>>,
     /// The first identifier: at random, since a session may still have those of an earlier process.
     first: u32,
     /// The next one.
@@ -44,20 +50,18 @@ pub(super) struct Routes {
 /// The consumers of a filter, and its identifiers.
 #[derive(Debug, Default)]
 struct Holders {
-    /// Identifiers with which the server may send what the filter matches: that of the last
-    /// SUBSCRIBE that was answered, though its consumer may be closed, and those behind it.
+    /// In the order in which they were given.
     ids: Vec<u32>,
     /// Number of open consumers.
     consumers: usize,
-    /// Whether an identifier is that of a consumer which has left it to the others.
-    is_inherited: bool,
 }
 
-impl Holders {
-    /// Whether the identifier of a message does not tell whose it is.
-    fn is_crowded(&self) -> bool {
-        self.ids.len() > 1 || self.consumers > 1 || self.is_inherited
-    }
+/// A consumer for which an identifier may stand.
+#[derive(Debug)]
+struct Named {
+    consumer: Arc<Subscription>,
+    /// Whether none of its filters has another identifier.
+    is_alone: bool,
 }
 
 impl Default for Routes {
@@ -66,8 +70,8 @@ impl Default for Routes {
         Self {
             consumers: HashMap::default(),
             filters: HashMap::default(),
-            crowded: 0,
             matched: HashMap::default(),
+            named: HashMap::default(),
             first,
             next: first,
         }
@@ -84,13 +88,23 @@ impl Routes {
 
     pub(super) fn insert(&mut self, id: u32, consumer: Arc<Subscription>) {
         for (filter, _) in &consumer.options.filters {
-            self.change(filter, |holders| {
-                holders.ids.push(id);
-                holders.consumers += 1;
-            });
+            let holders = self.filters.entry(filter.clone()).or_default();
+            holders.ids.push(id);
+            holders.consumers += 1;
+            if holders.ids.len() > LEFT + holders.consumers {
+                let is_left = |other: &u32| *other != id && !self.consumers.contains_key(other);
+                if let Some(oldest) = holders.ids.iter().position(is_left) {
+                    holders.ids.remove(oldest);
+                }
+            }
         }
         self.consumers.insert(id, consumer);
+        self.forget_cached();
+    }
+
+    fn forget_cached(&mut self) {
         self.matched.clear();
+        self.named.clear();
     }
 
     pub(super) fn get(&self, id: u32) -> Option<Arc<Subscription>> {
@@ -107,83 +121,46 @@ impl Routes {
         self.filters.get(filter).is_some_and(|holders| holders.consumers > 0)
     }
 
-    /// Handles the answer to a SUBSCRIBE: what is granted replaces the subscriptions before it.
+    /// Handles the answer to a SUBSCRIBE: the filters that were refused never had the identifier.
     pub(super) fn answered(&mut self, id: u32, answer: &Result<Vec<Reason>>) {
         let Some(consumer) = self.get(id) else { return };
         for (at, (filter, _)) in consumer.options.filters.iter().enumerate() {
             let granted =
                 answer.as_ref().is_ok_and(|reasons| reasons.get(at).is_some_and(|reason| !reason.is_error()));
-            self.change(filter, |holders| {
-                if granted {
-                    holders.ids.retain(|other| *other >= id);
-                    holders.is_inherited = false;
-                } else {
-                    holders.ids.retain(|other| *other != id);
-                }
-            });
-        }
-    }
-
-    /// Handles a CONNACK without a session: all subscriptions are made again, in their order.
-    pub(super) fn renew(&mut self) {
-        let mut ids: Vec<u32> = self.consumers.keys().copied().collect();
-        ids.sort_unstable();
-        for holders in self.filters.values_mut() {
-            holders.ids.clear();
-            holders.is_inherited = false;
-        }
-        for id in ids {
-            let consumer = Arc::clone(&self.consumers[&id]);
-            for (filter, _) in &consumer.options.filters {
-                self.filters.entry(filter.clone()).or_default().ids.push(id);
+            if !granted && let Some(holders) = self.filters.get_mut(filter) {
+                holders.ids.retain(|other| *other != id);
+                self.named.clear();
             }
         }
-        self.filters.retain(|_, holders| holders.consumers > 0);
-        self.crowded = self.filters.values().filter(|holders| holders.is_crowded()).count();
     }
 
     /// Removes a consumer. `kept`: the server keeps its subscription.
     pub(super) fn remove(&mut self, id: u32, kept: bool) {
         let Some(consumer) = self.consumers.remove(&id) else { return };
-        self.matched.clear();
+        self.forget_cached();
         for (filter, _) in &consumer.options.filters {
-            let left = self.change(filter, |holders| {
-                holders.consumers = holders.consumers.saturating_sub(1);
-                holders.is_inherited |= holders.consumers > 0 && holders.ids.contains(&id);
-                if holders.consumers == 0 && !kept {
-                    *holders = Holders::default();
-                }
-                holders.consumers
-            });
-            if left == 0 && !kept {
+            let Some(holders) = self.filters.get_mut(filter) else { continue };
+            holders.consumers = holders.consumers.saturating_sub(1);
+            if holders.consumers == 0 && !kept {
                 self.filters.remove(filter);
             }
         }
     }
 
-    /// Changes the holders of a filter.
-    fn change<T>(&mut self, filter: &Filter, change: impl FnOnce(&mut Holders) -> T) -> T {
-        let holders = self.filters.entry(filter.clone()).or_default();
-        self.crowded -= usize::from(holders.is_crowded());
-        let changed = change(holders);
-        self.crowded += usize::from(holders.is_crowded());
-        changed
-    }
-
     /// Removes and returns all consumers.
     pub(super) fn take(&mut self) -> Vec<Arc<Subscription>> {
-        self.matched.clear();
+        self.forget_cached();
         self.filters.clear();
-        self.crowded = 0;
         std::mem::take(&mut self.consumers).into_values().collect()
     }
 
     /// The consumers of `publish`, with each member of a shared subscription: see
     /// [`one_of_each_group`].
     pub(super) fn of(&mut self, publish: &Publish) -> Consumers {
-        if publish.properties.subscription_identifier().is_some() {
+        let ids = || publish.properties.subscription_identifiers();
+        if ids().next().is_some() {
             let named = self.named(publish);
-            if !named.is_empty() || publish.properties.subscription_identifiers().all(|id| self.is_own(id)) {
+            if !named.is_empty() || ids().all(|id| self.is_own(id)) {
                 return named.into();
             }
         }
@@ -199,25 +176,40 @@ impl Routes {
         matched
     }
 
-    /// The consumers of the subscriptions that the server names.
-    fn named(&self, publish: &Publish) -> Vec<Arc<Subscription>> {
+    /// The consumers of the subscriptions that the server names, each once: of two filters that
+    /// match, it may name each (3.3.4).
+    fn named(&mut self, publish: &Publish) -> Vec<Arc<Subscription>> {
         let topic = &publish.topic;
-        let ids = || publish.properties.subscription_identifiers();
-        if self.crowded == 0 {
-            let mut named: Vec<Arc<Subscription>> = Vec::with_capacity(1);
-            for consumer in ids().filter_map(|id| self.consumers.get(&id)) {
-                // Of two filters that match, a server may name each (3.3.4).
-                if consumer.matches(topic) && !named.iter().any(|other| Arc::ptr_eq(other, consumer)) {
-                    named.push(Arc::clone(consumer));
+        let mut found: Vec<Arc<Subscription>> = Vec::with_capacity(1);
+        for id in publish.properties.subscription_identifiers() {
+            if !self.named.contains_key(&id) {
+                if self.named.len() >= REMEMBERED {
+                    self.named.clear();
+                }
+                self.named.insert(id, self.named_by(id));
+            }
+            for Named { consumer, is_alone } in &self.named[&id] {
+                let filter = consumer.filter_of(topic);
+                let has_id = |filter| self.filters.get(filter).is_some_and(|all| all.ids.contains(&id));
+                let is_for = filter.is_some_and(|filter| *is_alone || has_id(filter));
+                if is_for && !found.iter().any(|other| Arc::ptr_eq(other, consumer)) {
+                    found.push(Arc::clone(consumer));
                 }
             }
-            return named;
         }
-        let is_of = |consumer: &&Arc<Subscription>| {
-            let holders = consumer.filter_of(topic).and_then(|filter| self.filters.get(filter));
-            holders.is_some_and(|holders| ids().any(|id| holders.ids.contains(&id)))
+        found
+    }
+
+    fn named_by(&self, id: u32) -> Vec<Named> {
+        let of = |consumer: &Arc<Subscription>| {
+            let holders =
+                || consumer.options.filters.iter().filter_map(|(filter, _)| self.filters.get(filter));
+            holders().any(|holders| holders.ids.contains(&id)).then(|| Named {
+                consumer: Arc::clone(consumer),
+                is_alone: holders().all(|holders| holders.ids.iter().all(|other| *other == id)),
+            })
         };
-        self.consumers.values().filter(is_of).cloned().collect()
+        self.consumers.values().filter_map(of).collect()
     }
 
     /// Whether this client has given a subscription the identifier.
@@ -318,7 +310,7 @@ mod tests {
             let mut bench = Bench::default();
             let first = bench.granted('a', &["t/#"]);
             let second = bench.open('b', &["t/#"]);
-            // Until the server has replaced the first, it names either.
+            // The server names either, also after the answer: what it had queued keeps its name.
             assert_eq!((bench.of("t/x", &[first]), bench.of("t/x", &[second])), ("ab".into(), "ab".into()));
             bench.routes.answered(second, &Ok(vec![Reason::GrantedQoS1]));
             let third = bench.granted('c', &["t/#", "u"]);
@@ -330,11 +322,8 @@ mod tests {
                 "abc".chars().enumerate().filter(|(at, _)| *at != closed_first).map(|(_, c)| c).collect();
             // The subscription of the server goes on with the last identifier.
             assert_eq!(bench.of("t/x", &[third]), left);
-            // A new session is made by those that are open.
-            bench.routes.renew();
-            for id in ids.iter().filter(|id| **id != ids[closed_first]) {
-                bench.routes.answered(*id, &Ok(vec![Reason::GrantedQoS1; 2]));
-                assert_eq!(bench.of("t/x", &[*id]), left);
+            for id in ids {
+                assert_eq!(bench.of("t/x", &[id]), left, "whatever was queued, and when");
             }
         }
     }
@@ -361,10 +350,8 @@ mod tests {
         let mut bench = Bench::default();
         let both = bench.granted('a', &["t/x", "t/#"]);
         assert_eq!(bench.of("t/x", &[both, both]), "a");
-        // The first of its filters now has the identifier of another, and the second its own.
         let second = bench.granted('b', &["t/x"]);
-        assert_eq!(bench.of("t/x", &[second]), "ab");
-        assert_eq!(bench.of("t/x", &[both]), "");
+        assert_eq!(bench.of("t/x", &[second, both]), "ab");
         assert_eq!(bench.of("t/y", &[both]), "a");
     }
 
@@ -376,7 +363,20 @@ mod tests {
         bench.routes.answered(second, &Ok(vec![Reason::NotAuthorized]));
         bench.close(second);
         assert_eq!(bench.of("t", &[first]), "a");
-        assert_eq!(bench.routes.crowded, 0);
+        assert_eq!(bench.routes.filters.values().next().unwrap().ids, [first]);
+    }
+
+    #[test]
+    fn consumers_that_come_and_go_leave_a_limited_number_of_identifiers() {
+        let mut bench = Bench::default();
+        let first = bench.granted('a', &["t"]);
+        for _ in 0..1000 {
+            let other = bench.granted('b', &["t"]);
+            assert_eq!(bench.of("t", &[other]), "ab");
+            bench.close(other);
+            assert_eq!((bench.of("t", &[other]), bench.of("t", &[first])), ("a".into(), "a".into()));
+        }
+        assert!(bench.routes.filters.values().next().unwrap().ids.len() <= LEFT + 2);
     }
 
     #[test]
@@ -389,7 +389,8 @@ mod tests {
         let second = bench.open('b', &["t"]);
         assert_eq!(bench.of("t", &[first]), "b");
         bench.routes.answered(second, &Ok(vec![Reason::GrantedQoS1]));
-        assert_eq!(bench.of("t", &[second]), "b");
+        // More than a window may have been queued before.
+        assert_eq!((bench.of("t", &[second]), bench.of("t", &[first])), ("b".into(), "b".into()));
     }
 
     #[test]

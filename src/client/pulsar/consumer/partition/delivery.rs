@@ -73,6 +73,8 @@ pub(in crate::pulsar::consumer) struct ActiveChanges {
 #[derive(Debug, Default)]
 struct Changes {
     states: HashMap<Arc<str>, bool>,
+    /// Number of changes of each partition.
+    counts: HashMap<Arc<str>, u64>,
     /// In order of their first change that was not asked for.
     order: VecDeque<Arc<str>>,
 }
@@ -81,6 +83,7 @@ impl ActiveChanges {
     pub(super) fn note(&self, topic: &Arc<str>, active: bool) {
         {
             let mut changes = self.changes.lock();
+            *changes.counts.entry(Arc::clone(topic)).or_default() += 1;
             if changes.states.insert(Arc::clone(topic), active).is_none() {
                 changes.order.push_back(Arc::clone(topic));
             }
@@ -93,14 +96,15 @@ impl ActiveChanges {
         let mut changes = self.changes.lock();
         let topic = changes.order.pop_front()?;
         let active = changes.states.remove(&topic)?;
-        Some(ActiveChange { untold: Some((topic, active)), of: Arc::clone(self) })
+        let count = changes.counts.get(&topic).copied().unwrap_or_default();
+        Some(ActiveChange { untold: Some((topic, active)), count, of: Arc::clone(self) })
     }
 
     /// Puts back a change that was not told, unless the partition has changed again.
-    fn put_back(&self, topic: Arc<str>, active: bool) {
+    fn put_back(&self, topic: Arc<str>, active: bool, count: u64) {
         {
             let mut changes = self.changes.lock();
-            if changes.states.contains_key(&topic) {
+            if changes.counts.get(&topic) != Some(&count) {
                 return;
             }
             changes.states.insert(Arc::clone(&topic), active);
@@ -115,6 +119,8 @@ impl ActiveChanges {
 #[derive(Debug)]
 pub struct ActiveChange {
     untold: Option<(Arc<str>, bool)>,
+    /// The number of the change among those of its partition.
+    count: u64,
     of: Arc<ActiveChanges>,
 }
 
@@ -128,7 +134,7 @@ impl ActiveChange {
 impl Drop for ActiveChange {
     fn drop(&mut self) {
         if let Some((topic, active)) = self.untold.take() {
-            self.of.put_back(topic, active);
+            self.of.put_back(topic, active, self.count);
         }
     }
 }
