@@ -322,7 +322,7 @@ async def test_the_handles_of_a_blocking_client_are_closed_side_by_side() -> Non
     silent: dict[int, Answer] = {wire.UNSUBSCRIBE: lambda *_: None, wire.PUBLISH: lambda *_: None}
 
     def seconds(url: str) -> float:
-        client = forebay.blocking.connect(url, operation_timeout=2)
+        client = forebay.blocking.connect(url, operation_timeout=4)
         consumers = [client.consumer(f"t/{number}") for number in range(3)]
         producers = [client.producer(f"t/{number}", qos=1) for number in range(3)]
         for producer in producers:
@@ -335,4 +335,4 @@ async def test_the_handles_of_a_blocking_client_are_closed_side_by_side() -> Non
         return took
 
     async with Liar(V5, silent).up() as url:
-        assert await asyncio.to_thread(seconds, url) < 6
+        assert await asyncio.to_thread(seconds, url) < 16, "one after another they take 24 s"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -56,22 +55,22 @@ def hanging() -> Iterator[FakeBroker]:
 
 
 def test_the_handles_of_a_client_are_closed_side_by_side(hanging: FakeBroker) -> None:
-    client = pulsar.Client(hanging.url, operation_timeout_seconds=2)
+    client = pulsar.Client(hanging.url, operation_timeout_seconds=3)
     for number in range(3):
         client.subscribe("t", f"s-{number}")
         client.create_producer("t")
     client.create_reader("t", pulsar.MessageId.earliest)
     start = time.monotonic()
     client.close()
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 12, "one after another they take 21 s"
 
 
 async def test_asyncio_closes_the_producers_side_by_side(hanging: FakeBroker) -> None:
-    client = aio.Client(hanging.url, operation_timeout_seconds=2)
+    client = aio.Client(hanging.url, operation_timeout_seconds=3)
     _producers = [await client.create_producer("t") for _ in range(5)]
     start = time.monotonic()
     await client.close()
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 10, "one after another they take 15 s"
 
 
 def test_shutdown_fails_what_has_no_answer(silent: FakeBroker) -> None:
@@ -361,29 +360,53 @@ async def test_the_connection_timeout_of_asyncio(mute: str) -> None:
         await client.close()
 
 
+CTRL_C = """
+    import importlib, os, signal, sys, threading
+
+    def interrupted(module, call):
+        # On a loaded machine the call may not have begun yet.
+        for delay in (0.3, 1, 3, 10):
+            try:
+                threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
+                call()
+            except module.Interrupted:
+                return True
+            except KeyboardInterrupt:
+                continue
+        return False
+
+    module = importlib.import_module(sys.argv[1])
+    client = module.Client(sys.argv[2])
+"""
+RECEIVE = """
+    consumer = client.subscribe("ctrl-c-" + str(os.getpid()), "s")
+    assert interrupted(module, consumer.receive)
+    client.shutdown()
+"""
+SEND_AND_CLOSE = """
+    producer = client.create_producer("t")
+    assert interrupted(module, lambda: producer.send(b"x"))
+    results = []
+    producer.send_async(b"x", lambda result, _: results.append(result))
+    assert interrupted(module, producer.close)
+    assert results == [module.Result.AlreadyClosed], results
+    assert not [thread for thread in threading.enumerate() if "callbacks" in thread.name]
+    client.shutdown()
+"""
+
+
+def run_interrupted(module: Any, url: str, body: str) -> None:
+    program = textwrap.dedent(CTRL_C) + textwrap.dedent(body)
+    subprocess.run([sys.executable, "-c", program, module.__name__, url], check=True, timeout=100)
+
+
 @pytest.mark.parametrize("module", [pulsar, official])
 def test_ctrl_c_interrupts_a_receive(module: Any, embedded: EmbeddedPulsar) -> None:
-    client = module.Client(embedded.url)
-    consumer = client.subscribe(embedded.topic(), "s")
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(module.Interrupted):
-        consumer.receive()
-    client.shutdown()
+    run_interrupted(module, embedded.url, RECEIVE)
 
 
 def test_ctrl_c_interrupts_a_send_and_a_close(silent: FakeBroker) -> None:
-    client = pulsar.Client(silent.url)
-    producer = client.create_producer("t")
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(pulsar.Interrupted):
-        producer.send(b"x")
-    results: list[Any] = []
-    producer.send_async(b"x", lambda result, _: results.append(result))
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(pulsar.Interrupted):
-        producer.close()
-    assert results == [pulsar.Result.AlreadyClosed] and not threads("callbacks")
-    client.shutdown()
+    run_interrupted(pulsar, silent.url, SEND_AND_CLOSE)
 
 
 PROGRAM = """

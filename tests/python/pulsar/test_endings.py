@@ -246,12 +246,12 @@ def test_a_terminated_topic_stays_so_after_a_restart(tmp_path: Path) -> None:
 def test_the_handles_of_a_blocking_client_are_closed_side_by_side() -> None:
     silent: dict[int, Any] = {wire.CLOSE_PRODUCER: lambda *_: None, wire.CLOSE_CONSUMER: lambda *_: None}
     broker = wire.FakeBroker(silent)
-    client = forebay.blocking.connect(broker.url, operation_timeout=2)
+    client = forebay.blocking.connect(broker.url, operation_timeout=4)
     consumers = [client.consumer("t", f"s-{number}") for number in range(3)]
     consumers[0].listen(lambda _: None)
     producers = [client.producer("t") for _ in range(2)]
     start = time.monotonic()
     client.close()
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 12, "one after another they take 20 s"
     assert all(handle.closed for handle in (*consumers, *producers))
     broker.close()
