@@ -393,5 +393,6 @@ def did_you_mean(name: str, known: tuple[str, ...] | list[str]) -> str:
     """``"; did you mean ...?"``, or nothing."""
     import difflib
 
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    by_letters = {other.lower(): other for other in known}
+    near = difflib.get_close_matches(name.lower(), list(by_letters), n=1, cutoff=0.75)
+    return f"; did you mean {by_letters[near[0]]!r}?" if near else ""
