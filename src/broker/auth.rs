@@ -197,7 +197,7 @@ impl TokenKeys {
         let (signed, signature) = text.rsplit_once('.').ok_or("the token has no signature")?;
         let (header, claims) = signed.split_once('.').ok_or("the token has no claims")?;
         let header = json(header).ok_or("the token's header is not JSON")?;
-        // Who does not understand an extension must refuse the token (RFC 7515, 4.1.11).
+        // A token with extensions that the verifier does not know is refused (RFC 7515, 4.1.11).
         if header.get("crit").is_some() {
             return Err("the token's header demands extensions (crit), and none is supported");
         }

@@ -201,8 +201,8 @@ impl Protocol for Broker {
 
     fn shut_down(&mut self, now: Instant) {
         self.now = now;
-        // Their sessions end with their connections: the others' wills are published after the
-        // restart, or when they end.
+        // These sessions end now. Stored sessions keep their wills, which are published after the
+        // restart.
         let ending = self.sessions.iter().filter(|(_, s)| s.connection.is_some() && !s.durable);
         let ending: Vec<u64> = ending.map(|(number, _)| *number).collect();
         ending.into_iter().for_each(|number| self.publish_will(number));

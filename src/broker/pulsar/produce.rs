@@ -376,7 +376,7 @@ fn flaw(send: &hot::Send, payload: &Payload) -> Option<Error> {
         return Some(Error::new(ErrorKind::NotAllowed, text));
     }
     if send.sequence_id.max(send.highest_sequence_id.unwrap_or(0)) > MAX_SEQUENCE_ID {
-        // It would be the last of its producer's name, on this topic, for all that come.
+        // Deduplication would drop every later message of this producer name on the topic.
         let text = format!("the sequence id is above {MAX_SEQUENCE_ID}");
         return Some(Error::new(ErrorKind::NotAllowed, text));
     }

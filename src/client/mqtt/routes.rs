@@ -24,9 +24,9 @@ use forebay_mqtt::topic::Filter;
 
 /// Limit on topics, and on identifiers, whose consumers are cached.
 const REMEMBERED: usize = 4096;
-/// Limit on the identifiers that closed consumers have left to a filter.
+/// Limit on the identifiers of closed consumers that a filter keeps.
 const LEFT: usize = 64;
-/// The first identifier is below it: another half of those that MQTT has is left to count up.
+/// Limit on the first identifier: half of those that MQTT has (3.8.2.1.2).
 const FIRST_BELOW: u64 = 1 << 27;
 
 type Consumers = Arc<[Arc<Subscription>]>;
