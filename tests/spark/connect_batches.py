@@ -7,7 +7,20 @@ import json
 import sys
 import time
 
+from pyspark.errors.exceptions.connect import SparkException
 from pyspark.sql import SparkSession
+
+
+def start(writer):
+    """Starts a query. Spark gives the Python of ``foreachBatch`` 10 s to begin, and a busy machine may need
+    more."""
+    deadline = time.monotonic() + 300
+    while True:
+        try:
+            return writer.start()
+        except SparkException as error:
+            if "failed to connect back" not in str(error) or time.monotonic() > deadline:
+                raise
 
 
 def run(spark, url, topic, folder, number_of):
@@ -31,7 +44,7 @@ def run(spark, url, topic, folder, number_of):
 
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50)
     rows = source.option("numPartitions", 2).load().selectExpr("cast(value as string) value")
-    query = rows.writeStream.option("checkpointLocation", folder).foreachBatch(each).start()
+    query = start(rows.writeStream.option("checkpointLocation", folder).foreachBatch(each))
     deadline = time.monotonic() + 150
     while query.isActive and time.monotonic() < deadline:
         if (query.lastProgress or {}).get("batchId", -1) >= 2:
