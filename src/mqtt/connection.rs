@@ -38,7 +38,8 @@ const HANDSHAKE: usize = 0;
 const KEEP_ALIVE: usize = 1;
 const PING: usize = 2;
 
-/// Maximum time to wait for PINGRESP, or for any other byte in its place.
+/// Maximum time to wait for PINGRESP, or for any other byte in its place. A shorter keep-alive
+/// limits it too.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of topic aliases that we assign, even if the server accepts more: finding the
@@ -157,6 +158,10 @@ pub struct Connection {
     /// Time of the last packet sent. Read when the keep-alive timer is due, so that sending need
     /// not reset the timer.
     last_sent: Instant,
+    /// Time of the last byte received, or until when reading was paused. Read as `last_sent` is.
+    last_heard: Instant,
+    /// Bytes that were taken and that the socket has not accepted yet.
+    unwritten: usize,
     /// Topics by the alias that the server assigned.
     aliases_in: HashMap<u16, ByteString>,
     aliases_out: Aliases,
@@ -196,6 +201,8 @@ impl Connection {
             clean_start: connect.clean_start,
             timers: TimerTable::default(),
             last_sent: now,
+            last_heard: now,
+            unwritten: 0,
             aliases_in: HashMap::default(),
             aliases_out: Aliases::default(),
             authentication_method: properties.authentication_method().cloned(),
@@ -330,6 +337,7 @@ impl Connection {
 
     /// Notes that `unwritten` bytes of those that were taken are not written yet.
     pub fn note_unwritten(&mut self, unwritten: usize) {
+        self.unwritten = unwritten;
         let waiting = (self.transmit.len() + unwritten) as u64;
         if self.queued.saturating_sub(waiting) >= self.mark {
             self.answers = [self.answers[1], 0];
@@ -512,6 +520,7 @@ impl Machine for Connection {
         // Any byte shows that the server is alive, not only PINGRESP: a large packet may take
         // longer to arrive.
         if input.len() > self.unread {
+            self.last_heard = now;
             self.timers.stop(PING);
         }
         loop {
@@ -550,21 +559,28 @@ impl Machine for Connection {
                 "the broker did not answer CONNECT within the time limit",
             ));
         }
+        let ping_timeout = PING_TIMEOUT.min(self.keep_alive);
         if self.timers.expire(PING, now) {
-            return Err(Error::new(
-                ErrorKind::Disconnected,
-                format!("the broker was silent for {PING_TIMEOUT:?} after PINGREQ"),
-            ));
+            if self.unwritten == 0 {
+                return Err(Error::new(
+                    ErrorKind::Disconnected,
+                    format!("the broker was silent for {ping_timeout:?} after PINGREQ"),
+                ));
+            }
+            // PINGREQ may wait behind what a slow network has not taken. The driver ends a
+            // connection that takes nothing.
+            self.timers.set(PING, now + ping_timeout);
         }
         if self.timers.expire(KEEP_ALIVE, now) {
-            let due = self.last_sent + self.keep_alive;
+            // Sending alone does not show that anyone receives it.
+            let due = self.last_sent.min(self.last_heard) + self.keep_alive;
             if due > now {
                 self.timers.set(KEEP_ALIVE, due);
             } else if self.is_ready() {
                 self.queue(now, &Packet::PingReq)?;
                 self.timers.set(KEEP_ALIVE, now + self.keep_alive);
                 if self.timers.get(PING).is_none() {
-                    self.timers.set(PING, now + PING_TIMEOUT);
+                    self.timers.set(PING, now + ping_timeout);
                 }
             }
         }
@@ -586,7 +602,8 @@ impl Machine for Connection {
 
 impl Connection {
     /// Suspends the PINGRESP timeout while nothing is read, since the answer cannot be seen.
-    pub fn pause_reading(&mut self) {
+    pub fn pause_reading(&mut self, now: Instant) {
+        self.last_heard = now;
         self.timers.stop(PING);
     }
 

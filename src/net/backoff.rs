@@ -1,17 +1,24 @@
 //! Pauses between attempts: 100 ms, doubled up to a limit, each with equal jitter (half of it is
 //! random), so that clients that were disconnected in the same second do not reconnect in the same
 //! second.
+//!
+//! What was opened is not yet a success: a server may accept each connection and then end it. The
+//! pauses start over after a connection that lasted, see [`Backoff::ended`].
 
 use std::time::Duration;
 
 use forebay_base::random;
 
 const FIRST: Duration = Duration::from_millis(100);
+/// Shortest life of a connection after which the pauses start over.
+const STEADY: Duration = Duration::from_secs(1);
 
 /// Exponential backoff with jitter.
 #[derive(Debug)]
 pub struct Backoff {
     next: Duration,
+    /// The last pause.
+    last: Duration,
     limit: Duration,
     /// xorshift state.
     random: u64,
@@ -20,7 +27,7 @@ pub struct Backoff {
 impl Backoff {
     /// Starts at 100 ms and never exceeds `limit`.
     pub fn new(limit: Duration) -> Self {
-        Self { next: FIRST.min(limit), limit, random: random::bits() | 1 }
+        Self { next: FIRST.min(limit), last: Duration::ZERO, limit, random: random::bits() | 1 }
     }
 
     /// Returns the pause to make now, and doubles the next one.
@@ -30,7 +37,18 @@ impl Backoff {
         self.random ^= self.random << 17;
         let whole = self.next;
         self.next = (self.next * 2).min(self.limit);
-        whole / 2 + whole.mul_f64((self.random >> 11) as f64 / (1_u64 << 53) as f64 / 2.0)
+        self.last = whole / 2 + whole.mul_f64((self.random >> 11) as f64 / (1_u64 << 53) as f64 / 2.0);
+        self.last
+    }
+
+    /// Notes the end of what was opened after the last pause. Starts over, and returns true, if it
+    /// lasted for a second and for longer than that pause.
+    pub fn ended(&mut self, lasted: Duration) -> bool {
+        let steady = lasted >= STEADY.max(self.last);
+        if steady {
+            self.reset();
+        }
+        steady
     }
 
     /// Starts over. Call this when the whole operation has succeeded, not just its first step.
@@ -51,6 +69,22 @@ mod tests {
             assert!(pause >= whole / 2 && pause <= whole, "{pause} of {whole}");
         }
         backoff.reset();
+        assert!(backoff.pause() <= FIRST);
+    }
+
+    #[test]
+    fn only_what_lasted_lets_the_pauses_start_over() {
+        let mut backoff = Backoff::new(Duration::from_secs(10));
+        let mut last = Duration::ZERO;
+        for _ in 0..10 {
+            last = backoff.pause();
+            assert!(!backoff.ended(STEADY - Duration::from_millis(1)));
+        }
+        assert!(last >= Duration::from_secs(5), "{last:?}");
+        // Nor a life that is shorter than the pause before it.
+        assert!(!backoff.ended(STEADY * 2));
+        assert!(backoff.pause() >= Duration::from_secs(5));
+        assert!(backoff.ended(Duration::from_secs(10)));
         assert!(backoff.pause() <= FIRST);
     }
 }

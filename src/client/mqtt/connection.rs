@@ -45,7 +45,8 @@ pub(super) struct Attached {
     shared: Arc<Shared>,
     /// Events of the session that have not been dispatched.
     events: Vec<session::Event>,
-    connected: watch::Sender<bool>,
+    /// Since when the broker has accepted the connection.
+    connected: watch::Sender<Option<Instant>>,
     line: Line,
     /// Authentication steps that the server requests.
     challenges: mpsc::Sender<Option<Bytes>>,
@@ -110,7 +111,7 @@ impl Attached {
         let consumers: Vec<_> = shared.routes.lock().consumers().cloned().collect();
         consumers.iter().for_each(|consumer| consumer.attached(ack.session_present));
         self.line.up(Some(ack.session_present));
-        self.connected.send_replace(true);
+        self.connected.send_replace(Some(clock::now()));
     }
 }
 
@@ -185,7 +186,7 @@ impl Host for Attached {
             self.events = events;
         }
         if !self.reads() {
-            self.protocol.pause_reading();
+            self.protocol.pause_reading(now);
         }
         more.then_some(now)
     }
@@ -316,7 +317,8 @@ pub(super) enum Reached {
     Nothing,
     /// CONNECT has no answer. The broker may get it later.
     Unanswered,
-    Up,
+    /// The broker accepted it, and the connection lasted for so long.
+    Up(Duration),
 }
 
 /// Runs one connection. Returns how far it came, and why it ended.
@@ -338,7 +340,7 @@ pub(super) async fn run(
         Ok(opened) => opened,
         Err(error) => return (Reached::Nothing, error),
     };
-    let (connected, mut is_connected) = watch::channel(false);
+    let (connected, mut is_connected) = watch::channel(None);
     let (challenges, mut challenged) = mpsc::channel(1);
     let session = Arc::new(Session::new(
         Attached {
@@ -403,10 +405,11 @@ fn ended(shared: &Shared, session: &Session<Attached>, result: Result<()>) -> (R
         (Ok(()), None) => Error::new(ErrorKind::Closed, "the client was closed"),
     };
     host.line.down(&error);
-    let reached = match error.kind() {
-        _ if *host.connected.borrow() => Reached::Up,
-        ErrorKind::Disconnected | ErrorKind::Timeout => Reached::Unanswered,
-        _ => Reached::Nothing,
+    let connected = *host.connected.borrow();
+    let reached = match (connected, error.kind()) {
+        (Some(since), _) => Reached::Up(clock::now().saturating_duration_since(since)),
+        (None, ErrorKind::Disconnected | ErrorKind::Timeout) => Reached::Unanswered,
+        (None, _) => Reached::Nothing,
     };
     let mut events = std::mem::take(&mut host.events);
     drop(host);

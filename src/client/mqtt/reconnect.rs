@@ -6,9 +6,11 @@
 //!           └─────▲──┬───┘            └─────┬─────┘
 //!    pause, longer│  │ hopeless             │ the socket ended
 //!    each time    │  ▼                      │
-//!                 │ ended ◄─────────────────┤ hopeless: taken over, not authorized …
+//!                 │ ended ◄─────────────────┤ another client has taken over
 //!                 └─────────────────────────┘
 //! ```
+//! The first connection is hopeless after any refusal, and the caller gets it. Later ones are tried
+//! on: what the broker refuses now may be mended there, and messages wait for it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -144,13 +146,10 @@ impl LateConnects {
     }
 }
 
-/// Whether another attempt to connect cannot succeed after `error`. With `first` the caller still
-/// waits for the first connection.
+/// Whether to make no other attempt to connect after `error`. With `first` the caller still waits
+/// for the first connection.
 fn is_hopeless(error: &Error, first: bool, late_connects: &mut LateConnects) -> bool {
     match error.kind() {
-        // The first connect reports what is wrong. Later a certificate or a password may be
-        // corrected, and a broker that once sent garbage may be restarted.
-        ErrorKind::Tls | ErrorKind::Authentication | ErrorKind::FrameTooLarge => first,
         // By an own CONNECT, which has come late, rather than by another client.
         ErrorKind::SessionTakenOver if late_connects.take() => {
             warn!(
@@ -159,7 +158,9 @@ fn is_hopeless(error: &Error, first: bool, late_connects: &mut LateConnects) -> 
             );
             false
         }
-        _ => !error.retriable(),
+        ErrorKind::SessionTakenOver => true,
+        // The first connect reports what is wrong.
+        _ => first && !error.retriable(),
     }
 }
 
@@ -175,6 +176,8 @@ pub(super) async fn supervise(
     let mut attempts = connector.url.addresses.len();
     let mut late_connects = LateConnects::default();
     let mut tries = Attempts::default();
+    // Whether this outage's refusal has been told.
+    let mut warned = false;
     loop {
         let (reached, error) = run(&shared, &mut connector, &mut ready, &mut tries).await;
         if error.kind() == ErrorKind::Closed {
@@ -182,8 +185,10 @@ pub(super) async fn supervise(
             return;
         }
         *shared.trouble.lock() = Some(error.clone());
-        let failed = if reached == Reached::Up {
-            backoff.reset();
+        let failed = if let Reached::Up(lasted) = reached {
+            if backoff.ended(lasted) {
+                warned = false;
+            }
             tries.succeed();
             None
         } else {
@@ -219,6 +224,9 @@ pub(super) async fn supervise(
                 shared.journal.gave_up(None, &error);
             }
             return shared.end(&error);
+        }
+        if !error.retriable() && !std::mem::replace(&mut warned, true) {
+            warn!(target: logger::MQTT_CONNECTION, "{error}; connecting again, with longer pauses each time");
         }
         let pause = backoff.pause();
         note_failure(Some(pause));

@@ -23,6 +23,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{oneshot, watch};
 
@@ -72,36 +73,40 @@ pub(super) enum SeekRefused {
 
 /// The state of a partition with its transitions.
 #[derive(Debug)]
-pub(super) struct PartWatch(watch::Sender<PartState>);
+pub(super) struct PartWatch {
+    state: watch::Sender<PartState>,
+    /// Whether a seek was made since the supervisor looked: the broker closes the consumer for it.
+    sought: AtomicBool,
+}
 
 impl PartWatch {
     pub(super) fn new() -> Self {
-        Self(watch::Sender::new(PartState::Opening))
+        Self { state: watch::Sender::new(PartState::Opening), sought: AtomicBool::new(false) }
     }
 
     /// The connection over which the broker serves it now.
     pub(super) fn connection(&self) -> Option<Arc<Connection>> {
-        self.0.borrow().connection().cloned()
+        self.state.borrow().connection().cloned()
     }
 
     /// Whether the broker serves it now.
     pub(super) fn is_connected(&self) -> bool {
-        self.0.borrow().connection().is_some_and(|connection| connection.is_alive())
+        self.state.borrow().connection().is_some_and(|connection| connection.is_alive())
     }
 
     /// The connection, once there is one; `None` when the partition has ended.
     pub(super) async fn attached(&self) -> Option<Arc<Connection>> {
-        let mut state = self.0.subscribe();
+        let mut state = self.state.subscribe();
         let reached = state.wait_for(|s| s.connection().is_some() || matches!(s, PartState::Closed)).await;
         reached.ok().and_then(|state| state.connection().cloned())
     }
 
     /// To `Opening`, as soon as no seek is under way. Returns false when the partition has ended.
     pub(super) async fn begin_opening(&self) -> bool {
-        let mut state = self.0.subscribe();
+        let mut state = self.state.subscribe();
         // The reference to the state is dropped before the state is changed.
         let _ = state.wait_for(|state| !matches!(state, PartState::Seeking(_))).await;
-        self.0.send_if_modified(|state| match state {
+        self.state.send_if_modified(|state| match state {
             PartState::Closed => false,
             _ => {
                 *state = PartState::Opening;
@@ -112,7 +117,7 @@ impl PartWatch {
 
     /// To `Open`. Returns false when the partition ended while it was opened.
     pub(super) fn opened(&self, connection: &Arc<Connection>) -> bool {
-        self.0.send_if_modified(|state| match state {
+        self.state.send_if_modified(|state| match state {
             PartState::Closed => false,
             _ => {
                 *state = PartState::Open(Arc::clone(connection));
@@ -124,7 +129,7 @@ impl PartWatch {
     /// Whether `loss` is of the connection that serves the partition, and not an echo of an earlier
     /// one.
     pub(super) fn concerns(&self, loss: Loss) -> bool {
-        match self.0.borrow().connection() {
+        match self.state.borrow().connection() {
             Some(connection) => loss == Loss::ClosedByBroker || !connection.is_alive(),
             None => false,
         }
@@ -132,7 +137,7 @@ impl PartWatch {
 
     /// To `Lost`, or, while a seek is under way, to `Seeking` without a connection.
     pub(super) fn lose(&self) {
-        self.0.send_if_modified(|state| {
+        self.state.send_if_modified(|state| {
             *state = match state {
                 PartState::Open(_) => PartState::Lost,
                 PartState::Seeking(Some(_)) => PartState::Seeking(None),
@@ -142,10 +147,11 @@ impl PartWatch {
         });
     }
 
-    /// Resolves when nothing is open any more.
-    async fn lost(&self) {
-        let mut state = self.0.subscribe();
+    /// Resolves when nothing is open any more. Returns whether a seek was made meanwhile.
+    async fn lost(&self) -> bool {
+        let mut state = self.state.subscribe();
         let _ = state.wait_for(|state| state.connection().is_none()).await;
+        self.sought.swap(false, Ordering::Relaxed)
     }
 
     /// From `Open`, which is waited for, to `Seeking`. The seek ends when what is returned is
@@ -153,7 +159,7 @@ impl PartWatch {
     pub(super) async fn begin_seek(&self) -> Result<Seek<'_>, SeekRefused> {
         loop {
             let mut begun = None;
-            self.0.send_if_modified(|state| {
+            self.state.send_if_modified(|state| {
                 let PartState::Open(connection) = state else { return false };
                 let connection = Arc::clone(connection);
                 begun = Some(Arc::clone(&connection));
@@ -161,9 +167,10 @@ impl PartWatch {
                 true
             });
             if let Some(connection) = begun {
+                self.sought.store(true, Ordering::Relaxed);
                 return Ok(Seek { part: self, connection });
             }
-            match &*self.0.borrow() {
+            match &*self.state.borrow() {
                 PartState::Seeking(_) => return Err(SeekRefused::UnderWay),
                 PartState::Closed => return Err(SeekRefused::Closed),
                 _ => {}
@@ -176,7 +183,7 @@ impl PartWatch {
 
     /// To `Closed`. Returns the connection that served the partition.
     pub(super) fn close(&self) -> Option<Arc<Connection>> {
-        self.0.send_replace(PartState::Closed).connection().cloned()
+        self.state.send_replace(PartState::Closed).connection().cloned()
     }
 }
 
@@ -191,7 +198,7 @@ impl Seek<'_> {
     /// Ends the seek after its answer. What is returned resolves when the subscription it was sent
     /// on is gone, at once if it is already.
     pub(super) fn end(self) -> impl Future<Output = ()> + use<> {
-        let mut state = self.part.0.subscribe();
+        let mut state = self.part.state.subscribe();
         drop(self);
         let still_open = matches!(&*state.borrow_and_update(), PartState::Open(_));
         async move {
@@ -204,7 +211,7 @@ impl Seek<'_> {
 
 impl Drop for Seek<'_> {
     fn drop(&mut self) {
-        self.part.0.send_if_modified(|state| {
+        self.part.state.send_if_modified(|state| {
             *state = match state {
                 PartState::Seeking(Some(connection)) => PartState::Open(Arc::clone(connection)),
                 PartState::Seeking(None) => PartState::Lost,
@@ -279,9 +286,7 @@ pub(super) async fn supervise(part: impl Supervised, mut ready: Option<oneshot::
         };
         let pause = match opened {
             Ok(()) => {
-                backoff.reset();
                 directed.reset();
-                warned = false;
                 match ready.take() {
                     Some(ready) => {
                         let _ = ready.send(Ok(()));
@@ -289,7 +294,13 @@ pub(super) async fn supervise(part: impl Supervised, mut ready: Option<oneshot::
                     None => part.reopened(),
                 }
                 let since = clock::now();
-                part.state().lost().await;
+                let sought = part.state().lost().await;
+                if sought {
+                    backoff.reset();
+                }
+                if backoff.ended(clock::now().saturating_duration_since(since)) || sought {
+                    warned = false;
+                }
                 part.directions().pause(backoff.pause(), since)
             }
             Err(error) => {

@@ -34,8 +34,6 @@ use forebay_tubemq::message::{Outgoing, pack};
 use forebay_tubemq::producer::{Event, Options as MachineOptions, Producer as Machine};
 use forebay_tubemq::{Response, pb};
 
-/// A connection that lived this long was a good one, and its backoff is reset.
-const STEADY: Duration = Duration::from_secs(1);
 /// Interval of looks at send timeouts while there is no connection.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -429,9 +427,8 @@ impl ProducerRoute for Core {
         let pause = {
             let mut links = self.links.lock();
             links.get_mut(&broker).map_or(Duration::ZERO, |link| {
-                let lived = |(_, since)| now.saturating_duration_since(since) >= STEADY;
-                if link.connection.take().is_some_and(lived) {
-                    link.backoff.reset();
+                if let Some((_, since)) = link.connection.take() {
+                    link.backoff.ended(now.saturating_duration_since(since));
                 }
                 link.backoff.pause()
             })

@@ -297,6 +297,25 @@ fn a_producer_that_is_lost_while_it_reopens_opens_once_on_the_next_connection() 
     });
 }
 
+/// As by a message that the broker cannot take.
+#[test]
+fn the_pauses_grow_while_the_broker_ends_what_it_opened() {
+    let mut script = vec![Act::AcceptAndCut; 5];
+    script.push(Act::Accept);
+    let broker = Broker::start(&script);
+    let pauses = [50, 100, 200, 400, 800].map(Duration::from_millis);
+    run(async {
+        let client = client(&broker).await?;
+        let begun = Instant::now();
+        let producer =
+            client.producer(TOPIC, ProducerOptions::default(), Arc::new(Events::default())).await?;
+        until(|| broker.opened() == 6).await;
+        assert!(begun.elapsed() >= pauses.iter().sum());
+        producer.close(true).await?;
+        client.close().await
+    });
+}
+
 #[test]
 fn a_consumer_that_is_lost_while_it_reopens_subscribes_once_on_the_next_connection() {
     let broker = Broker::start(&LOST_TWICE);

@@ -1,16 +1,12 @@
 //! Connects a partition to its broker, and again each time the connection ends.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use super::partition::PartitionConsumer;
 use crate::tubemq::connection::Purpose;
 use crate::tubemq::shared::{Shared, address};
 use forebay_base::clock;
 use forebay_net::backoff::Backoff;
-
-/// A connection that lived this long was a good one, and its backoff is reset.
-const STEADY: Duration = Duration::from_secs(1);
 
 /// Connects a partition, and again each time its connection ends.
 pub(super) async fn supervise(part: Weak<PartitionConsumer>, shared: Arc<Shared>) {
@@ -19,9 +15,9 @@ pub(super) async fn supervise(part: Weak<PartitionConsumer>, shared: Arc<Shared>
     loop {
         let got = shared.pool.get(&address(&broker), Purpose::Fetch).await;
         let Some(part) = part.upgrade() else { return };
-        let since = clock::now();
         match got {
             Ok(connection) => {
+                let since = clock::now();
                 let attached = {
                     let mut host = connection.session().lock();
                     // Held to the end: `stop` ends the machine before it looks for a connection.
@@ -37,6 +33,7 @@ pub(super) async fn supervise(part: Weak<PartitionConsumer>, shared: Arc<Shared>
                     connection.session().wake();
                     part.lost.notified().await;
                 }
+                backoff.ended(clock::now().saturating_duration_since(since));
             }
             Err(error) => {
                 part.tried.send_if_modified(|tried| {
@@ -49,9 +46,6 @@ pub(super) async fn supervise(part: Weak<PartitionConsumer>, shared: Arc<Shared>
             }
         }
         drop(part);
-        if clock::now().saturating_duration_since(since) >= STEADY {
-            backoff.reset();
-        }
         tokio::time::sleep(backoff.pause()).await;
     }
 }
