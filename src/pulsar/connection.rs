@@ -153,8 +153,10 @@ pub struct Connection {
     /// Deadlines in request order, which is also time order because all requests have the same
     /// timeout.
     deadlines: VecDeque<(Instant, u64)>,
-    /// Whether a PING is unanswered. Any decoded frame clears it.
+    /// Whether a PING is unanswered. Any byte received clears it.
     ping_pending: bool,
+    /// Number of bytes received of an incomplete frame.
+    unread: usize,
     /// Whether the broker's PING is to be answered.
     pong_due: bool,
 }
@@ -189,6 +191,7 @@ impl Connection {
             requests: HashMap::default(),
             deadlines: VecDeque::new(),
             ping_pending: false,
+            unread: 0,
             pong_due: false,
             config,
         };
@@ -385,13 +388,15 @@ impl Machine for Connection {
     type Event = Event;
 
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<()> {
+        // Any byte shows that the broker is alive: a large frame may take longer than the keep-alive.
+        self.ping_pending &= input.len() <= self.unread;
         while let Some(frame) = self.decoder.next(input)? {
-            self.ping_pending = false;
             match self.state {
                 State::Handshaking => self.handshake(now, frame.command)?,
                 State::Ready => self.dispatch(frame.command, frame.payload)?,
             }
         }
+        self.unread = input.len();
         Ok(())
     }
 
@@ -534,13 +539,20 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_never_frame_are_no_sign_of_life() {
+    fn a_frame_may_take_longer_than_the_keep_alive() {
         let now = Instant::now();
         let mut connection = ready(now);
-        connection.handle_timeout(now + Duration::from_secs(30)).unwrap();
-        let mut input = BytesMut::from(&[0, 0, 1][..]);
-        connection.handle_input(now + Duration::from_secs(45), &mut input).unwrap();
-        assert!(connection.handle_timeout(now + Duration::from_secs(60)).is_err());
+        let at = |seconds| now + Duration::from_secs(seconds);
+        connection.handle_timeout(at(30)).unwrap();
+        let mut input = BytesMut::new();
+        for (turn, byte) in (1..).zip([0, 0, 1, 0]) {
+            input.extend_from_slice(&[byte]);
+            connection.handle_input(at(30 * turn + 15), &mut input).unwrap();
+            connection.handle_timeout(at(30 * turn + 30)).unwrap();
+        }
+        // Bytes that were seen before are no sign of life.
+        connection.handle_input(at(165), &mut input).unwrap();
+        assert_eq!(connection.handle_timeout(at(180)).unwrap_err().kind(), ErrorKind::Disconnected);
     }
 
     #[test]

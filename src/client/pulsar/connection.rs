@@ -502,6 +502,19 @@ impl std::fmt::Debug for Pool {
     }
 }
 
+impl Drop for Pool {
+    /// Ends the connections of a client that was dropped. A supervisor may have opened one after
+    /// the client had closed those that there were.
+    fn drop(&mut self) {
+        for slot in self.slots.lock().values() {
+            // The pool's users have ended, so that no one holds a slot.
+            if let Some(connection) = slot.try_lock().ok().and_then(|slot| slot.connection.clone()) {
+                connection.close();
+            }
+        }
+    }
+}
+
 impl Pool {
     /// A pool for the service at `url`.
     pub(super) fn new(options: ClientOptions, url: &ServiceUrl, journal: Arc<Journal>) -> Result<Self> {

@@ -88,6 +88,15 @@ impl Client {
     /// Registers at the active master: tries each in turn, and again within the connect timeout if
     /// any of them accepts connections. Must be called on the engine's runtime.
     pub async fn connect(options: ClientOptions) -> Result<Self> {
+        let limit = options.connect_timeout;
+        let url = options.url.clone();
+        tokio::time::timeout(limit, Self::register(options)).await.unwrap_or_else(|_| {
+            let text = format!("no master of {url} answered within {limit:?} (connect_timeout)");
+            Err(Error::new(ErrorKind::Timeout, text))
+        })
+    }
+
+    async fn register(options: ClientOptions) -> Result<Self> {
         let wanted = "a TubeMQ URL: use tubemq:// or tubemq+ssl://";
         let secret = options.username.is_some().then_some("signature made with the password");
         let url = service_url(&options.url, Protocol::TubeMq, wanted, secret)?;

@@ -89,3 +89,13 @@ def test_the_blocking_face(broker: Any) -> None:
     thread.join(30)
     assert next(clients[0].events()).attempts == 1
     clients[0].close()
+
+
+@pytest.mark.parametrize("scheme", ["pulsar", "http", "mqtt", "ws", "tubemq"])
+async def test_a_silent_server_has_the_connect_timeout_whatever_requests_have(scheme: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"{scheme}://127.0.0.1:{server.getsockname()[1]}"
+        limits: dict[str, Any] = {"connect_timeout": 0.3, "operation_timeout": 3 * PATIENCE}
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(errors.Timeout):
+                await forebay.connect(url, **limits)

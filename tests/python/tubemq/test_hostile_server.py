@@ -51,8 +51,9 @@ async def life(url: str, limit: float = 3.0) -> list[bytes]:
 #: A method, the answer to its first request, and the error that it ends with; ``None`` where the
 #: client repeats the request, at once or on the next connection. More are in
 #: `src/tubemq/*/tests.rs`.
-LIES: dict[str, tuple[str, Answer, type[errors.Error] | None]] = {
-    "silence": ("producer_register", silent, errors.Disconnected),
+LIES: dict[str, tuple[str, Answer, type[errors.Error] | tuple[type[errors.Error], ...] | None]] = {
+    # Of the request, or of the whole connect: whichever ends first.
+    "silence": ("producer_register", silent, (errors.Disconnected, errors.Timeout)),
     "a megabyte of words": (
         "producer_register",
         altered(success=False, errCode=415, errMsg="\x1b[2J" + "é" * 500_000),
@@ -122,6 +123,14 @@ async def test_connect_asks_again_what_may_pass():
         with pytest.raises(errors.ServiceNotReady, match="never"):
             await forebay.connect(url, **(OPTIONS | {"connect_timeout": 1}))
         assert asyncio.get_running_loop().time() - began < 30
+
+
+async def test_connect_has_one_limit_whatever_the_requests_have():
+    liar = Liar(lies={"producer_register": silent}, times=10**6)
+    slow = OPTIONS | {"request_timeout": 300, "connect_timeout": 0.5}
+    async with liar.up() as url, asyncio.timeout(PATIENCE):
+        with pytest.raises(errors.Timeout, match=r"no master of tubemq://.* answered within 500ms"):
+            await forebay.connect(url, **slow)
 
 
 async def test_connect_tries_every_master_before_it_gives_up():

@@ -4,6 +4,7 @@
 //! them as well; from `https` none is followed to `http`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -53,7 +54,8 @@ impl HttpLookup {
 
     /// Asks for something that needs credentials, if anything does, and no permission.
     pub(super) async fn check(&self) -> Result<()> {
-        match self.get::<Value>("admin/v2/clusters", MAX_ANSWER).await {
+        let limit = self.options.connect_timeout.min(self.options.operation_timeout);
+        match self.get_within::<Value>(limit, "admin/v2/clusters", MAX_ANSWER).await {
             Err(error) if matches!(error.kind(), ErrorKind::Authorization | ErrorKind::TopicNotFound) => {
                 Ok(())
             }
@@ -116,8 +118,17 @@ impl HttpLookup {
         self.get(&format!("admin/v2/namespaces/{namespace}/topics?mode={mode}"), MAX_LIST).await
     }
 
-    /// The answer of the first address that gives one, from JSON, within the operation timeout.
     async fn get<T: DeserializeOwned + Send>(&self, path: &str, limit: usize) -> Result<T> {
+        self.get_within(self.options.operation_timeout, path, limit).await
+    }
+
+    /// The answer of the first address that gives one, from JSON.
+    async fn get_within<T: DeserializeOwned + Send>(
+        &self,
+        time: Duration,
+        path: &str,
+        limit: usize,
+    ) -> Result<T> {
         let scheme = if self.url.tls { "https" } else { "http" };
         let asked = async {
             let _turn = self.turns.acquire().await;
@@ -132,9 +143,8 @@ impl HttpLookup {
             });
             asked.await?
         };
-        let limit = self.options.operation_timeout;
-        tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Timeout, format!("no answer over HTTP within {limit:?}")))
+        tokio::time::timeout(time, asked).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Timeout, format!("no answer over HTTP within {time:?}")))
         })
     }
 
