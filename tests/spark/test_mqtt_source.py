@@ -555,6 +555,8 @@ def test_a_session_that_another_takes_ends_the_query_by_name(url, topic, tmp_pat
         ({"topic": None}, errors.InvalidArgument, '"topic" is missing'),
         ({"client_id": None}, errors.InvalidArgument, '"client_id" is missing'),
         ({"max_rows_per_triger": "1"}, errors.InvalidArgument, "did you mean 'max_rows_per_trigger'"),
+        ({"keepalive": "60"}, errors.InvalidArgument, "use keep_alive=, in seconds"),
+        ({"connectTimeoutMs": "1000"}, errors.InvalidArgument, "use connect_timeout=, in seconds"),
         ({"max_rows_per_trigger": "0"}, errors.InvalidArgument, "max_rows_per_trigger"),
         ({"receive_maximum": "65535"}, errors.InvalidArgument, "takes 10000 at most"),
         ({"maxRowsPerTrigger": "0"}, errors.InvalidArgument, "max_rows_per_trigger"),

@@ -8,7 +8,7 @@ import operator
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
@@ -389,10 +389,16 @@ def deliver_ms(at: datetime.datetime | int | None, after: Any) -> int | None:
     return round((time.time() + (seconds(after) or 0.0)) * 1000)
 
 
-def did_you_mean(name: str, known: tuple[str, ...] | list[str]) -> str:
-    """``"; did you mean ...?"``, or nothing."""
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The name of ``known`` that is nearest to ``name``, if one is near."""
     import difflib
 
     by_letters = {other.lower(): other for other in known}
     near = difflib.get_close_matches(name.lower(), list(by_letters), n=1, cutoff=0.75)
-    return f"; did you mean {by_letters[near[0]]!r}?" if near else ""
+    return by_letters[near[0]] if near else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``"; did you mean ...?"``, or nothing."""
+    near = nearest(name, known)
+    return f"; did you mean {near!r}?" if near else ""

@@ -12,7 +12,7 @@ import typing
 import pytest
 
 from forebay import broker, errors, pulsar
-from forebay._core import options, protocols
+from forebay._core import broker_config, options, protocols
 
 
 def test_each_option_has_a_default_that_parses():
@@ -159,16 +159,80 @@ def test_an_option_of_another_verb_is_named_with_it(scope, name, verb):
         protocols.resolve(scope, {name: 1})
 
 
+@pytest.mark.parametrize(
+    ("scope", "name", "instead"),
+    [
+        ("pulsar.client", "connect_timeout_ms", "use connect_timeout=, in seconds"),
+        ("pulsar.client", "connectTimeoutMs", "use connect_timeout=, in seconds"),
+        ("pulsar.client", "keep_alive_seconds", "use keep_alive=, in seconds"),
+        ("pulsar.client", "operationTimeoutSeconds", "use operation_timeout=, in seconds"),
+        ("pulsar.client", "send_timeout_ms", re.escape("use send_timeout= of producer(), in seconds")),
+        ("pulsar.producer", "batching_delay_millis", "use batching_delay=, in seconds"),
+        ("pulsar.producer", "sending_timeout_ms", "did you mean 'send_timeout', in seconds"),
+        ("pulsar.consumer", "ack_timeout_ms", "use ack_timeout=, in seconds"),
+        ("mqtt.client", "keepalive_sec", "use keep_alive=, in seconds"),
+        ("mqtt.client", "session_expiry_interval_seconds", "use session_expiry=, in seconds"),
+        ("mqtt.client", "connection_timeout_ms", "did you mean 'connect_timeout', in seconds"),
+        ("tubemq.client", "heartbeat_interval_ms", "use heartbeat_interval=, in seconds"),
+        ("tubemq.consumer", "nack_delay_in_ms", "use nack_delay=, in seconds"),
+        ("broker", "retention_minutes", "use retention=, in seconds"),
+    ],
+)
+def test_a_duration_with_a_unit_in_its_name_is_one_in_seconds(scope, name, instead):
+    with pytest.raises(errors.InvalidArgument, match=f"{name}'(:|;) {instead}"):
+        protocols.resolve(scope, {name: 1})
+
+
+@pytest.mark.parametrize("name", ["memory_limit_ms", "token_seconds", "batch_max_bytes_ms"])
+def test_a_unit_of_time_makes_no_duration_of_another_option(name):
+    with pytest.raises(errors.InvalidArgument) as caught:
+        protocols.for_connection("pulsar://h", {name: 1})
+    assert "in seconds" not in str(caught.value)
+
+
+def test_a_unit_in_a_name_is_told_wherever_options_are_given(tmp_path):
+    with pytest.raises(
+        errors.InvalidArgument, match="'connect_timeout_ms': use connect_timeout=, in seconds"
+    ):
+        protocols.for_connection("mqtt://h?connect_timeout_ms=1000", {})
+    scopes = ("mqtt.client", "mqtt.producer")
+    with pytest.raises(errors.InvalidArgument, match="'connectTimeoutMs': use connect_timeout=, in seconds"):
+        protocols.by_table({"connectTimeoutMs": "1000"}, scopes, "the Spark sink")
+    with pytest.raises(errors.InvalidArgument, match="'keepalive': use keep_alive=, in seconds"):
+        protocols.by_table({"keepalive": "60"}, scopes, "the Spark sink")
+    file = tmp_path / "broker.toml"
+    file.write_text("retention_ms = 100\n", encoding="utf-8")
+    with pytest.raises(errors.InvalidArgument, match=r"line 1: .*: use retention=, in seconds"):
+        broker_config.read(file, protocols.table("broker"))
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "instead"),
+    [
+        ("client", "masterAddr", "tubemq://master:8715"),
+        ("client", "master_addr", "tubemq://master:8715"),
+        ("client", "rpcTimeoutMs", "request_timeout=, in seconds"),
+        ("client", "rpc_timeout", "request_timeout=, in seconds"),
+        ("consumer", "group", "subscription="),
+        ("consumer", "consumer_group", "subscription="),
+        ("consumer", "consumePosition", "position="),
+    ],
+)
+def test_a_name_of_another_tubemq_client_gets_the_one_of_here(scope, name, instead):
+    with pytest.raises(errors.InvalidArgument, match=f"has no {scope} option '{name}': use .*{instead}"):
+        protocols.resolve(f"tubemq.{scope}", {name: 1})
+
+
 def test_what_the_tables_of_other_clients_name_exists():
     for key, row in protocols.PROTOCOLS.items():
         for scope, names in row.other_names().items():
             table = protocols.table(f"{key}.{scope}")
             assert not set(names) & set(table)
-    mqtt = protocols.PROTOCOLS["mqtt"]
-    known = {name for table in mqtt.tables.values() for name in table}
-    for names in mqtt.other_names().values():
-        for text in names.values():
-            assert set(re.findall(r"(\w+)=(?=[, ]|$)", text)) <= known
+    for row in (protocols.PROTOCOLS["mqtt"], protocols.PROTOCOLS["tubemq"]):
+        known = {name for table in row.tables.values() for name in table} | {"subscription"}
+        for names in row.other_names().values():
+            for text in names.values():
+                assert set(re.findall(r"(\w+)=(?=[, ]|$)", text)) <= known
 
 
 def test_words_take_hyphens_and_capitals():
