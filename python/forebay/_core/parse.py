@@ -389,6 +389,45 @@ def deliver_ms(at: datetime.datetime | int | None, after: Any) -> int | None:
     return round((time.time() + (seconds(after) or 0.0)) * 1000)
 
 
+def topic_name(value: Any, what: str = "topic") -> str:
+    """A name, checked to be text.
+
+    Raises:
+        InvalidArgument: anything else.
+    """
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{what} is {shortened(value)}: pass a name as text")
+    return value
+
+
+def topic_names(value: Any) -> list[str]:
+    """One topic or several, as a list.
+
+    Raises:
+        InvalidArgument: anything but text or several texts.
+    """
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        raise InvalidArgument(f"topic is {shortened(value)}: pass a name as text, or a list of names")
+    return [topic_name(one) for one in cast("Iterable[Any]", value)]
+
+
+def group_name(value: Any) -> str:
+    """The name of a subscription; ``None`` and empty text are the empty name.
+
+    Raises:
+        InvalidArgument: not text.
+    """
+    return topic_name(value, "subscription") if value else ""
+
+
+def shortened(value: Any) -> str:
+    """The representation of a value in an error, at most about 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The name of ``known`` that is nearest to ``name``, if one is near."""
     import difflib

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never, Unpack
 from forebay._aio.base import Client, Consumer, Producer
 from forebay._aio.handle import Opening, immediate
 from forebay._aio.open_handle import opening
+from forebay._core import parse
 from forebay._core.native import MqttMessage
 from forebay._core.options import default, given
 from forebay.mqtt._fields import ReasonCode, fields_to_engine, filters_of
@@ -134,7 +135,8 @@ class MqttClient(Client):
         """
         options = given(locals(), "self", "topic")
         values = self._defaults.resolve("producer", options)
-        return Opening(lambda: self._open_producer(topic, values))
+        name = parse.topic_name(topic)
+        return Opening(lambda: self._open_producer(name, values))
 
     async def _open_producer(self, topic: str, values: dict[str, Any]) -> MqttProducer:
         self._check()
@@ -170,8 +172,8 @@ class MqttClient(Client):
         """
         options = given(locals(), "self", "topic", "subscription")
         values = self._defaults.resolve("consumer", options)
-        filters = filters_of(topic)
-        return Opening(lambda: self._open_consumer(filters, subscription or "", values))
+        filters, group = filters_of(topic), parse.group_name(subscription)
+        return Opening(lambda: self._open_consumer(filters, group, values))
 
     async def _open_consumer(
         self, filters: list[str], subscription: str, values: dict[str, Any]

@@ -204,9 +204,9 @@ def filters_of(topic: str | Sequence[str]) -> list[str]:
     """One topic filter or several, as a list.
 
     Raises:
-        InvalidArgument: an empty sequence.
+        InvalidArgument: an empty sequence, or no text.
     """
-    filters = [topic] if isinstance(topic, str) else list(topic)
+    filters = parse.topic_names(topic)
     if not filters:
         raise InvalidArgument("a consumer needs at least one topic filter")
     return filters

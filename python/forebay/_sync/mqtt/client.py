@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Never, Unpack
 
+from forebay._core import parse
 from forebay._core.native import MqttMessage
 from forebay._core.options import default, given
 from forebay._sync.base import Client, Consumer, Producer
@@ -126,7 +127,8 @@ class MqttClient(Client):
         """
         options = given(locals(), "self", "topic")
         values = self._defaults.resolve("producer", options)
-        return self._open_producer(topic, values)
+        name = parse.topic_name(topic)
+        return self._open_producer(name, values)
 
     def _open_producer(self, topic: str, values: dict[str, Any]) -> MqttProducer:
         self._check()
@@ -162,8 +164,8 @@ class MqttClient(Client):
         """
         options = given(locals(), "self", "topic", "subscription")
         values = self._defaults.resolve("consumer", options)
-        filters = filters_of(topic)
-        return self._open_consumer(filters, subscription or "", values)
+        filters, group = filters_of(topic), parse.group_name(subscription)
+        return self._open_consumer(filters, group, values)
 
     def _open_consumer(self, filters: list[str], subscription: str, values: dict[str, Any]) -> MqttConsumer:
         self._check()
