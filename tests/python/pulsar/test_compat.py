@@ -624,6 +624,46 @@ def test_the_native_module_has_a_stand_in() -> None:
     assert ours._pulsar.Timeout is ours.Timeout
 
 
+CONFIGURATIONS = (
+    "ClientConfiguration",
+    "ConsumerConfiguration",
+    "ProducerConfiguration",
+    "ReaderConfiguration",
+)
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_the_configurations_of_the_native_module_are_made_and_read(name: str) -> None:
+    theirs, mine = (getattr(module, name)() for module in (_pulsar, ours._pulsar))
+    settings = public(theirs)
+    assert public(mine) == settings
+    for setting in settings:
+        try:
+            default: Any = getattr(theirs, setting)()
+        except TypeError:
+            with pytest.raises(TypeError):
+                getattr(mine, setting)()
+            continue
+        if isinstance(default, bool | int | str) or hasattr(type(default), "__members__"):
+            assert repr(getattr(mine, setting)()) == repr(default), setting
+            getattr(theirs, setting)(default)
+        else:
+            assert type(getattr(mine, setting)()).__name__ == type(default).__name__, setting
+        value = object()
+        assert getattr(mine, setting)(value) is mine
+        assert getattr(mine, setting)() is value
+    with pytest.raises(AttributeError, match="no attribute 'batching_enable'"):
+        _ = mine.batching_enable
+    if name in ("ConsumerConfiguration", "ProducerConfiguration"):
+        assert mine.property("a", "1").property("b", "2") is mine
+
+
+def test_the_native_client_is_refused_with_the_one_to_use() -> None:
+    configuration = ours._pulsar.ClientConfiguration().operation_timeout_seconds(3)
+    with pytest.raises(ours.OperationNotSupported, match=r"use pulsar\.Client, whose verbs take keywords"):
+        ours._pulsar.Client("pulsar://127.0.0.1:1", configuration)
+
+
 @pytest.mark.parametrize("pulsar", [ours, official])
 def test_a_subscription_needs_a_name(pulsar: Any) -> None:
     client = pulsar.Client("pulsar://127.0.0.1:1", operation_timeout_seconds=1)
