@@ -220,9 +220,9 @@ class BrokerOptions(TypedDict, total=False):
     keep_alive: Annotated[
         Duration,
         Option(
-            parse.duration,
+            parse.at_least(1.0),
             30.0,
-            "Interval between PING commands to a Pulsar client, in seconds.",
+            "Interval between PING commands to a Pulsar client, in seconds. At least 1 s.",
             at_limit=("A client that sends nothing after a PING for as long again is disconnected."),
         ),
     ]

@@ -282,7 +282,7 @@ def split(
             names only.
 
     Raises:
-        InvalidArgument: a name that is unknown, or ambiguous without its prefix.
+        InvalidArgument: a name that is unknown, ambiguous without its prefix, or given twice.
     """
     result: dict[str, dict[str, Any]] = {scope: {} for scope in tables}
     for name, value in given.items():
@@ -296,7 +296,10 @@ def split(
             options = {option: of for table in tables.values() for option, of in table.items()}
             others = {old: instead for names in renamed().values() for old, instead in names.items()}
             raise InvalidArgument(f"unknown option {name!r}{hint(name, options, others)}")
-        result[place[0]][place[1]] = value
+        scope, option = place
+        if option in result[scope]:
+            raise InvalidArgument(f"option '{scope}.{option}' is given twice, with and without its prefix")
+        result[scope][option] = value
     return result
 
 

@@ -37,6 +37,18 @@ def duration(value: Any) -> float:
     return seconds
 
 
+def at_least(least: float) -> Parser:
+    """A duration as :func:`duration`, of ``least`` seconds or more."""
+
+    def parse(value: Any) -> float:
+        seconds = duration(value)
+        if seconds < least:
+            raise ValueError(f"expected at least {least:g} s, not {seconds:g} s")
+        return seconds
+
+    return parse
+
+
 def size(value: Any) -> int:
     """Bytes from a whole number or text such as ``"64MiB"`` or ``"1 GB"``."""
     if isinstance(value, int) and not isinstance(value, bool):

@@ -291,7 +291,7 @@ def split_url(url: str | None) -> tuple[str, dict[str, str]]:
     """The URL without its query, and the query. ``None`` takes ``FOREBAY_URL``.
 
     Raises:
-        InvalidArgument: no URL, an unknown scheme, or credentials in the URL.
+        InvalidArgument: no URL, an unknown scheme, credentials in the URL, or an option twice.
     """
     url = url or os.environ.get("FOREBAY_URL")
     if not url:
@@ -315,7 +315,10 @@ def split_url(url: str | None) -> tuple[str, dict[str, str]]:
     if query:
         from urllib.parse import parse_qsl
 
-        pairs = dict(parse_qsl(query, keep_blank_values=True))
+        for name, value in parse_qsl(query, keep_blank_values=True):
+            if name in pairs:
+                raise InvalidArgument(f"the URL has the option {name!r} twice: keep one of them")
+            pairs[name] = value
     return base, pairs
 
 

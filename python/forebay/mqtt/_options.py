@@ -84,7 +84,8 @@ class MqttClientOptions(TypedDict, total=False):
         Duration, Option(parse.duration, 30.0, "Timeout for subscribe, unsubscribe and close, in seconds.")
     ]
     max_backoff: Annotated[
-        Duration, Option(parse.duration, 60.0, "Longest pause before a reconnect, in seconds.")
+        Duration,
+        Option(parse.at_least(0.1), 60.0, "Longest pause before a reconnect, in seconds. At least 0.1 s."),
     ]
     max_inflight: Annotated[
         int,

@@ -67,7 +67,8 @@ def test_each_word_of_an_option_stands_for_itself():
     ],
 )
 def test_durations_are_seconds(given, seconds):
-    assert protocols.resolve("pulsar.client", {"keep_alive": given})["keep_alive"] == seconds
+    values = protocols.resolve("pulsar.client", {"operation_timeout": given})
+    assert values["operation_timeout"] == seconds
 
 
 @pytest.mark.parametrize(
@@ -110,6 +111,25 @@ def test_a_bad_value_is_refused_by_name(scope, name, value):
         protocols.resolve(scope, {name: value})
     assert isinstance(caught.value, ValueError)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "least"),
+    [
+        ("pulsar.client", "keep_alive", 1),
+        ("pulsar.client", "max_backoff", 0.1),
+        ("mqtt.client", "max_backoff", 0.1),
+        ("tubemq.client", "max_backoff", 0.1),
+        ("tubemq.client", "heartbeat_interval", 0.1),
+        ("broker", "keep_alive", 1),
+    ],
+)
+def test_an_interval_of_attempts_is_never_zero(scope, name, least):
+    assert protocols.resolve(scope, {name: least})[name] == least
+    assert f"At least {least:g} s." in protocols.table(scope)[name].doc
+    for wrong in (0, "0s", least * 0.99, datetime.timedelta(0)):
+        with pytest.raises(errors.InvalidArgument, match=f"'{name}': expected at least {least:g} s, not 0"):
+            protocols.resolve(scope, {name: wrong})
 
 
 def test_an_unknown_name_gets_the_nearest_one():
@@ -269,6 +289,21 @@ def test_the_url_may_come_from_the_environment(monkeypatch):
 def test_other_variables_of_the_environment_do_not_matter(monkeypatch):
     monkeypatch.setenv("FOREBAY_SOMETHING_ELSE", "1")
     protocols.for_connection("embedded:", {})
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("keep_alive=4s&keep_alive=5s", "the URL has the option 'keep_alive' twice"),
+        ("keep_alive=4s&operation_timeout=1&keep_alive=4s", "the URL has the option 'keep_alive' twice"),
+        ("token=secret-1&token=secret-2", "the URL has the option 'token' twice"),
+        ("compression=lz4&producer.compression=zstd", r"'producer\.compression' is given twice"),
+    ],
+)
+def test_an_option_that_a_url_has_twice_is_refused(query, text):
+    with pytest.raises(errors.InvalidArgument, match=text) as caught:
+        protocols.for_connection(f"pulsar://h?{query}", {})
+    assert "secret" not in str(caught.value)
 
 
 def test_an_ambiguous_name_needs_its_prefix():
