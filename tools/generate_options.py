@@ -83,6 +83,12 @@ PARSERS = {
     ("broker", "keep_alive"): ("parse.at_least(1.0)", "At least 1 s."),
     ("pulsar.client", "keep_alive"): ("parse.at_least(1.0)", "At least 1 s."),
     ("pulsar.client", "max_backoff"): ("parse.at_least(0.1)", "At least 0.1 s."),
+    ("broker", "mqtt_max_session_expiry"): ("parse.expiry", ""),
+    ("mqtt.client", "session_expiry"): (
+        "parse.session_expiry",
+        '"never" for a session that does not expire. Fractions are rounded up.',
+    ),
+    ("mqtt.client", "keep_alive"): ("parse.whole_seconds(65535)", "At most 65535 s."),
     ("mqtt.client", "max_backoff"): ("parse.at_least(0.1)", "At least 0.1 s."),
     ("tubemq.client", "max_backoff"): ("parse.at_least(0.1)", "At least 0.1 s."),
     ("tubemq.client", "heartbeat_interval"): ("parse.at_least(0.1)", "At least 0.1 s."),

@@ -415,7 +415,7 @@ class BrokerOptions(TypedDict, total=False):
     mqtt_max_session_expiry: Annotated[
         Duration,
         Option(
-            parse.duration,
+            parse.expiry,
             None,
             "Longest time that an MQTT session outlives its connection, in seconds. Default: unlimited.",
             at_limit=("A longer expiry is shortened to it, which CONNACK tells the client."),

@@ -4,6 +4,7 @@ and returns the canonical type or raises ``ValueError`` with the expected form."
 from __future__ import annotations
 
 import datetime
+import math
 import operator
 import os
 import re
@@ -22,8 +23,8 @@ _SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)(i?)b?\s*\Z", re.IGNORECASE
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
-def duration(value: Any) -> float:
-    """Seconds from a number, a ``timedelta`` or text such as ``"250ms"``."""
+def duration(value: Any, most: float = 1e9) -> float:
+    """Seconds from a number, a ``timedelta`` or text such as ``"250ms"``; at most ``most``."""
     if isinstance(value, datetime.timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, str) and (match := _DURATION.match(value)):
@@ -32,9 +33,40 @@ def duration(value: Any) -> float:
         seconds = float(value)
     else:
         raise ValueError('expected a duration: seconds, a timedelta, or text such as "250ms", "30s", "5m"')
-    if not 0 <= seconds <= 1e9:
-        raise ValueError(f"expected a duration between 0 and 1e9 seconds, not {seconds:g}")
+    if not 0 <= seconds <= most:
+        raise ValueError(f"expected a duration between 0 and {_shown(most)} seconds, not {_shown(seconds)}")
     return seconds
+
+
+def _shown(seconds: float) -> str:
+    """Seconds in an error: 1e9 as that, and all digits of a smaller whole number."""
+    if seconds == 1e9:
+        return "1e9"
+    return f"{seconds:.0f}" if float(seconds).is_integer() and seconds < 1e15 else f"{seconds:g}"
+
+
+FOREVER = 0xFFFF_FFFF
+"""The expiry of an MQTT session that never expires (3.1.2.11.2), and the longest one of a message."""
+
+
+def whole_seconds(most: int) -> Parser:
+    """A duration as :func:`duration`, of at most ``most`` seconds, rounded up to whole seconds, as MQTT has
+    them: a fraction never becomes 0."""
+    return lambda value: float(math.ceil(duration(value, most)))
+
+
+expiry = whole_seconds(FOREVER)
+"""An expiry of MQTT, from 0 to 4294967295 seconds."""
+
+
+def session_expiry(value: Any) -> float:
+    """As :data:`expiry`; also ``"never"`` and infinity, for a session that does not expire."""
+    if value == math.inf or (isinstance(value, str) and value.strip().lower() in ("never", "inf")):
+        return float(FOREVER)
+    try:
+        return expiry(value)
+    except ValueError as error:
+        raise ValueError(f'{error}. "never" keeps the session for good') from None
 
 
 def at_least(least: float) -> Parser:

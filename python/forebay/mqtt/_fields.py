@@ -170,9 +170,12 @@ def fields_to_engine(fields: Mapping[str, Any]) -> dict[str, Any]:
             hint = parse.did_you_mean(name, sorted(_FIELDS))
             raise InvalidArgument(f"an MQTT message has no field {name!r}{hint}")
     expiry = fields.get("message_expiry")
-    if expiry is None:
+    if expiry is None or (type(expiry) is int and 0 <= expiry <= parse.FOREVER):
         return fields  # pyright: ignore[reportReturnType]
-    return {**fields, "message_expiry": parse.seconds(expiry)}
+    try:
+        return {**fields, "message_expiry": parse.expiry(expiry)}
+    except ValueError as error:
+        raise InvalidArgument(f"message_expiry: {error}") from None
 
 
 def will(value: Any) -> dict[str, Any]:
@@ -196,7 +199,10 @@ def _message(what: str, fields: frozenset[str], value: Any) -> dict[str, Any]:
         values["payload"] = values["payload"].encode()
     for name in ("delay", "message_expiry"):
         if values.get(name) is not None:
-            values[name] = parse.seconds(values[name])
+            try:
+                values[name] = parse.expiry(values[name])
+            except ValueError as error:
+                raise ValueError(f"{name} of the {what}: {error}") from None
     return values
 
 
