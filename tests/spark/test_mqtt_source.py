@@ -151,6 +151,25 @@ def test_messages_become_rows(spark, url, topic, tmp_path):
     assert query.values == list(range(600))
 
 
+class Entries(Query):
+    """A query whose rows are the properties, as Spark has them."""
+
+    def _take(self, df, number):
+        self.batches[number] = df.selectExpr("value", "map_entries(properties) AS entries").collect()
+
+
+def test_user_properties_that_repeat_a_name_are_all_there(spark, url, topic, tmp_path):
+    subscribed(url, topic)
+    pairs = [("a", "1"), ("b", "2"), ("a", "3"), ("a", "1")]
+    publish(url, topic, [0], properties=pairs)
+    publish(url, topic, [1], properties={"a": "1"})
+    with Entries(spark, tmp_path, url, topic) as query:
+        query.wait_for(2)
+        repeated, once = ([tuple(entry) for entry in row.entries] for row in query.rows)
+    assert repeated == pairs
+    assert once == [("a", "1")]
+
+
 def test_what_comes_while_the_query_is_down_is_in_a_batch_of_the_next(spark, any_url, topic, tmp_path):
     with Query(spark, tmp_path, any_url, topic) as first:
         # The broker has the session from here on.
