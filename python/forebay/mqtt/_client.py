@@ -18,7 +18,7 @@ from forebay._aio.open_handle import opening
 from forebay._core import parse
 from forebay._core.native import MqttMessage
 from forebay._core.options import default, given
-from forebay.mqtt._fields import ReasonCode, fields_to_engine, filters_of
+from forebay.mqtt._fields import ReasonCode, check_version, fields_to_engine, filters_of
 
 if TYPE_CHECKING:
     import os
@@ -167,8 +167,8 @@ class MqttClient(Client):
         Raises:
             InvalidArgument, InvalidTopic: an unknown option, a bad value or a bad topic filter, at once.
             AuthorizationError: the broker refuses a filter (when awaited).
-            Unsupported: an option of another protocol, at once; or the broker has no wildcards or no shared
-                subscriptions (when awaited).
+            Unsupported: an option of another protocol, at once; an option of MQTT 5 on a connection of MQTT
+                3, or the broker has no wildcards or no shared subscriptions (when awaited).
         """
         options = given(locals(), "self", "topic", "subscription")
         values = self._defaults.resolve("consumer", options)
@@ -179,6 +179,7 @@ class MqttClient(Client):
         self, filters: list[str], subscription: str, values: dict[str, Any]
     ) -> MqttConsumer:
         self._check()
+        check_version(self._native.version, values)
         return MqttConsumer(await self._native.consumer(filters, subscription, values), self)
 
     def subscribe(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from forebay._core import native, parse  # pyright: ignore[reportPrivateUsage]
 from forebay._core.native import MqttMessage
-from forebay.errors import InvalidArgument
+from forebay.errors import InvalidArgument, Unsupported
 
 if TYPE_CHECKING:
     from forebay._core.types import Duration
@@ -28,6 +28,7 @@ __all__ = [
     "ReasonCode",
     "Will",
     "fields_to_engine",
+    "check_version",
     "filters_of",
     "matches",
     "will",
@@ -216,6 +217,29 @@ def filters_of(topic: str | Sequence[str]) -> list[str]:
     if not filters:
         raise InvalidArgument("a consumer needs at least one topic filter")
     return filters
+
+
+def check_version(version: str, values: Mapping[str, Any]) -> None:
+    """Refuses options of a subscription that the version of the connection does not have.
+
+    Args:
+        version: ``"5"``, ``"3.1.1"`` or ``"3.1"``.
+        values: options of a consumer.
+
+    Raises:
+        Unsupported: one of them needs MQTT 5.
+    """
+    if version == "5":
+        return
+    for name, plain in _OF_5.items():
+        if values.get(name, plain) != plain:
+            raise Unsupported(
+                f"{name} needs MQTT 5, and this connection uses MQTT {version}: connect with version=5"
+            )
+
+
+_OF_5 = {"no_local": False, "retain_as_published": False, "retain_handling": "always"}
+"""Options of a subscription that only MQTT 5 has, and their values for MQTT 3."""
 
 
 def matches(filter: str, topic: str) -> bool:

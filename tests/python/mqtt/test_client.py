@@ -174,6 +174,32 @@ async def test_fields_need_5_0_and_known_names(url):
             producer.send(b"", "key")
 
 
+@pytest.mark.parametrize("version", ["3.1", "3.1.1"])
+@pytest.mark.parametrize(
+    "option", [{"no_local": True}, {"retain_as_published": True}, {"retain_handling": "never"}]
+)
+async def test_options_of_a_subscription_that_need_5_0(url, version, option):
+    (name,) = option
+    text = re.escape(f"{name} needs MQTT 5, and this connection uses MQTT {version}: connect with version=5")
+    async with forebay.connect(url, version=version) as client:
+        for opening in (client.consumer("a", **option), client.subscribe("a", **option)):
+            with pytest.raises(errors.Unsupported, match=text):
+                await opening
+        # Those of MQTT 3 are what it does anyway.
+        plain: dict[str, Any] = {
+            "no_local": False,
+            "retain_as_published": False,
+            "retain_handling": "always",
+        }
+        async with client.consumer("a", **plain):
+            pass
+    with forebay.blocking.connect(url, version=version) as blocking:
+        with pytest.raises(errors.Unsupported, match=text):
+            blocking.consumer("a", **option)
+    async with forebay.connect(url, version="auto") as client, client.consumer("a", **option):
+        pass
+
+
 @pytest.mark.parametrize(
     "call", ["nack", "ack_cumulative", "redeliver_unacknowledged", "seek", "last_message_ids"]
 )
