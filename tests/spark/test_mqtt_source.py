@@ -155,7 +155,9 @@ class Entries(Query):
     """A query whose rows are the properties, as Spark has them."""
 
     def _take(self, df, number):
-        self.batches[number] = df.selectExpr("value", "map_entries(properties) AS entries").collect()
+        self.batches[number] = df.selectExpr(
+            "value", "map_entries(properties) AS entries", "properties['a'] AS first"
+        ).collect()
 
 
 def test_user_properties_that_repeat_a_name_are_all_there(spark, url, topic, tmp_path):
@@ -166,6 +168,7 @@ def test_user_properties_that_repeat_a_name_are_all_there(spark, url, topic, tmp
     with Entries(spark, tmp_path, url, topic) as query:
         query.wait_for(2)
         repeated, once = ([tuple(entry) for entry in row.entries] for row in query.rows)
+        assert [row.first for row in query.rows] == ["1", "1"]
     assert repeated == pairs
     assert once == [("a", "1")]
 
