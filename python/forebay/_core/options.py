@@ -304,14 +304,16 @@ def split(
 
 
 def environment(tables: Tables) -> dict[str, dict[str, str]]:
-    """Options in environment variables, by scope. Variables that name no option are ignored."""
-    result: dict[str, dict[str, str]] = {scope: {} for scope in tables}
+    """Options in environment variables, by scope. A variable with the scope in its name wins over the one
+    without. Variables that name no option are ignored."""
+    plain: dict[str, dict[str, str]] = {scope: {} for scope in tables}
+    scoped: dict[str, dict[str, str]] = {scope: {} for scope in tables}
     for variable, value in os.environ.items():
         if variable.startswith("FOREBAY_") and value:
-            name = variable.removeprefix("FOREBAY_").lower()
+            name, result = variable.removeprefix("FOREBAY_").lower(), plain
             for scope in tables:
                 if name.startswith(f"{scope}_"):
-                    name = f"{scope}.{name.removeprefix(f'{scope}_')}"
+                    name, result = f"{scope}.{name.removeprefix(f'{scope}_')}", scoped
             if place := _place(name, tables):
                 result[place[0]][place[1]] = value
-    return result
+    return {scope: plain[scope] | scoped[scope] for scope in tables}

@@ -278,6 +278,13 @@ def test_keyword_over_query_over_environment(monkeypatch):
     assert defaults.resolve("producer", {"compression": "none"})["compression"] == "none"
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_variable_with_its_scope_wins_over_the_one_without(monkeypatch, order):
+    for name, value in [("FOREBAY_COMPRESSION", "lz4"), ("FOREBAY_PRODUCER_COMPRESSION", "zstd")][::order]:
+        monkeypatch.setenv(name, value)
+    assert options.environment(protocols.PROTOCOLS["pulsar"].tables)["producer"] == {"compression": "zstd"}
+
+
 def test_the_url_may_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("FOREBAY_URL", "pulsar://from-env:1")
     assert protocols.for_connection(None, {})[0] == "pulsar://from-env:1"

@@ -255,7 +255,7 @@ def _session(command: argparse.ArgumentParser) -> None:
         "-x",
         "--session-expiry-interval",
         metavar="SECONDS",
-        help="how long the broker keeps the session (with -c, the default is forever)",
+        help='how long the broker keeps the session, or "never" to keep it for good (with -c, the default)',
     )
     add("-k", "--keepalive", metavar="SECONDS", help="keep alive interval (default: 60)")
     add(
