@@ -79,6 +79,21 @@ TYPES = {
     ("mqtt.consumer", "qos"): "Literal[0, 1, 2]",
 }
 """Types that say more than the kind of their option."""
+PARSERS = {
+    ("broker", "keep_alive"): ("parse.at_least(1.0)", "At least 1 s."),
+    ("pulsar.client", "keep_alive"): ("parse.at_least(1.0)", "At least 1 s."),
+    ("pulsar.client", "max_backoff"): ("parse.at_least(0.1)", "At least 0.1 s."),
+    ("broker", "mqtt_max_session_expiry"): ("parse.expiry", ""),
+    ("mqtt.client", "session_expiry"): (
+        "parse.session_expiry",
+        '"never" for a session that does not expire. Fractions are rounded up.',
+    ),
+    ("mqtt.client", "keep_alive"): ("parse.whole_seconds(65535)", "At most 65535 s."),
+    ("mqtt.client", "max_backoff"): ("parse.at_least(0.1)", "At least 0.1 s."),
+    ("tubemq.client", "max_backoff"): ("parse.at_least(0.1)", "At least 0.1 s."),
+    ("tubemq.client", "heartbeat_interval"): ("parse.at_least(0.1)", "At least 0.1 s."),
+}
+"""Parsers that say more than the kind of their option, and the sentence about it that ends its text."""
 
 
 class Class(NamedTuple):
@@ -236,7 +251,8 @@ def form(module: Module, table: str, option: dict[str, Any]) -> tuple[str, str]:
     if option["kind"] == "whole" and arguments[1] == 2**31 - 1:
         del arguments[1]
     texts = ", ".join(f'"{one}"' if isinstance(one, str) else number(one) for one in arguments)
-    return TYPES.get((table, option["name"]), kind.format(texts)), parser.format(texts)
+    own, _ = PARSERS.get((table, option["name"]), (parser.format(texts), ""))
+    return TYPES.get((table, option["name"]), kind.format(texts)), own
 
 
 def number(value: int) -> str:
@@ -272,7 +288,9 @@ def table(module: Module, one: Class, options: Sequence[dict[str, Any]]) -> Iter
         marks = [f"{mark}=True" for mark in ("common", "secret", "face") if option[mark]]
         if option["at_limit"]:
             marks.append(f"at_limit=({text(option['at_limit'])})")
-        arguments = ", ".join([parser, default(option["default"]), text(option["text"]), *marks])
+        _, sentence = PARSERS.get((one.table, name), ("", ""))
+        words = text(f"{option['text']} {sentence}".strip())
+        arguments = ", ".join([parser, default(option["default"]), words, *marks])
         yield f"    {name}: Annotated[{kind}, Option({arguments})]"
     yield "\n"
 

@@ -151,6 +151,28 @@ def test_messages_become_rows(spark, url, topic, tmp_path):
     assert query.values == list(range(600))
 
 
+class Entries(Query):
+    """A query whose rows are the properties, as Spark has them."""
+
+    def _take(self, df, number):
+        self.batches[number] = df.selectExpr(
+            "value", "map_entries(properties) AS entries", "properties['a'] AS first"
+        ).collect()
+
+
+def test_user_properties_that_repeat_a_name_are_all_there(spark, url, topic, tmp_path):
+    subscribed(url, topic)
+    pairs = [("a", "1"), ("b", "2"), ("a", "3"), ("a", "1")]
+    publish(url, topic, [0], properties=pairs)
+    publish(url, topic, [1], properties={"a": "1"})
+    with Entries(spark, tmp_path, url, topic) as query:
+        query.wait_for(2)
+        repeated, once = ([tuple(entry) for entry in row.entries] for row in query.rows)
+        assert [row.first for row in query.rows] == ["1", "1"]
+    assert repeated == pairs
+    assert once == [("a", "1")]
+
+
 def test_what_comes_while_the_query_is_down_is_in_a_batch_of_the_next(spark, any_url, topic, tmp_path):
     with Query(spark, tmp_path, any_url, topic) as first:
         # The broker has the session from here on.
@@ -555,6 +577,8 @@ def test_a_session_that_another_takes_ends_the_query_by_name(url, topic, tmp_pat
         ({"topic": None}, errors.InvalidArgument, '"topic" is missing'),
         ({"client_id": None}, errors.InvalidArgument, '"client_id" is missing'),
         ({"max_rows_per_triger": "1"}, errors.InvalidArgument, "did you mean 'max_rows_per_trigger'"),
+        ({"keepalive": "60"}, errors.InvalidArgument, "use keep_alive=, in seconds"),
+        ({"connectTimeoutMs": "1000"}, errors.InvalidArgument, "use connect_timeout=, in seconds"),
         ({"max_rows_per_trigger": "0"}, errors.InvalidArgument, "max_rows_per_trigger"),
         ({"receive_maximum": "65535"}, errors.InvalidArgument, "takes 10000 at most"),
         ({"maxRowsPerTrigger": "0"}, errors.InvalidArgument, "max_rows_per_trigger"),

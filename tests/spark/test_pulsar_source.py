@@ -367,6 +367,7 @@ def test_positions_for_a_whole_topic(client, service, source):
         ({}, "give one of the options"),
         ({"subscribe": "a", "assign": "{}"}, "not subscribe and assign"),
         ({"subscribe": "a", "startingOfsets": "earliest"}, "did you mean 'startingOffsets'"),
+        ({"subscribe": "a", "connecttimeoutms": "1000"}, "use connect_timeout=, in seconds"),
         ({"subscribe": "a", "topic": "b"}, "given twice"),
         ({"subscribe": "a", "startingOffsets": "middle"}, "startingOffsets: expected"),
         ({"subscribe": "a", "startingOffsets": '{"a": {"0": "middle"}}'}, "not a message id"),

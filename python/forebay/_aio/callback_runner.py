@@ -13,9 +13,16 @@ caller: contextvars.ContextVar[asyncio.Task[None] | None] = contextvars.ContextV
 """The task that has called back. One that a callback has started, as to close a client, knows it, too."""
 
 
-def of_another_loop(thing: object) -> InvalidArgument:
-    """The error of what is used in another event loop than its own."""
-    return InvalidArgument(f"{thing!r} belongs to another event loop: open one handle per loop")
+def of_another_loop(loop: asyncio.AbstractEventLoop, thing: object) -> InvalidArgument:
+    """The error for using ``thing`` outside ``loop``, which is its event loop."""
+    text = f"{thing!r} belongs to another event loop"
+    if loop.is_running():
+        # A thread runs one loop at a time.
+        return InvalidArgument(
+            f"{text}, which runs in another thread: open one handle per loop, or use forebay.blocking, whose"
+            " handles threads may share"
+        )
+    return InvalidArgument(f"{text}: open one handle per loop")
 
 
 def is_gone(loop: asyncio.AbstractEventLoop, thing: object) -> bool:
@@ -27,5 +34,5 @@ def is_gone(loop: asyncio.AbstractEventLoop, thing: object) -> bool:
     if asyncio._get_running_loop() is loop:
         return False
     if not loop.is_closed():
-        raise of_another_loop(thing)
+        raise of_another_loop(loop, thing)
     return True

@@ -53,6 +53,19 @@ class Opening(Generic[H_co]):
     def __init__(self, start: Callable[[], Coroutine[Any, Any, H_co]]) -> None:
         self._open = start
 
+    def _verb(self) -> str:
+        """The call that made it."""
+        outer = self._open.__qualname__.partition(".<locals>")[0]
+        return "forebay.connect" if outer == "opening" else f"client.{outer.rpartition('.')[2]}"
+
+    def __repr__(self) -> str:
+        return f"<{self._verb()}(...), not opened yet: await it>"
+
+    def _misused(self, how: str) -> str:
+        name = self._verb().rpartition(".")[2]
+        name = "client" if name == "connect" else name
+        return f"{how} before it is opened; await it first: {name} = await {self._verb()}(...)"
+
     def _start(self) -> Coroutine[Any, Any, H_co]:
         self._used = True
         return self._open()
@@ -76,6 +89,15 @@ class Opening(Generic[H_co]):
             raise TypeError("a handle of asyncio needs `async with`; forebay.blocking has those for `with`")
 
         def __exit__(self, *_: object) -> None: ...
+
+        def __aiter__(self) -> NoReturn:
+            raise TypeError(self._misused("async for"))
+
+        def __getattr__(self, name: str) -> NoReturn:
+            # What begins with an underscore is asked for by copy, pickle, asyncio and shells.
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(self._misused(f"{name!r} is used"))
 
     def __del__(self) -> None:
         if not self._used:
@@ -122,7 +144,7 @@ class Handle(Answers):
         if not self._open:
             raise Closed(f"{self!r} is closed")
         if asyncio._get_running_loop() is not self._loop:
-            raise of_another_loop(self)
+            raise of_another_loop(self._loop, self)
 
     async def close(self) -> None:
         """Closes the handle. Calling it again does nothing. If the event loop of the handle has been closed,

@@ -13,7 +13,7 @@ from typing import Any, cast
 from forebay.errors import InvalidArgument
 
 from . import broker_endpoints, parse
-from .options import Option, Table
+from .options import Option, Table, hint
 
 LISTENER = "listener"
 """The name of a table that is a listener."""
@@ -89,8 +89,8 @@ class _File:
             if name == "listeners":
                 raise self._error("", 0, name, "a listener is a table of its own: write [[listener]]")
             if name not in self._table:
-                known = [*self._table, LISTENER]
-                text = f"{self._table.owner} has no option {name!r}{parse.did_you_mean(name, known)}"
+                near = hint(name, self._table, others=[LISTENER])
+                text = f"{self._table.owner} has no option {name!r}{near}"
                 raise self._error("", 0, name, text)
             options[name] = self._value("", 0, name, value, self._table[name])
         return options

@@ -220,9 +220,9 @@ class BrokerOptions(TypedDict, total=False):
     keep_alive: Annotated[
         Duration,
         Option(
-            parse.duration,
+            parse.at_least(1.0),
             30.0,
-            "Interval between PING commands to a Pulsar client, in seconds.",
+            "Interval between PING commands to a Pulsar client, in seconds. At least 1 s.",
             at_limit=("A client that sends nothing after a PING for as long again is disconnected."),
         ),
     ]
@@ -415,7 +415,7 @@ class BrokerOptions(TypedDict, total=False):
     mqtt_max_session_expiry: Annotated[
         Duration,
         Option(
-            parse.duration,
+            parse.expiry,
             None,
             "Longest time that an MQTT session outlives its connection, in seconds. Default: unlimited.",
             at_limit=("A longer expiry is shortened to it, which CONNACK tells the client."),

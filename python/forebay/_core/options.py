@@ -21,7 +21,8 @@ forebay.errors.InvalidArgument: Pulsar has no producer option 'compresion'; did 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Mapping
+import re
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from forebay.errors import InvalidArgument, Unsupported
@@ -44,6 +45,8 @@ __all__ = [
     "documented",
     "environment",
     "given",
+    "hint",
+    "is_duration",
     "resolve",
     "split",
     "to_engine",
@@ -144,11 +147,10 @@ def resolve(
     for name in given:
         if name not in table:
             unknown = f"{table.owner} has no {table.kind} {name!r}"
-            if instead := renamed().get(name):
-                raise InvalidArgument(f"{unknown}: use {instead}")
-            if name in elsewhere():
+            others = renamed()
+            if name in elsewhere() and name not in others:
                 raise Unsupported(unknown)
-            raise InvalidArgument(f"{unknown}{parse.did_you_mean(name, list(table))}")
+            raise InvalidArgument(f"{unknown}{hint(name, table, others)}")
     values: dict[str, Any] = {}
     for name, option in table.items():
         value = given.get(name)
@@ -164,6 +166,63 @@ def resolve(
             # The value of a secret never gets into a message, nor into the chain of causes.
             raise InvalidArgument(f"{table.kind} {name!r}: {error}") from None
     return values
+
+
+_UNIT = re.compile(
+    r"(.+?)(?:in)?(?:ms|msecs?|millis(?:econds)?|secs?|seconds|mins?|minutes|hours|days)", re.ASCII
+)
+"""A name without its separators that ends with a unit of time."""
+_IN_SECONDS = ", in seconds"
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
+
+
+def is_duration(option: Option) -> bool:
+    """Whether the values of an option are durations."""
+    try:
+        return option.parse("1h") == 3600
+    except ValueError:
+        return False
+
+
+def hint(
+    name: str,
+    options: Mapping[str, Option],
+    renamed: Mapping[str, str] | None = None,
+    others: Iterable[str] = (),
+) -> str:
+    """The end of an error about an unknown option: the option to use instead, or nothing.
+
+    Args:
+        name: the unknown option.
+        options: those that exist.
+        renamed: names that mean something elsewhere, and what to use here.
+        others: further names that may be meant.
+    """
+    sentences = renamed or {}
+    if name in sentences:
+        return f": use {sentences[name]}"
+    plain = _plain(name)
+    if not any(_plain(option) == plain for option in options):
+        sentences = {_plain(old): sentence for old, sentence in sentences.items()}
+        if plain in sentences:
+            return f": use {sentences[plain]}"
+        if (unit := _UNIT.fullmatch(plain)) and (found := _in_seconds(unit[1], options, sentences)):
+            return found
+    return parse.did_you_mean(name, [*options, *others])
+
+
+def _in_seconds(stem: str, options: Mapping[str, Option], sentences: Mapping[str, str]) -> str:
+    """The hint for a name that ends with a unit of time, if ``stem`` is, or is near, a duration."""
+    durations = {_plain(option): option for option, of in options.items() if is_duration(of)}
+    if stem in durations:
+        return f": use {durations[stem]}={_IN_SECONDS}"
+    if _IN_SECONDS in sentences.get(stem, ""):
+        return f": use {sentences[stem]}"
+    near = parse.nearest(stem, durations)
+    return f"; did you mean {durations[near]!r}{_IN_SECONDS}?" if near else ""
 
 
 class Default:
@@ -223,7 +282,7 @@ def split(
             names only.
 
     Raises:
-        InvalidArgument: a name that is unknown, or ambiguous without its prefix.
+        InvalidArgument: a name that is unknown, ambiguous without its prefix, or given twice.
     """
     result: dict[str, dict[str, Any]] = {scope: {} for scope in tables}
     for name, value in given.items():
@@ -234,23 +293,27 @@ def split(
                 raise InvalidArgument(
                     f"option {name!r} is ambiguous: write 'producer.{name}' or 'consumer.{name}'"
                 )
-            for names in renamed().values():
-                if instead := names.get(name):
-                    raise InvalidArgument(f"unknown option {name!r}: use {instead}")
-            raise InvalidArgument(f"unknown option {name!r}{parse.did_you_mean(name, known)}")
-        result[place[0]][place[1]] = value
+            options = {option: of for table in tables.values() for option, of in table.items()}
+            others = {old: instead for names in renamed().values() for old, instead in names.items()}
+            raise InvalidArgument(f"unknown option {name!r}{hint(name, options, others)}")
+        scope, option = place
+        if option in result[scope]:
+            raise InvalidArgument(f"option '{scope}.{option}' is given twice, with and without its prefix")
+        result[scope][option] = value
     return result
 
 
 def environment(tables: Tables) -> dict[str, dict[str, str]]:
-    """Options in environment variables, by scope. Variables that name no option are ignored."""
-    result: dict[str, dict[str, str]] = {scope: {} for scope in tables}
+    """Options in environment variables, by scope. A variable with the scope in its name wins over the one
+    without. Variables that name no option are ignored."""
+    plain: dict[str, dict[str, str]] = {scope: {} for scope in tables}
+    scoped: dict[str, dict[str, str]] = {scope: {} for scope in tables}
     for variable, value in os.environ.items():
         if variable.startswith("FOREBAY_") and value:
-            name = variable.removeprefix("FOREBAY_").lower()
+            name, result = variable.removeprefix("FOREBAY_").lower(), plain
             for scope in tables:
                 if name.startswith(f"{scope}_"):
-                    name = f"{scope}.{name.removeprefix(f'{scope}_')}"
+                    name, result = f"{scope}.{name.removeprefix(f'{scope}_')}", scoped
             if place := _place(name, tables):
                 result[place[0]][place[1]] = value
-    return result
+    return {scope: plain[scope] | scoped[scope] for scope in tables}

@@ -4,11 +4,12 @@ and returns the canonical type or raises ``ValueError`` with the expected form."
 from __future__ import annotations
 
 import datetime
+import math
 import operator
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
@@ -22,8 +23,8 @@ _SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)(i?)b?\s*\Z", re.IGNORECASE
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
-def duration(value: Any) -> float:
-    """Seconds from a number, a ``timedelta`` or text such as ``"250ms"``."""
+def duration(value: Any, most: float = 1e9) -> float:
+    """Seconds from a number, a ``timedelta`` or text such as ``"250ms"``; at most ``most``."""
     if isinstance(value, datetime.timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, str) and (match := _DURATION.match(value)):
@@ -32,9 +33,52 @@ def duration(value: Any) -> float:
         seconds = float(value)
     else:
         raise ValueError('expected a duration: seconds, a timedelta, or text such as "250ms", "30s", "5m"')
-    if not 0 <= seconds <= 1e9:
-        raise ValueError(f"expected a duration between 0 and 1e9 seconds, not {seconds:g}")
+    if not 0 <= seconds <= most:
+        raise ValueError(f"expected a duration between 0 and {_shown(most)} seconds, not {_shown(seconds)}")
     return seconds
+
+
+def _shown(seconds: float) -> str:
+    """Seconds in an error: 1e9 as that, and all digits of a smaller whole number."""
+    if seconds == 1e9:
+        return "1e9"
+    return f"{seconds:.0f}" if float(seconds).is_integer() and seconds < 1e15 else f"{seconds:g}"
+
+
+FOREVER = 0xFFFF_FFFF
+"""The expiry of an MQTT session that never expires (3.1.2.11.2), and the longest one of a message."""
+
+
+def whole_seconds(most: int) -> Parser:
+    """A duration as :func:`duration`, of at most ``most`` seconds, rounded up to whole seconds, as MQTT has
+    them: a fraction never becomes 0."""
+    return lambda value: float(math.ceil(duration(value, most)))
+
+
+expiry = whole_seconds(FOREVER)
+"""An expiry of MQTT, from 0 to 4294967295 seconds."""
+
+
+def session_expiry(value: Any) -> float:
+    """As :data:`expiry`; also ``"never"`` and infinity, for a session that does not expire."""
+    if value == math.inf or (isinstance(value, str) and value.strip().lower() in ("never", "inf")):
+        return float(FOREVER)
+    try:
+        return expiry(value)
+    except ValueError as error:
+        raise ValueError(f'{error}. "never" keeps the session for good') from None
+
+
+def at_least(least: float) -> Parser:
+    """A duration as :func:`duration`, of ``least`` seconds or more."""
+
+    def parse(value: Any) -> float:
+        seconds = duration(value)
+        if seconds < least:
+            raise ValueError(f"expected at least {least:g} s, not {seconds:g} s")
+        return seconds
+
+    return parse
 
 
 def size(value: Any) -> int:
@@ -389,10 +433,55 @@ def deliver_ms(at: datetime.datetime | int | None, after: Any) -> int | None:
     return round((time.time() + (seconds(after) or 0.0)) * 1000)
 
 
-def did_you_mean(name: str, known: tuple[str, ...] | list[str]) -> str:
-    """``"; did you mean ...?"``, or nothing."""
+def topic_name(value: Any, what: str = "topic") -> str:
+    """A name, checked to be text.
+
+    Raises:
+        InvalidArgument: anything else.
+    """
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{what} is {shortened(value)}: pass a name as text")
+    return value
+
+
+def topic_names(value: Any) -> list[str]:
+    """One topic or several, as a list.
+
+    Raises:
+        InvalidArgument: anything but text or several texts.
+    """
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        raise InvalidArgument(f"topic is {shortened(value)}: pass a name as text, or a list of names")
+    return [topic_name(one) for one in cast("Iterable[Any]", value)]
+
+
+def group_name(value: Any) -> str:
+    """The name of a subscription; ``None`` and empty text are the empty name.
+
+    Raises:
+        InvalidArgument: not text.
+    """
+    return topic_name(value, "subscription") if value else ""
+
+
+def shortened(value: Any) -> str:
+    """The representation of a value in an error, at most about 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The name of ``known`` that is nearest to ``name``, if one is near."""
     import difflib
 
     by_letters = {other.lower(): other for other in known}
     near = difflib.get_close_matches(name.lower(), list(by_letters), n=1, cutoff=0.75)
-    return f"; did you mean {by_letters[near[0]]!r}?" if near else ""
+    return by_letters[near[0]] if near else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``"; did you mean ...?"``, or nothing."""
+    near = nearest(name, known)
+    return f"; did you mean {near!r}?" if near else ""

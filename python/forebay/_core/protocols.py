@@ -96,7 +96,11 @@ class Protocol(NamedTuple):
         """The options of the other scopes, and the verbs that take them."""
         verbs = {"client": "connect()", "producer": "producer()", "consumer": "consumer()"}
         others = [(verbs[other], table) for other, table in self.tables.items() if other != scope]
-        return {name: f"{name}= of {verb}" for verb, table in others for name in table}
+        return {
+            name: f"{name}= of {verb}{', in seconds' if options.is_duration(option) else ''}"
+            for verb, table in others
+            for name, option in table.items()
+        }
 
     def split(self, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Options by scope; see :func:`forebay._core.options.split`."""
@@ -162,7 +166,10 @@ PROTOCOLS: dict[str, Protocol] = {
             *("mqtt", "MQTT", "Mqtt", "mqtt", "mqtts", "ws", "wss", "mqtt+unix"),
             hints="forebay.mqtt._renamed:RENAMED",
         ),
-        _row("tubemq", "TubeMQ", "TubeMq", "tubemq", "tubemq+ssl"),
+        _row(
+            *("tubemq", "TubeMQ", "TubeMq", "tubemq", "tubemq+ssl"),
+            hints="forebay.tubemq._renamed:RENAMED",
+        ),
     )
 }
 """All protocols, by key."""
@@ -247,6 +254,13 @@ def resolve(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return PROTOCOLS[key].resolve(scope, given)
 
 
+def _renamed(names: Iterable[str]) -> dict[str, str]:
+    """What to use in place of options of other clients, for several tables."""
+    places = [name.partition(".") for name in names]
+    rows = [(PROTOCOLS[key].other_names(), scope) for key, _, scope in places if key in PROTOCOLS]
+    return {old: instead for there, scope in rows for old, instead in there.get(scope, {}).items()}
+
+
 def by_table(
     given: Mapping[str, Any], names: Sequence[str], owner: str, own: Iterable[str] = ()
 ) -> list[dict[str, Any]]:
@@ -266,7 +280,8 @@ def by_table(
     for name, value in given.items():
         place = next((place for place, known in enumerate(tables) if name in known), None)
         if place is None:
-            hint = parse.did_you_mean(name, [*own, *(option for known in tables for option in known)])
+            options_ = {option: of for known in tables for option, of in known.items()}
+            hint = options.hint(name, options_, _renamed(names), own)
             raise InvalidArgument(f"{owner} has no option {name!r}{hint}")
         sorted_[place][name] = value
     return sorted_
@@ -276,7 +291,7 @@ def split_url(url: str | None) -> tuple[str, dict[str, str]]:
     """The URL without its query, and the query. ``None`` takes ``FOREBAY_URL``.
 
     Raises:
-        InvalidArgument: no URL, an unknown scheme, or credentials in the URL.
+        InvalidArgument: no URL, an unknown scheme, credentials in the URL, or an option twice.
     """
     url = url or os.environ.get("FOREBAY_URL")
     if not url:
@@ -300,7 +315,10 @@ def split_url(url: str | None) -> tuple[str, dict[str, str]]:
     if query:
         from urllib.parse import parse_qsl
 
-        pairs = dict(parse_qsl(query, keep_blank_values=True))
+        for name, value in parse_qsl(query, keep_blank_values=True):
+            if name in pairs:
+                raise InvalidArgument(f"the URL has the option {name!r} twice: keep one of them")
+            pairs[name] = value
     return base, pairs
 
 

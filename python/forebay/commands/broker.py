@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from forebay._core import parse
 from forebay._core.broker_config import literal_secrets
 from forebay._core.broker_config import read as read_config
 from forebay._core.broker_endpoints import NAMES
+from forebay._core.options import hint
 from forebay.broker import Broker
 from forebay.errors import Closed, Error, InvalidArgument
 
@@ -176,7 +176,7 @@ def _options(given: argparse.Namespace) -> dict[str, Any]:
         if name in OPTIONS:
             options[name] = _of_environment(variable, name, value)
         elif not _LINKS.search(variable):
-            _warn(f"{variable} names no option{parse.did_you_mean(name, list(OPTIONS))}")
+            _warn(f"{variable} names no option{hint(name, OPTIONS)}")
     # The flags have the names of the options.
     options |= {name: value for name, value in vars(given).items() if name in OPTIONS and value is not None}
     options |= pairs(given.options, "options")

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, Never, Unpack
 from forebay._aio.base import Client, Consumer, Producer
 from forebay._aio.handle import Opening, immediate
 from forebay._aio.open_handle import opening
+from forebay._core import parse
 from forebay._core.native import MqttMessage
 from forebay._core.options import default, given
-from forebay.mqtt._fields import ReasonCode, fields_to_engine, filters_of
+from forebay.mqtt._fields import ReasonCode, check_version, fields_to_engine, filters_of
 
 if TYPE_CHECKING:
     import os
@@ -134,7 +135,8 @@ class MqttClient(Client):
         """
         options = given(locals(), "self", "topic")
         values = self._defaults.resolve("producer", options)
-        return Opening(lambda: self._open_producer(topic, values))
+        name = parse.topic_name(topic)
+        return Opening(lambda: self._open_producer(name, values))
 
     async def _open_producer(self, topic: str, values: dict[str, Any]) -> MqttProducer:
         self._check()
@@ -165,18 +167,19 @@ class MqttClient(Client):
         Raises:
             InvalidArgument, InvalidTopic: an unknown option, a bad value or a bad topic filter, at once.
             AuthorizationError: the broker refuses a filter (when awaited).
-            Unsupported: an option of another protocol, at once; or the broker has no wildcards or no shared
-                subscriptions (when awaited).
+            Unsupported: an option of another protocol, at once; an option of MQTT 5 on a connection of MQTT
+                3, or the broker has no wildcards or no shared subscriptions (when awaited).
         """
         options = given(locals(), "self", "topic", "subscription")
         values = self._defaults.resolve("consumer", options)
-        filters = filters_of(topic)
-        return Opening(lambda: self._open_consumer(filters, subscription or "", values))
+        filters, group = filters_of(topic), parse.group_name(subscription)
+        return Opening(lambda: self._open_consumer(filters, group, values))
 
     async def _open_consumer(
         self, filters: list[str], subscription: str, values: dict[str, Any]
     ) -> MqttConsumer:
         self._check()
+        check_version(self._native.version, values)
         return MqttConsumer(await self._native.consumer(filters, subscription, values), self)
 
     def subscribe(

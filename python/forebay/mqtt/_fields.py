@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from forebay._core import native, parse  # pyright: ignore[reportPrivateUsage]
 from forebay._core.native import MqttMessage
-from forebay.errors import InvalidArgument
+from forebay.errors import InvalidArgument, Unsupported
 
 if TYPE_CHECKING:
     from forebay._core.types import Duration
@@ -28,6 +28,7 @@ __all__ = [
     "ReasonCode",
     "Will",
     "fields_to_engine",
+    "check_version",
     "filters_of",
     "matches",
     "will",
@@ -170,9 +171,12 @@ def fields_to_engine(fields: Mapping[str, Any]) -> dict[str, Any]:
             hint = parse.did_you_mean(name, sorted(_FIELDS))
             raise InvalidArgument(f"an MQTT message has no field {name!r}{hint}")
     expiry = fields.get("message_expiry")
-    if expiry is None:
+    if expiry is None or (type(expiry) is int and 0 <= expiry <= parse.FOREVER):
         return fields  # pyright: ignore[reportReturnType]
-    return {**fields, "message_expiry": parse.seconds(expiry)}
+    try:
+        return {**fields, "message_expiry": parse.expiry(expiry)}
+    except ValueError as error:
+        raise InvalidArgument(f"message_expiry: {error}") from None
 
 
 def will(value: Any) -> dict[str, Any]:
@@ -196,7 +200,10 @@ def _message(what: str, fields: frozenset[str], value: Any) -> dict[str, Any]:
         values["payload"] = values["payload"].encode()
     for name in ("delay", "message_expiry"):
         if values.get(name) is not None:
-            values[name] = parse.seconds(values[name])
+            try:
+                values[name] = parse.expiry(values[name])
+            except ValueError as error:
+                raise ValueError(f"{name} of the {what}: {error}") from None
     return values
 
 
@@ -204,12 +211,35 @@ def filters_of(topic: str | Sequence[str]) -> list[str]:
     """One topic filter or several, as a list.
 
     Raises:
-        InvalidArgument: an empty sequence.
+        InvalidArgument: an empty sequence, or no text.
     """
-    filters = [topic] if isinstance(topic, str) else list(topic)
+    filters = parse.topic_names(topic)
     if not filters:
         raise InvalidArgument("a consumer needs at least one topic filter")
     return filters
+
+
+def check_version(version: str, values: Mapping[str, Any]) -> None:
+    """Refuses options of a subscription that the version of the connection does not have.
+
+    Args:
+        version: ``"5"``, ``"3.1.1"`` or ``"3.1"``.
+        values: options of a consumer.
+
+    Raises:
+        Unsupported: one of them needs MQTT 5.
+    """
+    if version == "5":
+        return
+    for name, plain in _OF_5.items():
+        if values.get(name, plain) != plain:
+            raise Unsupported(
+                f"{name} needs MQTT 5, and this connection uses MQTT {version}: connect with version=5"
+            )
+
+
+_OF_5 = {"no_local": False, "retain_as_published": False, "retain_handling": "always"}
+"""Options of a subscription that only MQTT 5 has, and their values for MQTT 3."""
 
 
 def matches(filter: str, topic: str) -> bool:

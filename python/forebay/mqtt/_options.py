@@ -47,14 +47,20 @@ class MqttClientOptions(TypedDict, total=False):
     session_expiry: Annotated[
         Duration,
         Option(
-            parse.duration,
+            parse.session_expiry,
             None,
             "Time for which the session outlives the connection, also after `close()`, in "
-            "seconds. Default: 300 while the client lives, unlimited with `clean_start=False`.",
+            "seconds. Default: 300 while the client lives, unlimited with `clean_start=False`. "
+            '"never" for a session that does not expire. Fractions are rounded up.',
         ),
     ]
     keep_alive: Annotated[
-        Duration, Option(parse.duration, 60.0, "Keep Alive (3.1.2.10), in seconds. 0 disables it.")
+        Duration,
+        Option(
+            parse.whole_seconds(65535),
+            60.0,
+            "Keep Alive (3.1.2.10), in seconds. 0 disables it. At most 65535 s.",
+        ),
     ]
     username: Annotated[str, Option(parse.text, None, "User name.", common=True)]
     password: Annotated[Secret, Option(parse.secret, None, "Password.", common=True, secret=True)]
@@ -84,7 +90,8 @@ class MqttClientOptions(TypedDict, total=False):
         Duration, Option(parse.duration, 30.0, "Timeout for subscribe, unsubscribe and close, in seconds.")
     ]
     max_backoff: Annotated[
-        Duration, Option(parse.duration, 60.0, "Longest pause before a reconnect, in seconds.")
+        Duration,
+        Option(parse.at_least(0.1), 60.0, "Longest pause before a reconnect, in seconds. At least 0.1 s."),
     ]
     max_inflight: Annotated[
         int,

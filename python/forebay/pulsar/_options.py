@@ -28,10 +28,12 @@ class PulsarClientOptions(TypedDict, total=False):
         Duration, Option(parse.duration, 30.0, "Timeout for subscribe, seek, close and lookups, in seconds.")
     ]
     keep_alive: Annotated[
-        Duration, Option(parse.duration, 30.0, "Interval between PING commands, in seconds.")
+        Duration,
+        Option(parse.at_least(1.0), 30.0, "Interval between PING commands, in seconds. At least 1 s."),
     ]
     max_backoff: Annotated[
-        Duration, Option(parse.duration, 60.0, "Longest pause before a reconnect, in seconds.")
+        Duration,
+        Option(parse.at_least(0.1), 60.0, "Longest pause before a reconnect, in seconds. At least 0.1 s."),
     ]
     memory_limit: Annotated[
         Size,

@@ -93,7 +93,8 @@ class TubeMqClient(Client):
         """
         options = given(locals(), "self", "topic")
         values = self._defaults.resolve("producer", options)
-        return Opening(lambda: self._open_producer(topic, values))
+        name = parse.topic_name(topic)
+        return Opening(lambda: self._open_producer(name, values))
 
     async def _open_producer(self, topic: str, values: dict[str, Any]) -> TubeMqProducer:
         self._check()
@@ -133,10 +134,10 @@ class TubeMqClient(Client):
         """
         options = given(locals(), "self", "topic", "subscription")
         values = self._defaults.resolve("consumer", options)
-        topics = [topic] if isinstance(topic, str) else list(topic)
-        if not topics or not subscription:
+        topics, group = parse.topic_names(topic), parse.group_name(subscription)
+        if not topics or not group:
             raise InvalidArgument("a consumer needs at least one topic and the name of a group")
-        return Opening(lambda: self._open_consumer(topics, subscription, values))
+        return Opening(lambda: self._open_consumer(topics, group, values))
 
     async def _open_consumer(
         self, topics: list[str], subscription: str, values: dict[str, Any]

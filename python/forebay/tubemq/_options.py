@@ -30,13 +30,15 @@ class TubeMqClientOptions(TypedDict, total=False):
     heartbeat_interval: Annotated[
         Duration,
         Option(
-            parse.duration,
+            parse.at_least(0.1),
             10.0,
-            "Interval between heartbeats, in seconds. Servers drop a client after 30 s of silence.",
+            "Interval between heartbeats, in seconds. Servers drop a client after 30 s of "
+            "silence. At least 0.1 s.",
         ),
     ]
     max_backoff: Annotated[
-        Duration, Option(parse.duration, 2.0, "Longest pause before a reconnect, in seconds.")
+        Duration,
+        Option(parse.at_least(0.1), 2.0, "Longest pause before a reconnect, in seconds. At least 0.1 s."),
     ]
     memory_limit: Annotated[
         Size,

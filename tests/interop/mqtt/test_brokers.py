@@ -92,7 +92,7 @@ async def test_publishing_cut_at_each_packet(
     broker: MqttService, topic: str, version: int, qos: int, before: bool
 ) -> None:
     """Three messages are sent; the connection ends at each of their packets in turn."""
-    options: dict[str, Any] = {"version": WORDS[version], "max_backoff": 0.05}
+    options: dict[str, Any] = {"version": WORDS[version], "max_backoff": 0.1}
     async with forebay.connect(broker.url, version=WORDS[version]) as watching:
         async with watching.consumer(f"{topic}/#", qos=2) as watcher:
             for at in range(3 * 2 * qos):
@@ -126,7 +126,7 @@ async def test_publishing_cut_at_each_packet(
 async def test_receiving_cut_at_each_packet(
     broker: MqttService, topic: str, version: int, qos: int, before: bool
 ) -> None:
-    options: dict[str, Any] = {"version": WORDS[version], "max_backoff": 0.05}
+    options: dict[str, Any] = {"version": WORDS[version], "max_backoff": 0.1}
     async with forebay.connect(broker.url, version=WORDS[version]) as writing:
         for at in range(3 * 2 * qos):
             with Proxy(broker.port) as proxy:
@@ -162,7 +162,7 @@ async def test_a_broker_that_lost_the_session_gets_the_subscriptions_again(
     client_id = name()
     with Proxy(broker.port) as proxy:
         async with forebay.connect(
-            proxy.url, client_id=client_id, version=WORDS[version], max_backoff=0.05
+            proxy.url, client_id=client_id, version=WORDS[version], max_backoff=0.1
         ) as client:
             async with client.consumer(topic, qos=1) as consumer:
                 proxy.refuses = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from forebay import blocking, cli, errors
+from forebay.commands._shared import logs
 
 from support.certificates import Authority
 from support.waiting import PATIENCE
@@ -108,10 +110,11 @@ def test_a_name_cannot_look_like_a_record() -> None:
         assert " info    broker.connection: mqtt 127.0.0.1:" in line
 
 
-def test_a_path_cannot_reach_the_terminal() -> None:
+@pytest.mark.parametrize("form", logs.FORMATS)
+def test_a_path_cannot_reach_the_terminal(form: str) -> None:
     """C1 controls, line ends beyond ASCII and marks that turn the direction of a line."""
     controls = "\u009b2J\u0085\u2028\u202e"
-    with started("--http-port", "0", "--log-level", "debug") as broker:
+    with started("--http-port", "0", "--log-level", "debug", "--log-format", form) as broker:
         address = urllib.parse.urlsplit(broker.urls["http_url"])
         with socket.create_connection((address.hostname, address.port or 0), timeout=PATIENCE) as stranger:
             request = f"GET /{controls} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -121,6 +124,26 @@ def test_a_path_cannot_reach_the_terminal() -> None:
         rest = broker.rest()
     assert "GET " in rest
     assert not any(control in rest for control in controls if not control.isascii())
+
+
+@pytest.mark.parametrize("form", logs.FORMATS)
+def test_a_record_shows_letters_and_escapes_what_is_not_printable(
+    form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logger = logging.getLogger("forebay")
+    before = logger.handlers[:], logs.BROKER.level
+    hidden = "\x1b[2J\x7f\u009b\u0085\u2028\u202e\u2066\ufeff\n\U000e0041"
+    try:
+        logs.set_up(form, "info")
+        logs.BROKER.warning("größe 東京 %s", hidden, extra={logs.FIELDS: {"path": f"/ñ{hidden}"}})
+    finally:
+        logger.handlers[:] = before[0]
+        logs.BROKER.setLevel(before[1])
+    line = capsys.readouterr().err.removesuffix("\n")
+    assert line.isprintable()
+    assert "größe 東京" in line
+    if form == "json":
+        assert json.loads(line)["path"] == f"/ñ{hidden}"
 
 
 def test_those_who_only_knock_are_told(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import gc
 import re
 import socket
@@ -62,6 +64,78 @@ async def test_with_in_place_of_async_with(broker: forebay.Broker) -> None:
     with pytest.raises(TypeError, match="needs `async with`"):
         with opening:
             pass
+
+
+async def test_a_handle_that_is_not_opened_says_to_await_it(broker: forebay.Broker) -> None:
+    async with forebay.connect(broker.url) as client:
+        opening: Any = client.producer("orders")
+        assert repr(opening) == "<client.producer(...), not opened yet: await it>"
+        said = "'send' is used before it is opened; await it first: producer = await client.producer(...)"
+        with pytest.raises(AttributeError, match=re.escape(said)):
+            opening.send(b"x")
+        assert not hasattr(opening, "close")
+        consumer: Any = client.consumer("orders", "s")
+        with pytest.raises(TypeError, match=re.escape("consumer = await client.consumer(...)")):
+            async for _ in consumer:
+                pass
+        # What looks for private attributes finds what it found before.
+        for name in ("__deepcopy__", "_repr_html_", "__wrapped__"):
+            with pytest.raises(AttributeError, match=f"'Opening' object has no attribute '{name}'"):
+                getattr(opening, name)
+        copied = copy.copy(opening)
+        assert isinstance(copied, type(opening))
+        await (await copied).close()
+        for handle in await asyncio.gather(opening, consumer):
+            await handle.close()
+    connecting: Any = forebay.connect(broker.url)
+    with pytest.raises(AttributeError, match=re.escape("client = await forebay.connect(...)")):
+        connecting.producer("orders")
+    async with connecting:
+        pass
+
+
+# ------------------------------------------------------------------------------------------------
+# arguments
+
+NO_NAMES = (None, 7, b"orders", [None], ["orders", 7], re.compile(b"orders"))
+
+
+@pytest.mark.parametrize("face", ["asyncio", "blocking"])
+@pytest.mark.parametrize("protocol", ["pulsar", "mqtt", "tubemq"])
+async def test_a_topic_that_is_no_text_is_named(broker: forebay.Broker, protocol: str, face: str) -> None:
+    verbs = ["producer", "consumer"]
+    verbs += {"pulsar": ["reader", "table_view"], "mqtt": ["subscribe"]}.get(protocol, [])
+
+    def check(client: Any) -> None:
+        for verb in verbs:
+            rest = ("s",) if verb == "consumer" else ()
+            for wrong in NO_NAMES:
+                with pytest.raises(errors.InvalidArgument, match=r"topic is|a pattern of bytes"):
+                    getattr(client, verb)(wrong, *rest)
+        with pytest.raises(errors.InvalidArgument, match="subscription is 7: pass a name as text"):
+            client.consumer("orders", 7)
+
+    url = broker.urls[protocol]
+    if face == "asyncio":
+        async with forebay.connect(url) as client:
+            check(client)
+        return
+    with blocking.connect(url) as client:
+        check(client)
+
+
+async def test_a_handle_in_another_thread_is_told_what_threads_may_share(broker: forebay.Broker) -> None:
+    async with forebay.connect(broker.url) as client, client.producer("orders") as producer:
+
+        def send() -> None:
+            producer.send(b"x")
+
+        async def sent() -> None:
+            await producer.send(b"x")
+
+        for use in (send, lambda: asyncio.run(sent())):
+            with pytest.raises(errors.InvalidArgument, match=r"in another thread: .*forebay\.blocking"):
+                await asyncio.to_thread(use)
 
 
 # ------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import typing
 import pytest
 
 from forebay import broker, errors, pulsar
-from forebay._core import options, protocols
+from forebay._core import broker_config, options, protocols
 
 
 def test_each_option_has_a_default_that_parses():
@@ -67,7 +67,8 @@ def test_each_word_of_an_option_stands_for_itself():
     ],
 )
 def test_durations_are_seconds(given, seconds):
-    assert protocols.resolve("pulsar.client", {"keep_alive": given})["keep_alive"] == seconds
+    values = protocols.resolve("pulsar.client", {"operation_timeout": given})
+    assert values["operation_timeout"] == seconds
 
 
 @pytest.mark.parametrize(
@@ -110,6 +111,25 @@ def test_a_bad_value_is_refused_by_name(scope, name, value):
         protocols.resolve(scope, {name: value})
     assert isinstance(caught.value, ValueError)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "least"),
+    [
+        ("pulsar.client", "keep_alive", 1),
+        ("pulsar.client", "max_backoff", 0.1),
+        ("mqtt.client", "max_backoff", 0.1),
+        ("tubemq.client", "max_backoff", 0.1),
+        ("tubemq.client", "heartbeat_interval", 0.1),
+        ("broker", "keep_alive", 1),
+    ],
+)
+def test_an_interval_of_attempts_is_never_zero(scope, name, least):
+    assert protocols.resolve(scope, {name: least})[name] == least
+    assert f"At least {least:g} s." in protocols.table(scope)[name].doc
+    for wrong in (0, "0s", least * 0.99, datetime.timedelta(0)):
+        with pytest.raises(errors.InvalidArgument, match=f"'{name}': expected at least {least:g} s, not 0"):
+            protocols.resolve(scope, {name: wrong})
 
 
 def test_an_unknown_name_gets_the_nearest_one():
@@ -159,16 +179,80 @@ def test_an_option_of_another_verb_is_named_with_it(scope, name, verb):
         protocols.resolve(scope, {name: 1})
 
 
+@pytest.mark.parametrize(
+    ("scope", "name", "instead"),
+    [
+        ("pulsar.client", "connect_timeout_ms", "use connect_timeout=, in seconds"),
+        ("pulsar.client", "connectTimeoutMs", "use connect_timeout=, in seconds"),
+        ("pulsar.client", "keep_alive_seconds", "use keep_alive=, in seconds"),
+        ("pulsar.client", "operationTimeoutSeconds", "use operation_timeout=, in seconds"),
+        ("pulsar.client", "send_timeout_ms", re.escape("use send_timeout= of producer(), in seconds")),
+        ("pulsar.producer", "batching_delay_millis", "use batching_delay=, in seconds"),
+        ("pulsar.producer", "sending_timeout_ms", "did you mean 'send_timeout', in seconds"),
+        ("pulsar.consumer", "ack_timeout_ms", "use ack_timeout=, in seconds"),
+        ("mqtt.client", "keepalive_sec", "use keep_alive=, in seconds"),
+        ("mqtt.client", "session_expiry_interval_seconds", "use session_expiry=, in seconds"),
+        ("mqtt.client", "connection_timeout_ms", "did you mean 'connect_timeout', in seconds"),
+        ("tubemq.client", "heartbeat_interval_ms", "use heartbeat_interval=, in seconds"),
+        ("tubemq.consumer", "nack_delay_in_ms", "use nack_delay=, in seconds"),
+        ("broker", "retention_minutes", "use retention=, in seconds"),
+    ],
+)
+def test_a_duration_with_a_unit_in_its_name_is_one_in_seconds(scope, name, instead):
+    with pytest.raises(errors.InvalidArgument, match=f"{name}'(:|;) {instead}"):
+        protocols.resolve(scope, {name: 1})
+
+
+@pytest.mark.parametrize("name", ["memory_limit_ms", "token_seconds", "batch_max_bytes_ms"])
+def test_a_unit_of_time_makes_no_duration_of_another_option(name):
+    with pytest.raises(errors.InvalidArgument) as caught:
+        protocols.for_connection("pulsar://h", {name: 1})
+    assert "in seconds" not in str(caught.value)
+
+
+def test_a_unit_in_a_name_is_told_wherever_options_are_given(tmp_path):
+    with pytest.raises(
+        errors.InvalidArgument, match="'connect_timeout_ms': use connect_timeout=, in seconds"
+    ):
+        protocols.for_connection("mqtt://h?connect_timeout_ms=1000", {})
+    scopes = ("mqtt.client", "mqtt.producer")
+    with pytest.raises(errors.InvalidArgument, match="'connectTimeoutMs': use connect_timeout=, in seconds"):
+        protocols.by_table({"connectTimeoutMs": "1000"}, scopes, "the Spark sink")
+    with pytest.raises(errors.InvalidArgument, match="'keepalive': use keep_alive=, in seconds"):
+        protocols.by_table({"keepalive": "60"}, scopes, "the Spark sink")
+    file = tmp_path / "broker.toml"
+    file.write_text("retention_ms = 100\n", encoding="utf-8")
+    with pytest.raises(errors.InvalidArgument, match=r"line 1: .*: use retention=, in seconds"):
+        broker_config.read(file, protocols.table("broker"))
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "instead"),
+    [
+        ("client", "masterAddr", "tubemq://master:8715"),
+        ("client", "master_addr", "tubemq://master:8715"),
+        ("client", "rpcTimeoutMs", "request_timeout=, in seconds"),
+        ("client", "rpc_timeout", "request_timeout=, in seconds"),
+        ("consumer", "group", "subscription="),
+        ("consumer", "consumer_group", "subscription="),
+        ("consumer", "consumePosition", "position="),
+    ],
+)
+def test_a_name_of_another_tubemq_client_gets_the_one_of_here(scope, name, instead):
+    with pytest.raises(errors.InvalidArgument, match=f"has no {scope} option '{name}': use .*{instead}"):
+        protocols.resolve(f"tubemq.{scope}", {name: 1})
+
+
 def test_what_the_tables_of_other_clients_name_exists():
     for key, row in protocols.PROTOCOLS.items():
         for scope, names in row.other_names().items():
             table = protocols.table(f"{key}.{scope}")
             assert not set(names) & set(table)
-    mqtt = protocols.PROTOCOLS["mqtt"]
-    known = {name for table in mqtt.tables.values() for name in table}
-    for names in mqtt.other_names().values():
-        for text in names.values():
-            assert set(re.findall(r"(\w+)=(?=[, ]|$)", text)) <= known
+    for row in (protocols.PROTOCOLS["mqtt"], protocols.PROTOCOLS["tubemq"]):
+        known = {name for table in row.tables.values() for name in table} | {"subscription"}
+        for names in row.other_names().values():
+            for text in names.values():
+                assert set(re.findall(r"(\w+)=(?=[, ]|$)", text)) <= known
 
 
 def test_words_take_hyphens_and_capitals():
@@ -194,6 +278,13 @@ def test_keyword_over_query_over_environment(monkeypatch):
     assert defaults.resolve("producer", {"compression": "none"})["compression"] == "none"
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_variable_with_its_scope_wins_over_the_one_without(monkeypatch, order):
+    for name, value in [("FOREBAY_COMPRESSION", "lz4"), ("FOREBAY_PRODUCER_COMPRESSION", "zstd")][::order]:
+        monkeypatch.setenv(name, value)
+    assert options.environment(protocols.PROTOCOLS["pulsar"].tables)["producer"] == {"compression": "zstd"}
+
+
 def test_the_url_may_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("FOREBAY_URL", "pulsar://from-env:1")
     assert protocols.for_connection(None, {})[0] == "pulsar://from-env:1"
@@ -205,6 +296,21 @@ def test_the_url_may_come_from_the_environment(monkeypatch):
 def test_other_variables_of_the_environment_do_not_matter(monkeypatch):
     monkeypatch.setenv("FOREBAY_SOMETHING_ELSE", "1")
     protocols.for_connection("embedded:", {})
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("keep_alive=4s&keep_alive=5s", "the URL has the option 'keep_alive' twice"),
+        ("keep_alive=4s&operation_timeout=1&keep_alive=4s", "the URL has the option 'keep_alive' twice"),
+        ("token=secret-1&token=secret-2", "the URL has the option 'token' twice"),
+        ("compression=lz4&producer.compression=zstd", r"'producer\.compression' is given twice"),
+    ],
+)
+def test_an_option_that_a_url_has_twice_is_refused(query, text):
+    with pytest.raises(errors.InvalidArgument, match=text) as caught:
+        protocols.for_connection(f"pulsar://h?{query}", {})
+    assert "secret" not in str(caught.value)
 
 
 def test_an_ambiguous_name_needs_its_prefix():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from forebay import blocking
+from forebay.commands._shared import display
 
 from support.commands import ended, run
 
@@ -74,3 +76,13 @@ def test_errors_have_escapes(embedded: Any, tmp_path: Path) -> None:
         done = ended(*words, "-u", embedded.url)
         assert done.status == 1 and "\\u202e" in done.err
         assert not set("\x1b\x9b\r\u202e") & set(done.err)
+
+
+def test_a_payload_as_json_has_escapes_and_keeps_letters() -> None:
+    value = {"name": f"größe 東京 {EVIL}\n\u2066"}
+    for shown in (
+        display.payload("json", json.dumps(value, ensure_ascii=False).encode()),
+        display.payload("json", b"", value),
+    ):
+        assert shown.replace("\n", "").isprintable() and "größe 東京" in shown
+        assert json.loads(shown) == value

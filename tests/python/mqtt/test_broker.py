@@ -13,7 +13,7 @@ import paho.mqtt.client as paho
 import pytest
 
 import forebay
-from forebay import cli
+from forebay import cli, errors
 
 from support.commands import ended
 from support.mqtt.harness import EmbeddedMqtt
@@ -45,6 +45,16 @@ def test_limits_are_what_the_options_say() -> None:
         with Raw(port_of(broker.mqtt_url)) as peer:
             said = dict(peer.connect("one", props={"session_expiry_interval": 100_000})["properties"])
     assert said == {"session_expiry_interval": 3600, "receive_maximum": 7, "maximum_packet_size": 1024}
+
+
+@pytest.mark.parametrize(("given", "longest"), [(0.5, 1), (4_294_967_294, 4_294_967_294)])
+def test_the_longest_expiry_of_a_session_is_a_whole_number(given: float, longest: int) -> None:
+    with forebay.Broker(mqtt_port=0, mqtt_max_session_expiry=given) as broker:
+        with Raw(port_of(broker.mqtt_url)) as peer:
+            said = dict(peer.connect("one", props={"session_expiry_interval": 0xFFFF_FFFF})["properties"])
+    assert said["session_expiry_interval"] == longest
+    with pytest.raises(errors.InvalidArgument, match="between 0 and 4294967295 seconds, not 4294967296"):
+        forebay.Broker(mqtt_port=0, mqtt_max_session_expiry=4_294_967_296)
 
 
 def passwd(*arguments: str, stdin: str = "") -> int:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
+import math
+import re
 import signal
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,9 @@ import forebay
 from forebay import errors, mqtt
 from forebay._core import protocols
 
+from support.mqtt import wire
+from support.mqtt.harness import MqttService
+from support.mqtt.proxy import Proxy
 from support.scripts import free_port
 from support.service import BrokerProcess
 from support.waiting import PATIENCE, eventually
@@ -71,6 +78,75 @@ async def test_bad_options_are_refused_at_once(options):
         await forebay.connect("mqtt://127.0.0.1:1", **options)
 
 
+LIMIT = 0xFFFF_FFFF
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        (0, 0),
+        (0.5, 1),
+        ("1ms", 1),
+        (60.1, 61),
+        (datetime.timedelta(days=40_000), 3_456_000_000),
+        (1e9 + 1, 1_000_000_001),
+        (LIMIT, LIMIT),
+        (str(LIMIT), LIMIT),
+        ("never", LIMIT),
+        ("inf", LIMIT),
+        (math.inf, LIMIT),
+    ],
+)
+async def test_the_expiry_of_a_session_is_what_connect_says(url, given, sent):
+    with Proxy(MqttService.port_of(url)) as proxy:
+        options: dict[str, Any] = {"client_id": f"expiry-{uuid.uuid4()}", "session_expiry": given}
+        async with forebay.connect(proxy.url, **options):
+            pass
+        ((_, first), *_) = proxy.packets
+    assert dict(wire.parse(first, wire.V5)["properties"]).get("session_expiry_interval", 0) == sent
+
+
+async def test_expiries_of_messages_and_wills_are_whole_seconds_of_32_bits(url):
+    topic = f"expiry/{uuid.uuid4()}"
+    will = {"topic": topic, "payload": b"gone", "delay": 0.5, "message_expiry": LIMIT}
+    with Proxy(MqttService.port_of(url)) as proxy:
+        async with forebay.connect(proxy.url, will=will) as client:
+            await client.publish(topic, b"1", message_expiry=0.2, qos=1)
+            await client.publish(topic, b"2", message_expiry=LIMIT, qos=1)
+            await client.publish(topic, b"3", message_expiry=datetime.timedelta(seconds=1.5), qos=1)
+            for wrong in (LIMIT + 1, -1, math.inf, math.nan, "never", True):
+                with pytest.raises(errors.InvalidArgument, match=r"^message_expiry: expected a duration"):
+                    client.publish(topic, b"x", message_expiry=wrong)
+        sent = [wire.parse(one, wire.V5) for origin, one in proxy.packets if origin == "client"]
+    assert dict(sent[0]["will"]["properties"]) == {
+        "will_delay_interval": 1,
+        "message_expiry_interval": LIMIT,
+    }
+    expiries = [dict(one["properties"])["message_expiry_interval"] for one in sent if "payload" in one]
+    assert expiries == [1, LIMIT, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"session_expiry": LIMIT + 1}, 'between 0 and 4294967295 seconds, not 4294967296. "never" keeps'),
+        ({"session_expiry": -1}, "not -1"),
+        ({"session_expiry": "always"}, "'session_expiry': expected a duration"),
+        ({"session_expiry": math.nan}, "not nan"),
+        ({"keep_alive": 65536}, "between 0 and 65535 seconds, not 65536"),
+        (
+            {"will": {"topic": "t", "delay": LIMIT + 1}},
+            "delay of the will: expected a duration",
+        ),
+        ({"will": {"topic": "t", "message_expiry": "soon"}}, "message_expiry of the will: expected"),
+        ({"birth": {"topic": "t", "message_expiry": LIMIT + 1}}, "message_expiry of the birth message: exp"),
+    ],
+)
+async def test_expiries_just_past_the_limit_are_refused(options, text):
+    with pytest.raises(errors.InvalidArgument, match=re.escape(text)):
+        await forebay.connect("mqtt://127.0.0.1:1", **options)
+
+
 async def test_what_an_mqtt_message_has_not_is_refused_by_name(url):
     async with forebay.connect(url) as client, client.subscribe("fields/#", qos=2) as consumer:
         await client.publish("fields/1", b"text", qos=2, properties=[("a", "1"), ("a", "2")])
@@ -96,6 +172,32 @@ async def test_fields_need_5_0_and_known_names(url):
             producer.send(b"", key="k")
         with pytest.raises(TypeError, match="2 positional arguments"):
             producer.send(b"", "key")
+
+
+@pytest.mark.parametrize("version", ["3.1", "3.1.1"])
+@pytest.mark.parametrize(
+    "option", [{"no_local": True}, {"retain_as_published": True}, {"retain_handling": "never"}]
+)
+async def test_options_of_a_subscription_that_need_5_0(url, version, option):
+    (name,) = option
+    text = re.escape(f"{name} needs MQTT 5, and this connection uses MQTT {version}: connect with version=5")
+    async with forebay.connect(url, version=version) as client:
+        for opening in (client.consumer("a", **option), client.subscribe("a", **option)):
+            with pytest.raises(errors.Unsupported, match=text):
+                await opening
+        # Those of MQTT 3 are what it does anyway.
+        plain: dict[str, Any] = {
+            "no_local": False,
+            "retain_as_published": False,
+            "retain_handling": "always",
+        }
+        async with client.consumer("a", **plain):
+            pass
+    with forebay.blocking.connect(url, version=version) as blocking:
+        with pytest.raises(errors.Unsupported, match=text):
+            blocking.consumer("a", **option)
+    async with forebay.connect(url, version="auto") as client, client.consumer("a", **option):
+        pass
 
 
 @pytest.mark.parametrize(

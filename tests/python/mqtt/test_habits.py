@@ -225,17 +225,57 @@ def test_what_else_is_set_for_a_client(place: list[str]) -> None:
         (["--proxy", "socks5h://h"], "ssh -L"),
         (["--capath", "/etc/ssl"], "cat DIR/*.pem"),
         (["-w"], "-w is not supported: -v"),
-        (["--random-filter", "10"], "awk"),
+        (["--tls-engine", "x"], "--key takes the key as a PEM file"),
+        (["--tls-engine-kpass-sha1", "x"], "--key takes the key as a PEM file"),
+        (["--keyform", "engine"], "--key takes the key as a PEM file"),
+        (["--quiet"], "2>/dev/null hides errors"),
     ],
 )
 def test_flags_of_mosquitto_that_are_not_supported(place: list[str], words: list[str], said: str) -> None:
     for command in (["sub"], ["pub", "-m", "x"], ["rr", "-m", "x"]):
-        if command == ["sub"] or words[0] not in ("-w", "--random-filter"):
+        if command == ["sub"] or (words[0] != "-w" and (command[0] != "pub" or words[0] != "--quiet")):
             assert said in run(*command, *place, "-t", "t", *words, status=2)
 
 
 # ------------------------------------------------------------------------------------------------
 # subscribing
+
+
+def test_a_random_part_of_the_messages_is_printed(url: str, place: list[str], topic: str) -> None:
+    words = ["sub", *place, "-t", topic, "-q", "1", "-c", "-i", f"till-{uuid.uuid4().hex[:8]}"]
+    run(*words, "-E")
+    with blocking.connect(url) as client, client.producer(topic) as producer:
+        producer.send_many([str(number).encode() for number in range(600)])
+    shown = run(*words, "-C", "50", "-W", "50", "--random-filter", "25").split()
+    assert len(shown) == 50
+    numbers = [int(one) for one in shown]
+    assert numbers == sorted(numbers)
+    # 200 on average: one in 4.
+    assert 60 < numbers[-1] < 500
+    for wrong in ("0", "100.1", "-1", "nan", "half"):
+        said = run("sub", *place, "-t", topic, "--random-filter", wrong, status=2)
+        assert f"above 0 and up to 100, not '{wrong}'" in said
+
+
+def test_every_message_is_printed_by_default(url: str, place: list[str], topic: str) -> None:
+    for number in range(20):
+        run_in_process(url, f"{topic}/{number}")
+    for words in ([], ["--random-filter", "100"], ["--retain-as-published", "--tls-use-os-certs"]):
+        shown = run("sub", *place, "-t", f"{topic}/#", "-C", "20", "-W", "50", "-F", "%t", *words)
+        assert len(shown.split()) == 20
+
+
+def test_a_subscription_shows_whether_messages_were_published_as_retained(
+    url: str, place: list[str], topic: str
+) -> None:
+    words = ["sub", *place, "-t", topic, "-q", "1", "-c", "-F", "%r", "-C", "1", "-W", "50"]
+    for more, shown in (([], "0"), (["--retain-as-published"], "1")):
+        session = [*words, "-i", f"till-{uuid.uuid4().hex[:8]}", *more]
+        run(*session, "-R", "-E")
+        run_in_process(url, topic)
+        # Nothing is retained any more, so what comes is the message of the session.
+        run("pub", *place, "-t", topic, "-n", "-r")
+        assert run(*session).split() == [shown]
 
 
 def test_json_over_several_lines(url: str, place: list[str], topic: str) -> None:

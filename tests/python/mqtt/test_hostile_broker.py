@@ -138,7 +138,7 @@ async def within(awaitable: Any) -> Any:
 
 
 def options(version: int, limit: float = 30) -> dict[str, Any]:
-    return {"version": "5" if version == V5 else "3.1.1", "max_backoff": 0.05, "connect_timeout": limit}
+    return {"version": "5" if version == V5 else "3.1.1", "max_backoff": 0.1, "connect_timeout": limit}
 
 
 def connack(body: bytes) -> bytes:

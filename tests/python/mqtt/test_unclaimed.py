@@ -303,7 +303,7 @@ async def test_a_subscription_of_an_earlier_process_can_be_ended() -> None:
 async def test_unacknowledged_messages_that_come_again_after_a_cut_are_held_once() -> None:
     script = Script()
     script.present = True
-    options: Any = {"client_id": "dev", "clean_start": False, "max_backoff": 0.05}
+    options: Any = {"client_id": "dev", "clean_start": False, "max_backoff": 0.1}
     async with script.up() as url, mqtt.connect(url, **options) as client:
         for number in range(5):
             script.publish("a/x", b"%d" % number)
@@ -322,7 +322,7 @@ async def test_unacknowledged_messages_that_come_again_after_a_cut_are_held_once
 @pytest.mark.parametrize("filters", [["secret/#"], ["open/#", "secret/#"]], ids=["all", "one of two"])
 async def test_a_subscription_that_is_refused_after_a_reconnect_ends_its_consumer(filters: list[str]) -> None:
     script = Script(refuse={"secret/#": 0x87})
-    async with script.up() as url, mqtt.connect(url, max_backoff=0.05) as client:
+    async with script.up() as url, mqtt.connect(url, max_backoff=0.1) as client:
         refused, other = await client.consumer(filters), await client.consumer("other")
         waiting = refused.receive()
         script.cut()

@@ -192,6 +192,12 @@ def test_options_of_another_client_are_answered_with_what_to_type(option, said):
     assert said in refused("pub", "pulsar://127.0.0.1:1", "t", "-m", "x", "-X", option)
 
 
+@pytest.mark.parametrize("server", ["pulsar://127.0.0.1:1", "tubemq://127.0.0.1:1"])
+def test_a_property_that_is_given_twice_is_refused(server):
+    words = ("pub", server, "t", "-m", "x", "-p", "a=1", "-p", "b=2", "-p", "a=3")
+    assert "properties have unique names, and 'a' is given twice" in refused(*words)
+
+
 SAMPLES = ("1", "true", "30000", "RoundRobinDistribution", "LZ4", "soon")
 
 

@@ -4,13 +4,16 @@ refuses."""
 from __future__ import annotations
 
 import enum
+import http.server
 import importlib
 import inspect
 import pickle
 import re
 import subprocess
 import sys
+import threading
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,14 @@ import pytest
 
 import forebay
 import forebay.compat.pulsar as ours
+import forebay.compat.pulsar.asyncio as aio
 import pulsar as official
 from forebay import errors
 from forebay._core import protocols
 from forebay.compat.pulsar import _options, _refusals, exceptions
 from forebay.pulsar._renamed import RENAMED
+
+from support.pulsar.harness import EmbeddedPulsar
 
 MODULES = (
     "",
@@ -624,6 +630,46 @@ def test_the_native_module_has_a_stand_in() -> None:
     assert ours._pulsar.Timeout is ours.Timeout
 
 
+CONFIGURATIONS = (
+    "ClientConfiguration",
+    "ConsumerConfiguration",
+    "ProducerConfiguration",
+    "ReaderConfiguration",
+)
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_the_configurations_of_the_native_module_are_made_and_read(name: str) -> None:
+    theirs, mine = (getattr(module, name)() for module in (_pulsar, ours._pulsar))
+    settings = public(theirs)
+    assert public(mine) == settings
+    for setting in settings:
+        try:
+            default: Any = getattr(theirs, setting)()
+        except TypeError:
+            with pytest.raises(TypeError):
+                getattr(mine, setting)()
+            continue
+        if isinstance(default, bool | int | str) or hasattr(type(default), "__members__"):
+            assert repr(getattr(mine, setting)()) == repr(default), setting
+            getattr(theirs, setting)(default)
+        else:
+            assert type(getattr(mine, setting)()).__name__ == type(default).__name__, setting
+        value = object()
+        assert getattr(mine, setting)(value) is mine
+        assert getattr(mine, setting)() is value
+    with pytest.raises(AttributeError, match="no attribute 'batching_enable'"):
+        _ = mine.batching_enable
+    if name in ("ConsumerConfiguration", "ProducerConfiguration"):
+        assert mine.property("a", "1").property("b", "2") is mine
+
+
+def test_the_native_client_is_refused_with_the_one_to_use() -> None:
+    configuration = ours._pulsar.ClientConfiguration().operation_timeout_seconds(3)
+    with pytest.raises(ours.OperationNotSupported, match=r"use pulsar\.Client, whose verbs take keywords"):
+        ours._pulsar.Client("pulsar://127.0.0.1:1", configuration)
+
+
 @pytest.mark.parametrize("pulsar", [ours, official])
 def test_a_subscription_needs_a_name(pulsar: Any) -> None:
     client = pulsar.Client("pulsar://127.0.0.1:1", operation_timeout_seconds=1)
@@ -639,3 +685,82 @@ def test_ids_take_attributes() -> None:
         message_id.job = "a job"
         assert message_id.job == "a job"
         assert weakref.ref(message_id)() is message_id
+
+
+class Refusing(http.server.BaseHTTPRequestHandler):
+    """Answers each request with the status of its server."""
+
+    def do_GET(self) -> None:
+        self.send_response(self.server.status)  # type: ignore[attr-defined]
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def refusing() -> Iterator[Any]:
+    """A web service that refuses every request."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 500, 503])
+@pytest.mark.parametrize("pulsar", [ours, official])
+def test_a_status_of_an_http_lookup_is_a_connect_error(pulsar: Any, refusing: Any, status: int) -> None:
+    refusing.status = status
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    client = pulsar.Client(f"http://127.0.0.1:{refusing.server_port}", logger=quiet)
+    for verb in (
+        lambda: client.create_producer("t"),
+        lambda: client.subscribe("t", "s"),
+        lambda: client.get_topic_partitions("t"),
+    ):
+        with pytest.raises(pulsar.ConnectError, match=r"^Pulsar error: ConnectError"):
+            verb()
+    client.close()
+
+
+@pytest.mark.parametrize("status", [401, 503])
+async def test_a_status_of_an_http_lookup_in_asyncio(refusing: Any, status: int) -> None:
+    refusing.status = status
+    client = aio.Client(f"http://127.0.0.1:{refusing.server_port}")
+    with pytest.raises(aio.PulsarException) as caught:
+        await client.create_producer("t")
+    assert caught.value.error() == ours.Result.ConnectError
+    await client.close()
+
+
+@pytest.mark.parametrize("pulsar", [ours, official])
+def test_an_id_without_its_topic_is_not_supported_by_a_consumer_of_several(
+    pulsar: Any, embedded: EmbeddedPulsar
+) -> None:
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    client = pulsar.Client(embedded.url, logger=quiet)
+    consumer = client.subscribe([embedded.topic(), embedded.topic()], "s")
+    bare = pulsar.MessageId(-1, 1, 2, -1)
+    for verb in (consumer.acknowledge, consumer.acknowledge_cumulative, consumer.seek):
+        with pytest.raises(pulsar.OperationNotSupported):
+            verb(bare)
+    client.close()
+
+
+async def test_an_id_without_its_topic_in_asyncio(embedded: EmbeddedPulsar) -> None:
+    client = aio.Client(embedded.url)
+    consumer = await client.subscribe([embedded.topic(), embedded.topic()], "s")
+    bare = ours.MessageId(-1, 1, 2, -1)
+    for verb in (
+        consumer.acknowledge,
+        consumer.acknowledge_cumulative,
+        consumer.negative_acknowledge,
+        consumer.seek,
+    ):
+        with pytest.raises(aio.PulsarException) as caught:
+            await verb(bare)
+        assert caught.value.error() == ours.Result.OperationNotSupported
+    await client.close()

@@ -450,3 +450,27 @@ def test_a_program_that_closes_nothing_ends(
         timeout=300,
     )
     assert (done.returncode, done.stderr) == (status, "")
+
+
+def test_close_raises_the_error_of_the_first_handle_and_closes_all(
+    embedded: EmbeddedPulsar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = pulsar.Client(embedded.url)
+    handles = [client.subscribe("t", f"s-{number}") for number in range(3)]
+
+    def failing(number: int) -> Callable[[], None]:
+        close = handles[number]._finish_close
+
+        def finish() -> None:
+            close()
+            raise pulsar.ConnectError(f"handle {number}")
+
+        return finish
+
+    for number in (0, 2):
+        monkeypatch.setattr(handles[number], "_finish_close", failing(number))
+    with pytest.raises(pulsar.ConnectError, match="handle 0"):
+        client.close()
+    for handle in handles:
+        with pytest.raises(pulsar.AlreadyClosed):
+            handle.receive(100)

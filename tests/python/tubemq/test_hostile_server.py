@@ -27,7 +27,7 @@ OPTIONS: dict[str, Any] = {
     "request_timeout": 1,
     "operation_timeout": 4,
     "heartbeat_interval": 0.2,
-    "max_backoff": 0.05,
+    "max_backoff": 0.1,
 }
 
 

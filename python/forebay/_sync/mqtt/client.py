@@ -8,12 +8,13 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Never, Unpack
 
+from forebay._core import parse
 from forebay._core.native import MqttMessage
 from forebay._core.options import default, given
 from forebay._sync.base import Client, Consumer, Producer
 from forebay._sync.handle import immediate
 from forebay._sync.open_handle import opening
-from forebay.mqtt._fields import ReasonCode, fields_to_engine, filters_of
+from forebay.mqtt._fields import ReasonCode, check_version, fields_to_engine, filters_of
 
 if TYPE_CHECKING:
     import os
@@ -126,7 +127,8 @@ class MqttClient(Client):
         """
         options = given(locals(), "self", "topic")
         values = self._defaults.resolve("producer", options)
-        return self._open_producer(topic, values)
+        name = parse.topic_name(topic)
+        return self._open_producer(name, values)
 
     def _open_producer(self, topic: str, values: dict[str, Any]) -> MqttProducer:
         self._check()
@@ -157,16 +159,17 @@ class MqttClient(Client):
         Raises:
             InvalidArgument, InvalidTopic: an unknown option, a bad value or a bad topic filter.
             AuthorizationError: the broker refuses a filter.
-            Unsupported: an option of another protocol, at once; or the broker has no wildcards or no shared
-                subscriptions.
+            Unsupported: an option of another protocol, at once; an option of MQTT 5 on a connection of MQTT
+                3, or the broker has no wildcards or no shared subscriptions.
         """
         options = given(locals(), "self", "topic", "subscription")
         values = self._defaults.resolve("consumer", options)
-        filters = filters_of(topic)
-        return self._open_consumer(filters, subscription or "", values)
+        filters, group = filters_of(topic), parse.group_name(subscription)
+        return self._open_consumer(filters, group, values)
 
     def _open_consumer(self, filters: list[str], subscription: str, values: dict[str, Any]) -> MqttConsumer:
         self._check()
+        check_version(self._native.version, values)
         return MqttConsumer(self._native.consumer(filters, subscription, values).wait(), self)
 
     def subscribe(

@@ -182,7 +182,7 @@ class PulsarClient(Client):
         options = given(locals(), "self", "topic")
         values = self._defaults.resolve("producer", options)
         check_producer(values)
-        refuse_patterns([topic])
+        refuse_patterns([parse.topic_name(topic)])
         return self._open_producer(topic, values)
 
     def _open_producer(self, topic: str, values: dict[str, Any]) -> PulsarProducer[Any]:
@@ -278,11 +278,12 @@ class PulsarClient(Client):
         if isinstance(topic, re.Pattern):
             topics = pattern_parts(topic)
         else:
-            topics = [topic] if isinstance(topic, str) else list(topic)
+            topics = parse.topic_names(topic)
             refuse_patterns(topics)
-        if not topics or not subscription:
+        group = parse.group_name(subscription)
+        if not topics or not group:
             raise InvalidArgument("a consumer needs at least one topic and the name of a subscription")
-        return self._open_consumer(topics, subscription, values)
+        return self._open_consumer(topics, group, values)
 
     def _open_consumer(
         self, topics: list[str] | tuple[str, str], subscription: str, values: dict[str, Any]
@@ -389,11 +390,11 @@ class PulsarClient(Client):
             # Nothing is passed over, should the connection be lost before the reader is moved.
             options["position"] = "earliest"
         values = self._defaults.resolve("consumer", options)
-        topics = [topic] if isinstance(topic, str) else list(topic)
+        topics = parse.topic_names(topic)
         if not topics:
             raise InvalidArgument("a reader needs at least one topic")
         refuse_patterns(topics)
-        name = subscription or reader_name()
+        name = parse.group_name(subscription) or reader_name()
         return self._open_reader(topics, name, values, start)
 
     def _open_reader(
@@ -486,13 +487,13 @@ class PulsarClient(Client):
         if value is not None and not callable(value):
             raise InvalidArgument(f"table_view: 'value': expected a function, not {value!r}")
         options.setdefault("unreadable", "fail")
-        persistent = not topic.startswith("non-persistent:")
+        persistent = not parse.topic_name(topic).startswith("non-persistent:")
         options.setdefault("read_compacted", persistent)
         options["durable"] = False
         options["position"] = "earliest"
         values = self._defaults.resolve("consumer", options)
         refuse_patterns([topic])
-        name = subscription or reader_name()
+        name = parse.group_name(subscription) or reader_name()
         of = value or (_value if values.get("schema") else _payload)
         return self._open_table_view(topic, name, values, of, persistent)
 

@@ -88,7 +88,8 @@ class TubeMqClient(Client):
         """
         options = given(locals(), "self", "topic")
         values = self._defaults.resolve("producer", options)
-        return self._open_producer(topic, values)
+        name = parse.topic_name(topic)
+        return self._open_producer(name, values)
 
     def _open_producer(self, topic: str, values: dict[str, Any]) -> TubeMqProducer:
         self._check()
@@ -128,10 +129,10 @@ class TubeMqClient(Client):
         """
         options = given(locals(), "self", "topic", "subscription")
         values = self._defaults.resolve("consumer", options)
-        topics = [topic] if isinstance(topic, str) else list(topic)
-        if not topics or not subscription:
+        topics, group = parse.topic_names(topic), parse.group_name(subscription)
+        if not topics or not group:
             raise InvalidArgument("a consumer needs at least one topic and the name of a group")
-        return self._open_consumer(topics, subscription, values)
+        return self._open_consumer(topics, group, values)
 
     def _open_consumer(self, topics: list[str], subscription: str, values: dict[str, Any]) -> TubeMqConsumer:
         self._check()

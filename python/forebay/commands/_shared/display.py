@@ -74,9 +74,9 @@ def payload(form: str, data: bytes, value: Any = None) -> str:
     """
     if form == "json":
         if value is not None and not isinstance(value, bytes):
-            return json.dumps(value, indent=2, ensure_ascii=False, default=_as_json)
+            return as_json(value, indent=2)
         try:
-            return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+            return as_json(json.loads(data), indent=2)
         except (ValueError, RecursionError):
             form = "text"
     if form == "text":
@@ -89,7 +89,20 @@ def payload(form: str, data: bytes, value: Any = None) -> str:
 
 def visible(text: str) -> str:
     """A text with escapes in place of the characters that a terminal takes for commands; lines stay."""
-    return "".join(one if one.isprintable() or one in "\n\t" else _escaped(one) for one in text)
+    return escaped(text, keep="\n\t")
+
+
+def escaped(text: str, keep: str = "") -> str:
+    """A text with escapes in place of all that is not printable, such as control characters and marks that
+    turn the direction of a line. Letters of all languages stay, and the characters ``keep``."""
+    return "".join(one if one.isprintable() or one in keep else _escaped(one) for one in text)
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+    """JSON with escapes in place of all that is not printable. Letters of all languages stay."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False, default=_as_json)
+    # JSON itself has no line ends but those between its values.
+    return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
 
 
 def visible_bytes(data: bytes) -> bytes:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from . import display
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
@@ -56,7 +57,9 @@ def _message(record: logging.LogRecord) -> str:
     text = record.getMessage()
     if record.exc_info:
         text += f": {logging.Formatter().formatException(record.exc_info)}"
-    return text.replace("\\", "\\\\").replace("\n", "\\n") if "\n" in text else text
+    if text.isprintable():
+        return text
+    return display.escaped(text.replace("\\", "\\\\"))
 
 
 class _Text(logging.Formatter):
@@ -85,7 +88,7 @@ class _Json(logging.Formatter):
             "message": _message(record),
         }
         fields: dict[str, str] = getattr(record, FIELDS, {})
-        return json.dumps(fields | said, ensure_ascii=False)
+        return display.as_json(fields | said)
 
 
 class _Handler(logging.StreamHandler[Any]):

@@ -17,16 +17,19 @@ FORMS = ("text", "json", "hex")
 
 
 def pairs(given: list[str], what: str) -> dict[str, str]:
-    """``["a=1", "b=2"]`` as a mapping.
+    """``["a=1", "b=2"]`` as a mapping. The last value of an option holds, so that a command can override
+    those of an alias.
 
     Raises:
-        InvalidArgument: an argument without ``=``.
+        InvalidArgument: an argument without ``=``, or a name twice that is no option.
     """
     result: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise InvalidArgument(f"{what} are NAME=VALUE, not {text!r}")
+        if name in result and what != "options":
+            raise InvalidArgument(f"{what} have unique names, and {name!r} is given twice")
         result[name] = value
     return result
 

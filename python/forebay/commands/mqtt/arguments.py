@@ -61,9 +61,11 @@ _UNSUPPORTED = {
     ("--psk", "--psk-identity"): "use a client certificate (--cert, --key), or -u and -P",
     ("--ciphers", "--tls-version"): "client and broker agree on TLS 1.3 or 1.2 and a cipher suite",
     ("--proxy",): "forward the port, for example with ssh -L, and give -h 127.0.0.1",
+    ("--tls-engine", "--tls-engine-kpass-sha1", "--keyform"): "--key takes the key as a PEM file",
     ("--capath",): "put the certificates into one file for --cafile: cat DIR/*.pem > ca.pem",
 }
 """Flags of Mosquitto's commands, and what to do in place of them."""
+_QUIET = "{} is not supported: 2>/dev/null hides errors"
 
 
 class _Property(argparse.Action):
@@ -149,6 +151,14 @@ def sub(command: argparse.ArgumentParser) -> None:
         metavar="FILTER",
         help="do not print messages of these topics; repeatable",
     )
+    add(
+        "--random-filter",
+        type=_percent,
+        default=100.0,
+        metavar="PERCENT",
+        help="print each message with this probability, such as 0.5 (default: 100); -C counts those printed",
+    )
+    add("--retain-as-published", action="store_true", help="show whether a message was published as retained")
     add("--no-ack", action="store_true", help="do not acknowledge messages of QoS 1 and 2")
     add(
         "-U",
@@ -165,12 +175,8 @@ def sub(command: argparse.ArgumentParser) -> None:
     )
     _pretty(command)
     refuse = arguments.refuse
+    refuse(command, ["--quiet"], _QUIET)
     refuse(command, ["-w", "--watch"], "{} is not supported: -v prints the topic before the payload")
-    refuse(
-        command,
-        ["--random-filter"],
-        "{} is not supported: choose among the lines, for example with awk 'rand() < 0.1'",
-    )
     refuse(
         command,
         ["--type"],
@@ -198,7 +204,9 @@ def rr(command: argparse.ArgumentParser) -> None:
     arguments.source(command, lines=None, stdin=["--stdin-file"], null=["--null-message"], frame=False)
     add("-q", "--qos", type=int, choices=(0, 1, 2), help="quality of service, both ways (default: 0)")
     add("-r", "--retain", action="store_true", help="let the broker retain the request")
+    add("-R", "--no-retained", action="store_true", help="no effect: a retained message is no response")
     add("-W", "--timeout", metavar="SECONDS", help="exit after this time without a response, with status 27")
+    arguments.refuse(command, ["--quiet"], _QUIET)
     arguments.output(command, FORMAT_HELP, "print the topic before the payload")
     _pretty(command)
 
@@ -210,6 +218,16 @@ def _delay(text: str) -> float:
         return parse.seconds(text) or 0.0
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _percent(text: str) -> float:
+    try:
+        percent = float(text)
+    except ValueError:
+        percent = 0.0
+    if not 0 < percent <= 100:
+        raise argparse.ArgumentTypeError(f"expected a percentage above 0 and up to 100, not {text!r}")
+    return percent
 
 
 def _pretty(command: argparse.ArgumentParser) -> None:
@@ -237,7 +255,7 @@ def _session(command: argparse.ArgumentParser) -> None:
         "-x",
         "--session-expiry-interval",
         metavar="SECONDS",
-        help="how long the broker keeps the session (with -c, the default is forever)",
+        help='how long the broker keeps the session, or "never" to keep it for good (with -c, the default)',
     )
     add("-k", "--keepalive", metavar="SECONDS", help="keep alive interval (default: 60)")
     add(
@@ -248,6 +266,7 @@ def _session(command: argparse.ArgumentParser) -> None:
     )
     add("--nodelay", action="store_true", help="no effect: TCP_NODELAY is always set")
     add("--cafile", metavar="FILE", help="certificate authorities to trust (PEM)")
+    add("--tls-use-os-certs", action="store_true", help="no effect: the default without --cafile")
     add("--cert", metavar="FILE", help="client certificate chain (PEM)")
     add("--key", metavar="FILE", help="private key of the client certificate (PEM)")
     add("--insecure", action="store_true", help="accept any host name in the broker's certificate")

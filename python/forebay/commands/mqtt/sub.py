@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ def run(given: argparse.Namespace) -> int:
     client_options = arguments.client_options(given, options["client"])
     wanted = options["consumer"]
     arguments.quality(given, "consumer", wanted)
+    if given.retain_as_published:
+        wanted["retain_as_published"] = True
     text = given.format if given.format is not None else "%t %p" if given.verbose else "%p"
     show = printer(
         given, to_json, lambda: compile_format(text, given.pretty), b"" if given.no_newline else b"\n"
@@ -85,7 +88,7 @@ def _print(
 def _is_wanted(given: argparse.Namespace, message: MqttMessage) -> bool:
     if given.no_retained and message.retain:
         return False
-    return not _is_filtered(given, message)
+    return not _is_filtered(given, message) and random.random() * 100 < given.random_filter
 
 
 def _is_filtered(given: argparse.Namespace, message: MqttMessage) -> bool:

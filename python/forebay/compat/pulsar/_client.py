@@ -45,7 +45,7 @@ from ._producer import Producer
 from ._reader import Reader
 from ._services import AutoClusterFailover, ServiceInfo, ServiceInfoProvider, check_url
 from ._tables import View
-from .exceptions import PulsarException, make, translated, waited
+from .exceptions import PulsarException, make, result_of_lookup, translated, waited
 from .schema.schema import BytesSchema, Schema, SchemaInfo
 from .tableview import TableView
 
@@ -53,6 +53,13 @@ if TYPE_CHECKING:
     from forebay._engine import PulsarClient
 
 _BYTES = BytesSchema()
+
+
+def _closed(native: PulsarClient) -> None:
+    try:
+        waited(native.close())
+    except errors.Error as error:
+        raise translated(error) from None
 
 
 class Settings:
@@ -200,7 +207,7 @@ class Client:
                     result = Result.Timeout if left <= 0 else Result.ConnectError
                     raise make(result, str(error)) from None
             except errors.Error as error:
-                raise translated(error) from None
+                raise make(result_of_lookup(error, settings.url), str(error)) from None
             time.sleep(min(pause, left))
             pause = min(pause * 2, 1.0)
 
@@ -211,7 +218,7 @@ class Client:
         except errors.TopicNotFound:
             return 0
         except errors.Error as error:
-            raise translated(error) from None
+            raise make(result_of_lookup(error, self._settings.url), str(error)) from None
 
     def create_producer(
         self,
@@ -453,27 +460,30 @@ class Client:
                 raise make(Result.AlreadyClosed)
             self._closed = True
             native, self._native = self._native, None
+        handles = [*self._producers, *self._consumers]
+        # All closes are started before any wait, because each wait has a time limit.
+        steps: list[Callable[[], object]] = [view.close for view in self._views]
+        steps += [producer._prepare for producer in self._producers]  # pyright: ignore[reportPrivateUsage]
+        steps += [handle._start_close for handle in handles]  # pyright: ignore[reportPrivateUsage]
+        steps += [handle._finish_close for handle in handles]  # pyright: ignore[reportPrivateUsage]
+        if native is not None:
+            steps.append(lambda: _closed(native))
+        failed: PulsarException | None = None
         try:
-            for view in list(self._views):
-                view.close()
-            handles = [*self._producers, *self._consumers]
-            for producer in list(self._producers):
-                producer._prepare()  # pyright: ignore[reportPrivateUsage]
-            with contextlib.ExitStack() as stack:
-                # The last callbacks are called first: all closes are started before any wait,
-                # because each wait has a time limit.
-                for handle in handles:
-                    stack.callback(handle._finish_close)  # pyright: ignore[reportPrivateUsage]
-                for handle in handles:
-                    stack.callback(handle._start_close)  # pyright: ignore[reportPrivateUsage]
+            for step in steps:
+                try:
+                    step()
+                except PulsarException as error:
+                    failed = failed or error
+        except BaseException:
+            if native is not None:
+                native.close()
+            raise
         finally:
-            try:
-                if native is not None:
-                    waited(native.close())
-            except errors.Error as error:
-                raise translated(error) from None
-            finally:
-                self._shut()
+            self._shut()
+        if failed:
+            # As there, that of the first.
+            raise failed
 
     def _shut(self) -> None:
         for handle in [*self._producers, *self._consumers]:

@@ -14,7 +14,7 @@ from ._ids import MessageId, identify
 from ._messages import Message
 from ._policies import BatchReceivePolicy
 from ._receiver import Receiver, failed, is_position, target, whole_entry
-from .exceptions import make, translated, waited
+from .exceptions import make, result_of_id, translated, waited
 from .schema.schema import Schema
 
 if TYPE_CHECKING:
@@ -153,6 +153,7 @@ class Consumer(Receiver):
         Raises:
             TypeError: neither of them.
             AlreadyClosed: after :meth:`close`.
+            OperationNotSupported: an id without its topic, and there are several.
         """
         if type(message) is Message:
             native: Any = message._native
@@ -163,7 +164,7 @@ class Consumer(Receiver):
         try:
             self._ack(native)
         except errors.Error as error:
-            raise translated(error) from None
+            raise make(result_of_id(error), str(error)) from None
 
     def acknowledge_cumulative(self, message: Message | MessageId) -> None:
         """Acknowledges a message and all before it.
@@ -178,7 +179,7 @@ class Consumer(Receiver):
         except errors.NotAllowed as error:
             raise make(Result.CumulativeAcknowledgementNotAllowedError, str(error)) from None
         except errors.Error as error:
-            raise translated(error) from None
+            raise make(result_of_id(error), str(error)) from None
 
     def negative_acknowledge(self, message: Message | MessageId) -> None:
         """Has a message delivered again after ``negative_ack_redelivery_delay_ms``."""
@@ -187,7 +188,7 @@ class Consumer(Receiver):
         try:
             self._native.nack(native, None)
         except errors.Error as error:
-            raise translated(error) from None
+            raise make(result_of_id(error), str(error)) from None
 
     def _check(self) -> None:
         if not self._open:

@@ -16,7 +16,7 @@ from ._checks import check_type
 from ._enums import Result
 from ._ids import MessageId
 from ._messages import Message, receive
-from .exceptions import PulsarException, make, translated, waited
+from .exceptions import PulsarException, make, result_of_id, translated, waited
 from .schema.schema import Schema
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class Receiver:
         try:
             waited(self._native.seek(at, self._inclusive))
         except errors.Error as error:
-            raise translated(error) from None
+            raise make(result_of_id(error), str(error)) from None
         self._held.clear()
 
     def close(self) -> None:

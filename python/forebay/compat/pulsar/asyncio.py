@@ -66,6 +66,10 @@ def _raised(error: errors.Error) -> PulsarException:
     return PulsarException(exceptions.result_of(error), str(error))
 
 
+def _of_id(error: errors.Error) -> PulsarException:
+    return PulsarException(exceptions.result_of_id(error), str(error))
+
+
 async def _done(pending: Any) -> Any:
     """The result of an operation of the engine."""
     try:
@@ -235,7 +239,7 @@ class Consumer(_Handle):
         try:
             self._consumer.ack(whole_entry(native))
         except errors.Error as error:
-            raise _raised(error) from None
+            raise _of_id(error) from None
 
     async def acknowledge_cumulative(self, message: Message | MessageId) -> None:
         """Acknowledges a message and all before it."""
@@ -246,7 +250,7 @@ class Consumer(_Handle):
         except errors.NotAllowed as error:
             raise PulsarException(Result.CumulativeAcknowledgementNotAllowedError, str(error)) from None
         except errors.Error as error:
-            raise _raised(error) from None
+            raise _of_id(error) from None
 
     async def negative_acknowledge(self, message: Message | MessageId) -> None:
         """Has a message delivered again after ``negative_ack_redelivery_delay_ms``."""
@@ -255,7 +259,7 @@ class Consumer(_Handle):
         try:
             self._consumer.nack(native, None)
         except errors.Error as error:
-            raise _raised(error) from None
+            raise _of_id(error) from None
 
     async def unsubscribe(self) -> None:
         """Deletes the subscription and closes the consumer."""
@@ -266,7 +270,10 @@ class Consumer(_Handle):
     async def seek(self, messageid: MessageId | int) -> None:
         """Moves the subscription to an id, or to milliseconds since 1970."""
         self._check()
-        await _done(self._consumer.seek(seek_target(messageid), self._inclusive))
+        try:
+            await self._consumer.seek(seek_target(messageid), self._inclusive)
+        except errors.Error as error:
+            raise _of_id(error) from None
 
     async def close(self) -> None:
         """Closes the consumer. Calling it again does nothing."""
@@ -327,7 +334,10 @@ class Reader(_Handle):
     async def seek(self, messageid: MessageId | int) -> None:
         """Moves to an id, or to milliseconds since 1970."""
         self._check()
-        await _done(self._reader.seek(seek_target(messageid), self._inclusive))
+        try:
+            await self._reader.seek(seek_target(messageid), self._inclusive)
+        except errors.Error as error:
+            raise _of_id(error) from None
 
     async def close(self) -> None:
         """Closes the reader. Calling it again does nothing."""
@@ -410,7 +420,8 @@ class Client:
                     result = Result.Timeout if left <= 0 else Result.ConnectError
                     raise PulsarException(result, str(error)) from None
             except errors.Error as error:
-                raise _raised(error) from None
+                result = exceptions.result_of_lookup(error, settings.url)
+                raise PulsarException(result, str(error)) from None
             await asyncio.sleep(min(pause, left))
             pause = min(pause * 2, 1.0)
 
@@ -421,7 +432,8 @@ class Client:
         except errors.TopicNotFound:
             return 0
         except errors.Error as error:
-            raise _raised(error) from None
+            result = exceptions.result_of_lookup(error, self._settings.url)
+            raise PulsarException(result, str(error)) from None
 
     async def create_producer(
         self,

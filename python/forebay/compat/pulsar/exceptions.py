@@ -413,6 +413,28 @@ def translated(error: errors.Error) -> PulsarException:
     return make(result_of(error), str(error))
 
 
+_OF_SEVERAL = "does not say which of the"
+"""The engine's words for an id that lacks the topic, given to a consumer of several topics or partitions."""
+
+
+def result_of_id(error: errors.Error) -> Result:
+    """As :func:`result_of`, for a verb that takes an id: as there, consumers of several topics do not support
+    ids without their topic."""
+    if isinstance(error, errors.InvalidArgument) and _OF_SEVERAL in str(error):
+        return Result.OperationNotSupported
+    return result_of(error)
+
+
+_REFUSED_BY_HTTP = (errors.AuthenticationError, errors.AuthorizationError, errors.ServiceNotReady)
+
+
+def result_of_lookup(error: errors.Error, url: str) -> Result:
+    """As :func:`result_of`, for a lookup: as there, every HTTP status of an error is a ``ConnectError``."""
+    if url.startswith("http") and isinstance(error, _REFUSED_BY_HTTP):
+        return Result.ConnectError
+    return result_of(error)
+
+
 def waited(pending: Pending[T] | Waiter[T]) -> T:
     """The result of an operation of the engine.
 

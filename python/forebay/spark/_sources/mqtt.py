@@ -457,7 +457,8 @@ def _table(messages: Sequence[MqttMessage]) -> Any:
         [message.retain for message in messages],
         [(message.received_time or 0) * 1000 for message in messages],
         [message.content_type for message in messages],
-        [list(message.properties.items()) for message in messages],
+        # As in `read_frame`, with all values of a name that is repeated.
+        [message.user_properties for message in messages],
     ]
     arrays = [pa.array(values, type=kind.type) for values, kind in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)

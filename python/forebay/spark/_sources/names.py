@@ -8,12 +8,12 @@ Spark hands over the names in lower case. Here they are found whatever their cas
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from forebay._core import parse
-from forebay._core.options import Option
+from forebay._core.options import Option, hint
 from forebay._core.read_plan import Positions, ReadPlan, Split, Time, Topics
 from forebay.errors import InvalidArgument
 from forebay.pulsar import _offsets as ids
@@ -249,20 +249,19 @@ class Names:
     """Those of other sources that it does not have, and why."""
 
     def split(
-        self, given: Mapping[str, Any], engine: Iterable[str], form: str | None = None
+        self, given: Mapping[str, Any], engine: Mapping[str, Option], form: str | None = None
     ) -> tuple[str | None, dict[str, Any], dict[str, Any]]:
         """The URL, the values of the source's own options with their defaults, and the options of the engine.
 
         Args:
             given: options as Spark hands them over.
-            engine: names of the engine's options.
+            engine: the engine's options.
             form: ``"batch"`` or ``"stream"``, if that is known.
 
         Raises:
             InvalidArgument: an unknown option, one of the other form, two names of one option, or a bad
                 value.
         """
-        engine = list(engine)
         by_plain = {_plain(name): name for name in [*self.options, *self.lacks]}
         url: str | None = None
         own: dict[str, Any] = {}
@@ -281,8 +280,8 @@ class Names:
                     raise InvalidArgument(f"option {known!r} is given twice, once as {name!r}")
                 own[known] = self._parsed(known, value)
             else:
-                hint = parse.did_you_mean(name, ["url", *self.options, *engine])
-                raise InvalidArgument(f"the source has no option {name!r}{hint}")
+                near = hint(name, {**self.options, **engine}, others=["url"])
+                raise InvalidArgument(f"the source has no option {name!r}{near}")
         foreign, why = _OF_FORM.get(form or "", (frozenset[str](), ""))
         if wrong := sorted(foreign & own.keys()):
             raise InvalidArgument(f"option {wrong[0]!r} {why}")

@@ -74,7 +74,7 @@ def read_config(source: Source, options: dict[str, Any], form: Form | None = Non
     """
     scopes = (f"{source.protocol}.client", f"{source.protocol}.consumer")
     tables = [protocols.table(scope) for scope in scopes]
-    url, own, rest = source.names.split(options, [*tables[0], *tables[1]], form)
+    url, own, rest = source.names.split(options, {**tables[0], **tables[1]}, form)
     base, inherited = inherited_for(url)
     refuse_embedded(base)
     chosen = [name for name in source.choices if own[name] is not None]
