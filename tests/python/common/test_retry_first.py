@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from typing import Any
@@ -15,7 +16,7 @@ from forebay.blocking import connect as connect_blocking
 
 from support.observing import behind
 from support.scripts import free_port
-from support.waiting import until
+from support.waiting import PATIENCE, until
 
 
 @pytest.fixture(params=["pulsar", "mqtt", "tubemq"])
