@@ -7,7 +7,6 @@ use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 
 use super::connection::{Connection, State};
-use super::logins;
 use super::message::Queued;
 use super::replay::{REPLAYING, Replay};
 use super::routes::Subscription;
@@ -64,7 +63,7 @@ impl Broker {
             Credentials::Good(user) => self.open(id, *connect, user),
             Credentials::Bad(reason, text) => self.refuse(id, reason, text),
             Credentials::Unverified => {
-                if self.logins.add(id, connect, address).is_err() {
+                if self.logins.add(self.now, id, connect, address).is_err() {
                     return self.refuse(id, Reason::ServerBusy, "too many logins wait: try again later");
                 }
                 if let Some(connection) = self.connections.get_mut(&id) {
@@ -108,7 +107,7 @@ impl Broker {
         if good {
             self.log_in(id, *login.connect);
         } else {
-            self.timers.insert((self.now + logins::PAUSE, Due::Refuse(id)));
+            self.timers.insert((login.refused_at(self.now), Due::Refuse(id)));
         }
     }
 
