@@ -116,6 +116,11 @@ fn answer(
     if ![PATH, "/"].contains(&request.uri().path()) {
         return refuse(StatusCode::NOT_FOUND, "MQTT is at /mqtt");
     }
+    let twice = |name: &str| request.headers().get_all(name).iter().nth(1).is_some();
+    if twice("Origin") || twice("Host") {
+        // A proxy may have checked the other of the two.
+        return refuse(StatusCode::BAD_REQUEST, "a request may have one Host and one Origin header");
+    }
     let text = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     if local_pages_only && request.headers().contains_key("Origin") {
         let host = |uri: &str| uri.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
@@ -295,5 +300,29 @@ mod tests {
         assert_eq!(refusal(from("http://broker.example:9001"), URL).await, 403, "DNS rebinding");
         assert_eq!(refusal(from("https://evil.example"), URL).await, 403);
         assert_eq!(refusal(from("null"), URL).await, 403);
+        // The first of two is not the one that counts: neither does.
+        let two = |name: &'static str, value: &'static str| {
+            move |request| from("http://localhost:3000")(request).with_header(name, value)
+        };
+        assert_eq!(refusal(two("Origin", "https://evil.example"), URL).await, 400);
+        let hosts = |hosts: &[&str]| {
+            let builder = Request::builder().uri("/mqtt").header("Sec-WebSocket-Protocol", "mqtt");
+            let builder = hosts.iter().fold(builder, |builder, host| builder.header("Host", *host));
+            let answered = answer(&builder.body(()).unwrap(), Response::new(()), false);
+            answered.map_or_else(|refusal| refusal.status(), |response| response.status())
+        };
+        assert_eq!(hosts(&["localhost"]), StatusCode::OK);
+        assert_eq!(hosts(&["localhost", "evil.example"]), StatusCode::BAD_REQUEST);
+    }
+
+    #[tokio::test]
+    async fn a_close_is_answered() {
+        let (mut client, mut server) = pair().await;
+        Pin::new(&mut client.inner).start_send(Message::Close(None)).unwrap();
+        client.flush().await.unwrap();
+        assert_eq!(server.read(&mut [0; 1]).await.unwrap(), 0, "the end of the stream");
+        drop(server);
+        let answer = std::future::poll_fn(|cx| Pin::new(&mut client.inner).poll_next(cx)).await;
+        assert!(matches!(answer, Some(Ok(Message::Close(None)))), "{answer:?}");
     }
 }
