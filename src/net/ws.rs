@@ -23,7 +23,8 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use crate::socket::is_end;
 use forebay_base::error::{Error, ErrorKind, Result};
 
-/// Path of the broker's listener. `/` is accepted, too, because many clients send no other path.
+/// Path of the broker's listener. `/` is also accepted, because many clients send no other path, and
+/// so is a slash at the end.
 pub const PATH: &str = "/mqtt";
 /// Subprotocols, the preferred one first.
 const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
@@ -113,7 +114,7 @@ fn answer(
         *refusal.status_mut() = status;
         Err(refusal)
     };
-    if ![PATH, "/"].contains(&request.uri().path()) {
+    if ![PATH, ""].contains(&request.uri().path().trim_end_matches('/')) {
         return refuse(StatusCode::NOT_FOUND, "MQTT is at /mqtt");
     }
     let twice = |name: &str| request.headers().get_all(name).iter().nth(1).is_some();
@@ -173,7 +174,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WebSocket<S> {
                 }
                 // Pings are answered by the library.
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
-                Some(Ok(Message::Close(_))) | None => return Poll::Ready(Ok(())),
+                Some(Ok(Message::Close(_))) => {
+                    // The library has queued the answer (RFC 6455 section 5.5.1). A peer that takes
+                    // no bytes gets none: nobody waits for it.
+                    let _ = Pin::new(&mut this.inner).poll_flush(cx);
+                    return Poll::Ready(Ok(()));
+                }
+                None => return Poll::Ready(Ok(())),
                 Some(Err(error)) => return Poll::Ready(Err(failure(error))),
             }
         }
@@ -281,6 +288,8 @@ mod tests {
         let with = |name: &'static str| move |request: ClientRequestBuilder| request.with_sub_protocol(name);
         assert_eq!(refusal(with("mqtt"), URL).await, 101);
         assert_eq!(refusal(with("mqttv3.1"), "ws://broker.example/").await, 101);
+        assert_eq!(refusal(with("mqtt"), "ws://broker.example/mqtt/").await, 101);
+        assert_eq!(refusal(with("mqtt"), "ws://broker.example/mqtt/more").await, 404);
         assert_eq!(refusal(with("mqtt"), "ws://broker.example/other").await, 404);
         assert_eq!(refusal(with("amqp"), URL).await, 400);
         assert_eq!(refusal(|request| request, URL).await, 400);

@@ -47,6 +47,24 @@ fn an_unknown_level_is_refused_in_a_form_that_its_client_may_know() {
 }
 
 #[test]
+fn flags_of_a_3_1_connect_have_no_meaning_and_those_of_later_versions_are_reserved() {
+    let old = b"\0\x06MQIsdp\x03\x02\0\x3c\0\x01a";
+    let new = b"\0\x04MQTT\x04\x02\0\x3c\0\x01a";
+    for flags in 0..16 {
+        let mut bench = Bench::new();
+        let peer = Peer { id: bench.open_peer(), version: Version::V3_1 };
+        let packet = |body: &[u8]| [&[0x10 | flags, body.len() as u8], body].concat();
+        bench.bytes(peer.id, &packet(old)).unwrap();
+        assert!(matches!(&bench.hear(&peer)[..], [Packet::ConnAck(ack)] if ack.reason == Reason::Success));
+        // Nor do those of a PINGREQ.
+        bench.bytes(peer.id, &[0xc0 | flags, 0]).unwrap();
+        assert_eq!(bench.hear(&peer), [Packet::PingResp]);
+        let later = bench.open_peer();
+        assert_eq!(bench.bytes(later, &packet(new)).is_ok(), flags == 0);
+    }
+}
+
+#[test]
 fn a_client_without_a_name_gets_one_in_5_0_and_needs_one_for_a_session_that_stays_in_3() {
     let mut bench = Bench::new();
     let (_, heard) = bench.try_connect(Connect::new(Version::V5, ""));
