@@ -134,7 +134,8 @@ pub trait Protocol {
     /// The client of a connection, but for its number, address and age.
     fn client(&self, id: u64) -> ClientStats;
 
-    /// The reason for which the protocol ends a connection, if [`Self::handle_input`] gave none.
+    /// The reason for which a connection ends, if [`Self::handle_input`] gave none: the protocol
+    /// ends it, or the client has said that it leaves.
     fn farewell(&self, _id: u64) -> Option<&str> {
         None
     }

@@ -424,7 +424,7 @@ impl Broker {
             session.expiry = (*expiry).min(self.settings.limits.max_session_expiry);
         }
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.state = State::Ended;
+            connection.leave(disconnect);
             self.wakes.push_back(id);
         }
         self.leave(number, id, disconnect.reason != Reason::Success);

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use bytestring::ByteString;
 
 use super::message::{Form, Message};
+use crate::logger;
 use crate::permissions::Decisions;
 use crate::protocol::{Clock, Entry};
 use forebay_base::random::HashMap;
@@ -56,7 +57,7 @@ pub(super) struct Connection {
     pub(super) heard_at: Instant,
     /// Time without a packet after which the connection ends: one and a half times the keep-alive.
     pub(super) patience: Option<Duration>,
-    /// The reason for which the broker ends it.
+    /// The reason for which it ends, if the broker knows one.
     farewell: Option<Box<str>>,
     /// When the client's token expires, in milliseconds since 1970.
     expires_ms: Option<u64>,
@@ -288,7 +289,20 @@ impl Connection {
         self.farewell.get_or_insert(reason.into());
     }
 
-    /// The reason for which the connection was ended here.
+    /// Ends the connection after the client's DISCONNECT.
+    pub(super) fn leave(&mut self, disconnect: &Disconnect) {
+        self.state = State::Ended;
+        let mut text = "the client has left".to_owned();
+        if disconnect.reason != Reason::Success {
+            text += &format!(": {}", disconnect.reason);
+        }
+        if let Some(why) = disconnect.properties.reason_string() {
+            text += &format!(", {:?}", logger::cut(why));
+        }
+        self.farewell.get_or_insert(text.into());
+    }
+
+    /// The reason for which the connection ended, unless the client closed it without a word.
     pub(super) fn farewell(&self) -> Option<&str> {
         self.farewell.as_deref()
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_broker::auth::TokenKeys;
 use forebay_broker::protocol::{Clock, Protocol as _};
-use forebay_mqtt::packet::{Ack, Connect, Publish};
+use forebay_mqtt::packet::{Ack, Connect, Disconnect, Publish};
 use forebay_mqtt::{Packet, Properties, Property, Reason, Version};
 
 use super::{VERSIONS, limited};
@@ -111,6 +111,37 @@ fn what_clients_may_have_is_announced_and_enforced() {
     bench.hear(&peer);
     assert!(bench.tell(&peer, Packet::Publish(publish("t", Q1, 4, ""))).is_err(), "2 and 3 are in flight");
     assert_eq!(bench.ended(&peer), Reason::ReceiveMaximumExceeded);
+}
+
+#[test]
+fn the_end_of_a_connection_has_the_reason_that_its_client_gave() {
+    let mut bench = Bench::new();
+    let disconnect = |reason, text: Option<&str>| {
+        let mut packet = Disconnect::new(reason);
+        packet.properties = text.map(|text| Property::ReasonString(text.into())).into_iter().collect();
+        Packet::Disconnect(packet)
+    };
+    for (packet, farewell) in [
+        (disconnect(Reason::Success, None), "the client has left"),
+        (
+            disconnect(Reason::DisconnectWithWill, None),
+            "the client has left: 0x04 disconnect with will message",
+        ),
+        (
+            disconnect(Reason::Unspecified, Some("out\nof power")),
+            "the client has left: 0x80 unspecified error, \"out\\nof power\"",
+        ),
+    ] {
+        let peer = bench.connect("a");
+        bench.tell(&peer, packet).unwrap();
+        assert!(bench.broker.finished(peer.id));
+        assert_eq!(bench.broker.farewell(peer.id), Some(farewell));
+    }
+    let peer = bench.connect("a");
+    bench.connect("a");
+    assert_eq!(bench.broker.farewell(peer.id), Some("0x8E session taken over"));
+    let closing = bench.connect("b");
+    assert_eq!(bench.broker.farewell(closing.id), None, "the socket just closes");
 }
 
 #[test]
