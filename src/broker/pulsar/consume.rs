@@ -18,6 +18,8 @@ use forebay_pulsar::{MessageId, NO_REQUEST, hot, pb};
 
 /// Limit on the subscriptions of a topic.
 pub(super) const PER_TOPIC: usize = 1_000;
+/// Limit on the bytes of a subscription's name.
+pub(super) const SUBSCRIPTION_NAME: usize = 1024;
 /// Limit on the bytes of a subscription's properties, which are written with each change of its
 /// position; each property counts some more.
 const PROPERTIES: usize = 16 << 10;
@@ -36,6 +38,22 @@ struct Wanted {
     /// The user that a new subscription belongs to.
     owner: Option<Arc<str>>,
     properties: Properties,
+}
+
+/// Refuses an empty or too long name of a subscription. Clients fail at once on both errors.
+pub(super) fn check_subscription_name(name: &str) -> Result<()> {
+    if name.is_empty() {
+        // As the real broker.
+        return Err(Error::new(ErrorKind::ProducerBusy, "Empty subscription name"));
+    }
+    if name.len() > SUBSCRIPTION_NAME {
+        let text = format!(
+            "the subscription name has {} bytes, and the embedded broker takes up to {SUBSCRIPTION_NAME}",
+            name.len()
+        );
+        return Err(Error::new(ErrorKind::NotAllowed, text));
+    }
+    Ok(())
 }
 
 impl Broker {
@@ -80,9 +98,7 @@ impl Broker {
         if let Some(error) = self.refusal() {
             return Err(error);
         }
-        if command.subscription.is_empty() || command.subscription.len() > 1024 {
-            return Err(Error::new(ErrorKind::Metadata, "Empty or too long subscription name"));
-        }
+        check_subscription_name(&command.subscription)?;
         if command.replicate_subscription_state() {
             let text = "the embedded broker has no other cluster to replicate the subscription to";
             return Err(Error::new(ErrorKind::NotAllowed, text));
