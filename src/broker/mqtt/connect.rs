@@ -167,6 +167,15 @@ impl Broker {
         let limits = &self.settings.limits;
         let expiry = wanted.min(limits.max_session_expiry);
         let max_sessions = limits.max_sessions;
+        if version == Version::V5 {
+            self.announce(&mut answer, wanted, expiry);
+        }
+        // Checked before the present connection of the session ends.
+        let whole = Packet::ConnAck(answer.clone());
+        if let Some(connection) = self.connections.get(&id).filter(|connection| connection.exceeds(&whole)) {
+            let text = connection.too_large(&whole);
+            return self.refuse(id, Reason::PacketTooLarge, &text);
+        }
 
         let mut known = self.clients.get(&connect.client_id).copied();
         let stored = known.and_then(|session| self.sessions.get(&session)).is_some_and(|s| s.durable);
@@ -192,16 +201,13 @@ impl Broker {
         } else if self.sessions.len() >= max_sessions {
             return self.refuse(id, Reason::QuotaExceeded, "session limit reached (mqtt_max_sessions)");
         }
-        answer.session_present = known.is_some();
         let number = known.unwrap_or_else(|| self.new_session(connect.client_id.clone(), expiry));
         if let Some(user) = user {
             self.set_owner(number, user, known.is_some());
         }
         self.attach(id, number, &connect, expiry);
 
-        if version == Version::V5 {
-            self.announce(&mut answer, wanted, expiry);
-        }
+        answer.session_present = known.is_some();
         self.send(id, &mut Packet::ConnAck(answer));
         self.due.insert(number);
         if let Some(session) = self.sessions.get_mut(&number).filter(|session| session.durable) {
@@ -325,7 +331,10 @@ impl Broker {
     pub(super) fn refuse(&mut self, id: u64, reason: Reason, text: &str) -> Result<(), Violation> {
         let mut answer = ConnAck::new(reason);
         answer.properties.push(Property::ReasonString(text.into()));
-        self.send(id, &mut Packet::ConnAck(answer));
+        // If the answer exceeds the client's Maximum Packet Size, the connection just closes.
+        if let Some(connection) = self.connections.get_mut(&id).filter(|c| c.state != State::Ended) {
+            connection.send(&mut Packet::ConnAck(answer));
+        }
         self.counters.refused += 1;
         self.end_connection(id, reason, text);
         Ok(())

@@ -207,7 +207,7 @@ impl Connection {
         {
             properties.retain(|property| !matches!(property, Property::ReasonString(_) | Property::User(..)));
         }
-        if packet.encoded_len(self.version) > self.max_packet_size {
+        if self.exceeds(packet) {
             let properties = match packet {
                 Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubRel(ack) | Packet::PubComp(ack) => {
                     &mut ack.properties
@@ -219,11 +219,26 @@ impl Connection {
                 _ => return false,
             };
             properties.retain(|property| !matches!(property, Property::ReasonString(_) | Property::User(..)));
-            if packet.encoded_len(self.version) > self.max_packet_size {
+            if self.exceeds(packet) {
                 return false;
             }
         }
         packet.encode(self.version, &mut self.transmit).is_ok()
+    }
+
+    /// Whether a packet exceeds the client's limit.
+    pub(super) fn exceeds(&self, packet: &Packet) -> bool {
+        packet.encoded_len(self.version) > self.max_packet_size
+    }
+
+    /// The reason why a packet cannot be sent.
+    pub(super) fn too_large(&self, packet: &Packet) -> String {
+        format!(
+            "{:?} has {} bytes, and the client's Maximum Packet Size is {}",
+            packet.kind(),
+            packet.encoded_len(self.version),
+            self.max_packet_size
+        )
     }
 
     /// Sends a message to the subscriber. Returns `false` if it exceeds the client's limit.

@@ -442,7 +442,8 @@ impl Broker {
         self.send(id, &mut packet);
     }
 
-    /// Sends a packet immediately.
+    /// Sends a packet immediately. An answer that exceeds the client's Maximum Packet Size must not be
+    /// sent (3.1.2.11.4), and its client would wait for it, so the connection ends instead.
     fn send(&mut self, id: u64, packet: &mut Packet) -> bool {
         let Some(connection) =
             self.connections.get_mut(&id).filter(|connection| connection.state != State::Ended)
@@ -452,7 +453,14 @@ impl Broker {
         if connection.transmit.is_empty() {
             self.wakes.push_back(id);
         }
-        connection.send(packet)
+        if connection.send(packet) {
+            return true;
+        }
+        if !matches!(packet, Packet::Publish(_)) {
+            let text = connection.too_large(packet);
+            self.end_connection(id, Reason::PacketTooLarge, &text);
+        }
+        false
     }
 
     fn session_of(&self, connection: u64) -> Option<u64> {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use forebay_broker::auth::TokenKeys;
 use forebay_broker::protocol::{Clock, Protocol as _};
-use forebay_mqtt::packet::{Ack, Connect, Disconnect, Publish};
+use forebay_mqtt::packet::{Ack, Connect, Disconnect, Publish, Unsubscribe};
 use forebay_mqtt::{Packet, Properties, Property, Reason, Version};
 
-use super::{VERSIONS, limited};
+use super::{VERSIONS, limited, subscribe_packet};
 use crate::support::mqtt::*;
 
 #[test]
@@ -111,6 +111,50 @@ fn what_clients_may_have_is_announced_and_enforced() {
     bench.hear(&peer);
     assert!(bench.tell(&peer, Packet::Publish(publish("t", Q1, 4, ""))).is_err(), "2 and 3 are in flight");
     assert_eq!(bench.ended(&peer), Reason::ReceiveMaximumExceeded);
+}
+
+#[test]
+fn a_connect_that_cannot_be_answered_throws_nobody_out() {
+    let mut bench = Bench::new();
+    let with = |client: &str, size| Connect {
+        properties: Properties::new().with(Property::MaximumPacketSize(size)),
+        clean_start: true,
+        ..lasting(client)
+    };
+    let (first, writer) = (bench.connect("a"), bench.connect("w"));
+    bench.subscribe(&first, "t", Q1);
+    for (size, answered) in [(4, false), (10, true)] {
+        let (peer, heard) = bench.try_connect(with("a", size));
+        assert!(bench.broker.finished(peer.id));
+        match &heard[..] {
+            [Packet::ConnAck(ack)] => assert_eq!((ack.reason, answered), (Reason::PacketTooLarge, true)),
+            other => assert!(other.is_empty() && !answered, "{other:?}"),
+        }
+        bench.try_connect(with("b", size));
+    }
+    assert_eq!(bench.send(&writer, "t", "x"), Reason::Success);
+    assert_eq!(bench.payloads(&first), ["x"]);
+    assert!(!bench.resume("b").1, "and has no session");
+}
+
+#[test]
+fn an_answer_that_its_client_does_not_take_ends_the_connection() {
+    let mut bench = Bench::new();
+    let small = Connect {
+        properties: Properties::new().with(Property::MaximumPacketSize(30)),
+        ..Connect::new(Version::V5, "a")
+    };
+    let peer = bench.connect_with(small.clone(), false);
+    let filters = |count| (0..count).map(|number| (number.to_string(), Q1));
+    bench.tell(&peer, subscribe_packet(filters(20))).unwrap();
+    assert!(matches!(&bench.hear(&peer)[..], [Packet::SubAck(_)]));
+    bench.tell(&peer, subscribe_packet(filters(30))).unwrap();
+    assert_eq!(bench.ended(&peer), Reason::PacketTooLarge);
+    let peer = bench.connect_with(small, false);
+    let filters = (0..30).map(|number| number.to_string().into()).collect();
+    let unsubscribe = Unsubscribe { packet_id: id(9), properties: Properties::new(), filters };
+    bench.tell(&peer, Packet::Unsubscribe(unsubscribe)).unwrap();
+    assert_eq!(bench.ended(&peer), Reason::PacketTooLarge);
 }
 
 #[test]
