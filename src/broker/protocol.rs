@@ -232,6 +232,11 @@ impl Clock {
         self.run_before + now.saturating_duration_since(self.started).as_millis() as u64
     }
 
+    /// Time that this run has lasted until `now`.
+    pub fn ran(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.started)
+    }
+
     /// The instant at which the clock was set.
     pub fn base(&self) -> Instant {
         self.base

@@ -24,6 +24,9 @@ use forebay_mqtt::{Packet, Property, QoS, Reason, Sender, Version, Violation, fr
 
 /// A session expiry interval that never ends.
 const FOR_EVER: u32 = u32::MAX;
+/// Times in rows of sessions beyond this one are of stores in which sessions ended by the calendar:
+/// milliseconds since 1970. Smaller ones count the time that brokers have run on the store.
+const CALENDAR: u64 = 1_000_000_000_000;
 /// Refusal after a failure of the store.
 const STORE_FAILED: &str = "the store failed: restart the broker";
 /// Refusal while the store cannot write, as on a full disk.
@@ -479,7 +482,7 @@ impl Broker {
             }
             None => {}
         }
-        let ends_ms = self.wall_ms().saturating_add(u64::from(expiry) * 1000);
+        let ends_ms = self.run_ms().saturating_add(u64::from(expiry) * 1000);
         self.write_session(number, Some(ends_ms));
     }
 
@@ -510,7 +513,7 @@ impl Broker {
         let connected = session.connection.is_some();
         if !connected {
             let ends_ms = ends_at.map_or(u64::MAX >> 1, |at| {
-                self.wall_ms() + at.saturating_duration_since(self.now).as_millis() as u64
+                self.run_ms() + at.saturating_duration_since(self.now).as_millis() as u64
             });
             self.write_session(number, Some(ends_ms));
         }
@@ -599,7 +602,7 @@ impl Broker {
         self.sessions.insert(number, session);
         let was_connected = row.ends_ms.is_none();
         if was_connected {
-            self.write_session(number, Some(self.wall_ms() + u64::from(row.expiry) * 1000));
+            self.write_session(number, Some(self.run_ms() + u64::from(row.expiry) * 1000));
         }
     }
 
@@ -657,23 +660,22 @@ impl Broker {
 
     /// Sets the timers for the end of a restored session and for its will.
     fn restore_timers(&mut self, session: &mut Session, row: &store::SessionRow) {
-        let wall_ms = self.wall_ms();
-        let left = match row.ends_ms {
+        let (now, expiry_ms) = (self.moment(), u64::from(row.expiry) * 1000);
+        // Time since its connection ended.
+        let age = match row.ends_ms.map(|ends_ms| ends_ms.saturating_sub(expiry_ms)) {
             // It was connected when the last run ended: its expiry interval starts now.
-            None => Duration::from_secs(row.expiry.into()),
-            Some(ends_ms) => Duration::from_millis(ends_ms.saturating_sub(wall_ms)),
+            None => 0,
+            Some(left_at) if left_at > CALENDAR => now.wall_ms.saturating_sub(left_at),
+            Some(left_at) => now.run_ms.saturating_sub(left_at),
         };
+        let after = |ms: u64| self.now + Duration::from_millis(ms.saturating_sub(age));
         if row.expiry != FOR_EVER {
-            let ends_at = self.now + left;
+            let ends_at = after(expiry_ms);
             session.ends_at = Some(ends_at);
             self.timers.insert((ends_at, Due::End(row.id)));
         }
         if let Some(will) = &session.will {
-            let delay = u64::from(will.delay.min(row.expiry)) * 1000;
-            // The expiry time tells when the connection ended.
-            let gone =
-                row.ends_ms.map_or(wall_ms, |ends_ms| ends_ms.saturating_sub(u64::from(row.expiry) * 1000));
-            let at = self.now + Duration::from_millis((gone + delay).saturating_sub(wall_ms));
+            let at = after(u64::from(will.delay.min(row.expiry)) * 1000);
             session.will_at = Some(at);
             self.timers.insert((at, Due::Will(row.id)));
         }

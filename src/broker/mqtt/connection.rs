@@ -242,8 +242,8 @@ impl Connection {
     }
 
     /// Sends a message to the subscriber. Returns `false` if it exceeds the client's limit.
-    pub(super) fn publish(&mut self, message: &Message, form: Form<'_>, wall_ms: u64) -> bool {
-        self.forward(message.outgoing(form, wall_ms))
+    pub(super) fn publish(&mut self, message: &Message, form: Form<'_>, run_ms: u64) -> bool {
+        self.forward(message.outgoing(form, run_ms))
     }
 
     /// Sends a PUBLISH that has its full topic, using a topic alias if the client accepts them.

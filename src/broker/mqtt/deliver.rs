@@ -139,6 +139,7 @@ impl Broker {
     /// Reads the message at the head of the queue from the store, and following ones as far as they
     /// come along.
     fn fetch(&mut self, number: u64) -> Result<()> {
+        let now = self.moment();
         let Some(session) = self.sessions.get_mut(&number) else { return Ok(()) };
         let Some(first) = session.queue.front().filter(|item| item.message.is_none()) else { return Ok(()) };
         let (Some(sequence), Some(source)) = (first.sequence, &mut self.source) else { return Ok(()) };
@@ -149,7 +150,7 @@ impl Broker {
             let Some(wanted) = item.sequence.filter(|_| item.message.is_none()) else { continue };
             while found.next_if(|entry| entry.sequence < wanted).is_some() {}
             let Some(entry) = found.next_if(|entry| entry.sequence == wanted) else { break };
-            item.message = Message::from_entry(entry);
+            item.message = Message::from_entry(entry, now);
             if let Some(message) = &item.message {
                 // The weight of a queue that was loaded at start was unknown.
                 let weight = message.weight();
@@ -172,14 +173,14 @@ impl Broker {
 
     /// Sends the message at the head of the queue, or drops it if it has expired.
     pub(super) fn take_off(&mut self, number: u64, id: u64) -> bool {
-        let wall_ms = self.wall_ms();
+        let run_ms = self.run_ms();
         let Some(session) = self.sessions.get_mut(&number) else { return false };
         let Some(item) = session.queue.pop_front() else { return false };
         let unchecked = item.position <= session.unchecked;
         let gone = item
             .message
             .as_ref()
-            .is_none_or(|message| message.expired(wall_ms) || unchecked && !self.may_read(number, message));
+            .is_none_or(|message| message.expired(run_ms) || unchecked && !self.may_read(number, message));
         let Some(session) = self.sessions.get_mut(&number) else { return false };
         if gone {
             self.counters.dropped += 1;
@@ -219,7 +220,7 @@ impl Broker {
         if self.commits.failure().is_some() {
             return;
         }
-        let log = self.log;
+        let (log, now) = (self.log, self.moment());
         let Some(session) = self.sessions.get_mut(&number).filter(|s| s.connection == Some(id)) else {
             return;
         };
@@ -230,7 +231,7 @@ impl Broker {
             let entry = source.read(log, sequence, 1, 1).map(|mut found| found.pop());
             let entry = entry.map(|entry| entry.filter(|entry| entry.sequence == sequence));
             let message = entry.and_then(|entry| {
-                let message = entry.as_ref().and_then(Message::from_entry);
+                let message = entry.as_ref().and_then(|entry| Message::from_entry(entry, now));
                 message.ok_or_else(|| unreadable(sequence, "it is missing, or not a message"))
             });
             match message {
@@ -255,7 +256,7 @@ impl Broker {
     }
 
     fn transmit(&mut self, id: u64, item: &Queued, packet_id: Option<PacketId>, dup: bool) -> bool {
-        let wall_ms = self.wall_ms();
+        let run_ms = self.run_ms();
         let (Some(connection), Some(message)) = (self.connections.get_mut(&id), &item.message) else {
             return false;
         };
@@ -263,7 +264,7 @@ impl Broker {
             self.wakes.push_back(id);
         }
         let form = Form { dup, qos: item.qos, retain: item.retain, packet_id, ids: &item.ids };
-        let sent = connection.publish(message, form, wall_ms);
+        let sent = connection.publish(message, form, run_ms);
         self.counters.delivered += u64::from(sent);
         self.counters.redelivered += u64::from(sent && dup);
         sent

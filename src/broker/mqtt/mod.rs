@@ -30,7 +30,7 @@ use bytestring::ByteString;
 
 use crate::log::{Source, unreadable};
 use crate::pending_writes::PendingWrites;
-use crate::protocol::{Clock, OUTPUT_LIMIT, Protocol, Work};
+use crate::protocol::{Clock, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Work};
 use crate::stats::ProtocolStats;
 use crate::store::Op as StoreOp;
 use crate::store::mqtt::{Found, Op};
@@ -67,7 +67,7 @@ mod web;
 use connection::{Connection, FIRST_PACKET, State};
 use counters::Counters;
 use logins::Logins;
-use message::{Message, Queued};
+use message::{Message, Moment, Queued};
 use retained::Retained;
 use routes::Routes;
 use session::Session;
@@ -189,6 +189,8 @@ pub struct Broker {
     /// Passwords to be verified.
     works: VecDeque<Work>,
     housekeeping_at: Instant,
+    /// When the time that brokers have run on the store is to be noted.
+    run_at: Instant,
     /// Weight of all queued messages in memory.
     resident: usize,
     /// Output bytes of QoS 0 queued for all connections.
@@ -231,6 +233,7 @@ impl Broker {
             logins: Logins::default(),
             works: VecDeque::new(),
             housekeeping_at: now + HOUSEKEEPING,
+            run_at: now + RUN_PERIOD / 60,
             resident: 0,
             unsent: 0,
             parked: 0,
@@ -238,8 +241,9 @@ impl Broker {
             counters: Counters::new(now),
             settings,
         };
+        let moment = broker.moment();
         for entry in &found.retained {
-            let Some(message) = Message::from_entry(entry) else {
+            let Some(message) = Message::from_entry(entry, moment) else {
                 let text =
                     || format!("a retained message: {}", unreadable(entry.sequence, "it is not a message"));
                 broker.damage.get_or_insert_with(text);
@@ -259,8 +263,25 @@ impl Broker {
         broker
     }
 
-    fn wall_ms(&self) -> u64 {
-        self.settings.clock.wall_ms(self.now)
+    /// How long brokers have run on the store, in milliseconds: messages and sessions end by it.
+    fn run_ms(&self) -> u64 {
+        self.settings.clock.run_ms(self.now)
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { wall_ms: self.settings.clock.wall_ms(self.now), run_ms: self.run_ms() }
+    }
+
+    /// Notes how long brokers have run on the store, if something in it may end. A kill loses at most
+    /// a tenth of the run, and at most [`RUN_PERIOD`].
+    fn note_run(&mut self) {
+        // Often at first: a broker that is killed again and again must not keep everything for ever.
+        self.run_at = self.now + (self.settings.clock.ran(self.now) / 10).clamp(RUN_PERIOD / 60, RUN_PERIOD);
+        let ends = !self.needed.is_empty() || self.sessions.values().any(|session| session.durable);
+        if self.settings.stored && ends && self.commits.failure().is_none() {
+            self.close_batch();
+            self.commits.write(StoreOp::Run(self.run_ms()));
+        }
     }
 
     /// Adds a change of the store to the batch.
@@ -648,9 +669,11 @@ impl Broker {
     }
 
     fn housekeeping(&mut self) {
-        let wall_ms = self.wall_ms();
-        for topic in self.retained.expired(wall_ms) {
+        for topic in self.retained.expired(self.run_ms()) {
             self.unretain(&topic);
+        }
+        if self.run_at <= self.now {
+            self.note_run();
         }
         self.release_stalled();
         self.publish_status();

@@ -343,7 +343,7 @@ impl Broker {
 
     /// Routes a message to its subscribers and to the retained slot of its topic.
     pub(super) fn distribute(&mut self, publish: Publish, route: &Route, from: Option<u64>) -> Outcome {
-        let message = Rc::new(Message::new(publish, self.wall_ms()));
+        let message = Rc::new(Message::new(publish, self.moment()));
         // Of the messages of clients, the others were refused before. A will has no publisher to be
         // told.
         self.counters.dropped += u64::from(!route.complete);
@@ -397,10 +397,11 @@ impl Broker {
     /// Gives a message of a shared subscription to another member: the session that had it has
     /// ended (4.8.2).
     pub(super) fn hand_over(&mut self, item: &Queued, group: u64) {
+        let now = self.moment();
         let read = |source: &mut Box<dyn Source>, sequence| {
             let entry = source.read(self.log, sequence, 1, 1).ok()?.pop();
             let entry = entry.filter(|entry| entry.sequence == sequence);
-            entry.as_ref().and_then(Message::from_entry)
+            entry.as_ref().and_then(|entry| Message::from_entry(entry, now))
         };
         let stored = || read(self.source.as_mut()?, item.sequence?);
         let Some(message) = item.message.clone().or_else(stored) else {
@@ -410,7 +411,7 @@ impl Broker {
             return;
         };
         let route = self.route(message.topic());
-        let picked = self.pick_member(group, &route, &message).filter(|_| !message.expired(self.wall_ms()));
+        let picked = self.pick_member(group, &route, &message).filter(|_| !message.expired(self.run_ms()));
         let Some((number, delivery)) = picked else {
             self.counters.dropped += 1;
             return;

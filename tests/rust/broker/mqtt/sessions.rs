@@ -441,6 +441,7 @@ fn a_message_is_gone_when_its_time_is_over_and_is_sent_with_what_is_left_of_it()
     let (peer, _, _) = bench.resume("s");
     bench.subscribe(&peer, "t", Q1);
     bench.drop_peer(peer.id);
+    bench.pass(1);
     let publisher = bench.connect("p");
     for (seconds, packet_id) in [(5, 1), (20, 2)] {
         let properties = Properties::new().with(Property::MessageExpiryInterval(seconds));
@@ -448,11 +449,77 @@ fn a_message_is_gone_when_its_time_is_over_and_is_sent_with_what_is_left_of_it()
         bench.tell(&publisher, Packet::Publish(publish)).unwrap();
     }
     bench.pass(8);
-    bench.kill(usize::MAX);
+    bench.restart();
     let (_, _, heard) = bench.resume("s");
     let got = message(heard[0].clone());
     assert_eq!(
         (heard.len(), text(&got), got.properties.message_expiry_interval()),
         (1, "20".into(), Some(&12))
     );
+}
+
+#[test]
+fn messages_expire_by_the_time_that_the_broker_runs_and_not_by_the_calendar() {
+    let mut bench = Bench::new();
+    let (peer, _, _) = bench.resume("s");
+    bench.subscribe(&peer, "t", Q1);
+    bench.drop_peer(peer.id);
+    bench.pass(1);
+    let publisher = bench.connect("p");
+    let expiring = |seconds| Properties::new().with(Property::MessageExpiryInterval(seconds));
+    let publish = Publish { properties: expiring(300), ..publish("t", Q1, 1, "x") };
+    bench.tell(&publisher, Packet::Publish(publish)).unwrap();
+    let retained = Publish { properties: expiring(300), ..retained("r", Q1, 2, "x") };
+    bench.tell(&publisher, Packet::Publish(retained)).unwrap();
+    let left = |heard: &[Packet]| match heard {
+        [packet] => message(packet.clone()).properties.message_expiry_interval().copied(),
+        other => panic!("{other:?}"),
+    };
+    for days in [40, -80] {
+        bench.set_calendar(days);
+        bench.pass(30);
+        assert_eq!(bench.broker.stats().retained, 1);
+    }
+    let (peer, present, heard) = bench.resume("s");
+    assert_eq!((present, left(&heard)), (true, Some(240)));
+    bench.drop_peer(peer.id);
+    // Nor by a calendar that was wrong at the start.
+    bench.pass(90);
+    bench.set_calendar(400);
+    bench.kill(usize::MAX);
+    let (peer, present, heard) = bench.resume("s");
+    assert_eq!((present, left(&heard)), (true, Some(150)));
+    bench.drop_peer(peer.id);
+    bench.pass(60);
+    bench.restart();
+    bench.pass(91);
+    assert_eq!(bench.resume("s").2, []);
+    assert_eq!(bench.broker.stats().retained, 0);
+}
+
+#[test]
+fn sessions_end_by_the_time_that_the_broker_runs_and_not_by_the_calendar() {
+    let mut bench = Bench::new();
+    let lasts = |seconds| Connect {
+        properties: Properties::new().with(Property::SessionExpiryInterval(seconds)),
+        clean_start: false,
+        ..lasting("s")
+    };
+    let peer = bench.connect_with(lasts(3600), false);
+    bench.drop_peer(peer.id);
+    bench.pass(600);
+    for days in [40, -80, 0] {
+        bench.set_calendar(days);
+        bench.restart();
+        bench.pass(900);
+    }
+    // 3,300 s of the hour have passed.
+    bench.pass(299);
+    bench.restart();
+    let peer = bench.connect_with(lasts(3600), true);
+    bench.drop_peer(peer.id);
+    bench.pass(1800);
+    bench.restart();
+    bench.pass(1801);
+    bench.connect_with(lasts(3600), false);
 }
