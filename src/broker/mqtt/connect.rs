@@ -468,6 +468,7 @@ impl Broker {
         if expiry == 0 || unknown {
             return self.end_session(number);
         }
+        self.expire_later(number);
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let in_seconds = |seconds: u32| self.now + Duration::from_secs(seconds.into());
         if expiry != FOR_EVER {
@@ -495,7 +496,11 @@ impl Broker {
             Due::End(number) if self.sessions.get(&number).is_some_and(|s| s.ends_at == Some(at)) => {
                 self.end_session(number);
             }
-            Due::Will(_) | Due::End(_) => {}
+            Due::Expire(number) if self.sessions.get(&number).is_some_and(|s| s.expire_at == Some(at)) => {
+                self.drop_expired(number);
+                self.expire_later(number);
+            }
+            Due::Will(_) | Due::End(_) | Due::Expire(_) => {}
             Due::Refuse(id) if self.connections.get(&id).is_some_and(|c| c.state == State::LoggingIn) => {
                 let _ = self.refuse(id, Reason::BadUserNameOrPassword, BAD_PASSWORD);
             }
@@ -645,9 +650,11 @@ impl Broker {
                 retain: row.flags & 4 != 0,
                 ids: row.ids.into(),
                 message: None,
+                expires_run_ms: None,
                 weight: 0,
                 group: None,
             };
+            session.next_expiry = 0;
             match PacketId::new(row.packet_id) {
                 Some(packet_id) => {
                     let released = row.released;

@@ -158,6 +158,9 @@ pub(super) struct Queued {
     pub(super) ids: Rc<[u32]>,
     /// The message; `None` if only the store has it.
     pub(super) message: Option<Rc<Message>>,
+    /// When it expires, by the time that brokers have run on the store; [`NEVER`] if it does not.
+    /// `None` if it was not read since the broker started.
+    pub(super) expires_run_ms: Option<u64>,
     /// Memory use.
     pub(super) weight: usize,
     /// The shared subscription that it came by. Not stored: after a restart it stays with its

@@ -133,6 +133,8 @@ enum Action {
 enum Due {
     Will(u64),
     End(u64),
+    /// A message in the queue of this session expires.
+    Expire(u64),
     /// Publishers have waited for this connection long enough.
     Pace(u64),
     /// Publishers have waited for this session long enough.
@@ -387,7 +389,7 @@ impl Broker {
                 let pacing = std::mem::take(&mut connection.pacing);
                 self.resume_reading(pacing);
             }
-            Due::Will(_) | Due::End(_) | Due::Refuse(_) | Due::Logins => {}
+            Due::Will(_) | Due::End(_) | Due::Expire(_) | Due::Refuse(_) | Due::Logins => {}
         }
     }
 

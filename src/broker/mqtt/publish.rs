@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::message::{Message, Queued};
+use super::message::{Message, NEVER, Queued};
 use super::options::{FullQueue, SlowSubscriber};
 use super::routes::{DeliveryOptions, Route};
 use super::{Action, Broker, Due, GRACE, PACE, RESERVED, TOTAL_OUTPUT};
@@ -380,8 +380,17 @@ impl Broker {
         route: &Route,
         message: &Message,
     ) -> Option<(u64, DeliveryOptions)> {
-        let (sessions, limits) = (&self.sessions, &self.settings.limits);
         let (qos, weight) = (message.publish.qos, message.weight());
+        if qos != QoS::AtMostOnce {
+            let limits = &self.settings.limits;
+            let is_full = |number: &u64| {
+                let session = self.sessions.get(number);
+                session.is_some_and(|s| s.is_full(weight, limits.max_queue, limits.max_queue_bytes))
+            };
+            let full: Vec<u64> = self.routes.members(group).filter(is_full).collect();
+            full.into_iter().for_each(|number| self.drop_expired(number));
+        }
+        let (sessions, limits) = (&self.sessions, &self.settings.limits);
         let rank = |number| {
             let session = sessions.get(&number).filter(|_| !route.barred.contains(&number))?;
             let connected = session.connection.is_some();
@@ -445,7 +454,13 @@ impl Broker {
             }
             return;
         }
-        if session.is_full(message.weight(), limits.max_queue, limits.max_queue_bytes) {
+        let (weight, max_queue, max_bytes) = (message.weight(), limits.max_queue, limits.max_queue_bytes);
+        if session.is_full(weight, max_queue, max_bytes) {
+            self.drop_expired(number);
+        }
+        let limits = &self.settings.limits;
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        if session.is_full(weight, max_queue, max_bytes) {
             to.outcome.full = true;
             to.outcome.lost |= session.expiry > 0;
             self.counters.dropped += 1;
@@ -510,8 +525,9 @@ impl Broker {
             let row = QueueRow { position, sequence, flags, ids, packet_id: 0, released: false };
             self.write(Op::Enqueue(number, row));
         }
+        let expires_run_ms = message.expires_run_ms.or(Some(NEVER));
         let message = Some(message.clone());
-        Some(Queued { position, sequence, qos, retain, ids, message, weight, group: None })
+        Some(Queued { position, sequence, qos, retain, ids, message, expires_run_ms, weight, group: None })
     }
 
     /// The number of a message in the store. Stores the message if necessary.

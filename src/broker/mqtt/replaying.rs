@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use bytestring::ByteString;
 
-use super::message::{Message, Queued};
+use super::message::{Message, NEVER, Queued};
 use super::replay::{Place, Replay};
 use super::retained::{self, Next};
 use super::routes::{DeliveryOptions, Subscription};
@@ -191,6 +191,7 @@ impl Broker {
             retain,
             ids,
             message: Some(Rc::clone(message)),
+            expires_run_ms: message.expires_run_ms.or(Some(NEVER)),
             weight,
             group: None,
         });

@@ -1,6 +1,7 @@
 //! Sessions: continued, taken over, ended, limited.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use forebay_broker::protocol::Protocol as _;
 use forebay_mqtt::packet::{Ack, Connect, Disconnect, Publish, RetainHandling, Subscribe, SubscribeOptions};
@@ -394,6 +395,66 @@ fn a_full_queue_is_never_a_silent_success_in_5_0() {
     assert_eq!(refused, Packet::PubRec(Ack::with_reason(id(3), Reason::QuotaExceeded)));
     let (_, _, heard) = bench.resume("s");
     assert_eq!(heard.len(), 2);
+}
+
+#[test]
+fn expired_messages_leave_room_in_the_queue_of_a_client_that_is_away() {
+    for restart in [false, true] {
+        let mut bench = limited(|limits| limits.max_queue = 2);
+        for (client, filter) in [("s", "t"), ("m", "$share/g/t")] {
+            let (peer, _, _) = bench.resume(client);
+            bench.subscribe(&peer, filter, Q1);
+            bench.drop_peer(peer.id);
+        }
+        let mut publisher = bench.connect("p");
+        let send = |bench: &mut Bench, publisher: &Peer, expiry, payload| {
+            let properties = Properties::new().with(Property::MessageExpiryInterval(expiry));
+            let publish = Publish { properties, ..publish("t", Q1, 1, payload) };
+            let Packet::PubAck(ack) = bench.ask(publisher, Packet::Publish(publish)) else { panic!() };
+            ack.reason
+        };
+        assert_eq!(send(&mut bench, &publisher, 600, "long"), Reason::Success);
+        assert_eq!(send(&mut bench, &publisher, 20, "short"), Reason::Success);
+        assert_eq!(send(&mut bench, &publisher, 600, "full"), Reason::QuotaExceeded);
+        if restart {
+            bench.restart();
+            publisher = bench.connect("p");
+        }
+        bench.now += Duration::from_secs(21);
+        assert_eq!(send(&mut bench, &publisher, 600, "new"), Reason::Success);
+        assert_eq!(send(&mut bench, &publisher, 600, "full"), Reason::QuotaExceeded);
+        for client in ["s", "m"] {
+            let (_, _, heard) = bench.resume(client);
+            let texts: Vec<_> = heard.iter().map(|packet| text(&message(packet.clone()))).collect();
+            assert_eq!(texts, ["long", "new"], "{client}");
+        }
+    }
+}
+
+#[test]
+fn expired_messages_of_a_client_that_is_away_leave_the_store() {
+    let mut bench = limited(|limits| limits.max_inflight = 1);
+    let (peer, _, _) = bench.resume("s");
+    bench.subscribe(&peer, "t", Q2);
+    let publisher = bench.connect("p");
+    for (packet_id, seconds) in [(1, 5), (2, 9), (3, 12), (4, 600)] {
+        let properties = Properties::new().with(Property::MessageExpiryInterval(seconds));
+        let publish = Publish { properties, ..publish("t", Q2, packet_id, &packet_id.to_string()) };
+        bench.ask(&publisher, Packet::Publish(publish));
+    }
+    assert_eq!(bench.payloads(&peer), ["1"]);
+    bench.drop_peer(peer.id);
+    let stored = |bench: &Bench| -> i64 {
+        bench.db.query_row("SELECT count(*) FROM entry", [], |row| row.get(0)).unwrap()
+    };
+    bench.pass(8);
+    assert_eq!(stored(&bench), 4);
+    bench.pass(2);
+    assert_eq!(stored(&bench), 3);
+    bench.pass(3);
+    assert_eq!(stored(&bench), 2, "the first one is on its way and stays");
+    let (_, _, heard) = bench.resume("s");
+    assert_eq!(text(&message(heard[0].clone())), "1");
 }
 
 #[test]
