@@ -116,6 +116,8 @@ pub struct Broker {
     housekeeping_at: Instant,
     run_at: Instant,
     delayed_at: Option<Instant>,
+    /// Topics and subscriptions whose active consumer takes over from another one, and when.
+    switches: BTreeSet<(Instant, u64, Arc<str>)>,
     now: Instant,
     counters: Traffic,
 }
@@ -145,6 +147,7 @@ impl Broker {
             housekeeping_at: now + HOUSEKEEPING,
             run_at: now + RUN_PERIOD,
             delayed_at: None,
+            switches: BTreeSet::new(),
             now,
             counters: Traffic::default(),
             settings,
@@ -639,7 +642,8 @@ impl Protocol for Broker {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let topics = earliest(self.flush_at, self.watchers.due());
-        earliest(Some(self.housekeeping_at), earliest(topics, self.delayed_at))
+        let switch = self.switches.first().map(|(at, ..)| *at);
+        earliest(Some(self.housekeeping_at), earliest(topics, earliest(self.delayed_at, switch)))
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -661,6 +665,11 @@ impl Protocol for Broker {
             let topics =
                 self.topics.values().filter(|t| t.subscriptions.values().any(|s| s.next_due().is_some()));
             self.due.extend(topics.map(|topic| topic.id));
+        }
+        while self.switches.first().is_some_and(|(at, ..)| *at <= now) {
+            if let Some((_, topic, subscription)) = self.switches.pop_first() {
+                self.elect(topic, &subscription);
+            }
         }
         if self.housekeeping_at <= now {
             self.housekeeping_at = now + HOUSEKEEPING;
