@@ -439,6 +439,7 @@ impl Broker {
 
     /// Releases a message of a session that was deleted or no longer needs it.
     pub(super) fn forget(&mut self, item: &Queued) {
+        self.let_go(item);
         if item.message.is_some() {
             self.resident = self.resident.saturating_sub(item.weight);
         }

@@ -1,5 +1,6 @@
 //! A message between its publisher and its subscribers, and its form in the store.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
@@ -19,6 +20,8 @@ pub(super) struct Message {
     pub(super) received: Moment,
     /// When the message expires, by the time that brokers have run on the store.
     pub(super) expires_run_ms: Option<u64>,
+    /// Number of queues of QoS 1 and 2 that have it only in memory.
+    pub(super) holders: Cell<u32>,
 }
 
 /// Stands for the end of what does not end.
@@ -40,7 +43,7 @@ impl Message {
         publish.packet_id = None;
         publish.properties.retain(|property| !matches!(property, Property::TopicAlias(_)));
         let expires_run_ms = expiry_ms(&publish).map(|expiry| received.run_ms + expiry);
-        Self { publish, received, expires_run_ms }
+        Self { publish, received, expires_run_ms, holders: Cell::new(0) }
     }
 
     /// Topic.
@@ -166,6 +169,13 @@ pub(super) struct Queued {
     /// The shared subscription that it came by. Not stored: after a restart it stays with its
     /// session.
     pub(super) group: Option<u64>,
+}
+
+impl Queued {
+    /// Whether it is to be acknowledged and only memory has it.
+    pub(super) fn is_transient(&self) -> bool {
+        self.sequence.is_none() && self.qos != QoS::AtMostOnce
+    }
 }
 
 /// Copies bytes that would keep a much larger read buffer alive.

@@ -195,6 +195,8 @@ pub struct Broker {
     run_at: Instant,
     /// Weight of all queued messages in memory.
     resident: usize,
+    /// Weight of the messages of QoS 1 and 2 that only memory has, and of their places in queues.
+    transient: usize,
     /// Output bytes of QoS 0 queued for all connections.
     unsent: usize,
     /// Weight of what is parked in all sessions.
@@ -237,6 +239,7 @@ impl Broker {
             housekeeping_at: now + HOUSEKEEPING,
             run_at: now + RUN_PERIOD / 60,
             resident: 0,
+            transient: 0,
             unsent: 0,
             parked: 0,
             now,

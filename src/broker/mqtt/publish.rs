@@ -390,6 +390,7 @@ impl Broker {
             let full: Vec<u64> = self.routes.members(group).filter(is_full).collect();
             full.into_iter().for_each(|number| self.drop_expired(number));
         }
+        let no_memory = !self.has_memory(message);
         let (sessions, limits) = (&self.sessions, &self.settings.limits);
         let rank = |number| {
             let session = sessions.get(&number).filter(|_| !route.barred.contains(&number))?;
@@ -397,7 +398,8 @@ impl Broker {
             if qos == QoS::AtMostOnce {
                 return connected.then_some(1);
             }
-            let full = session.is_full(weight, limits.max_queue, limits.max_queue_bytes);
+            let full = no_memory && !session.durable
+                || session.is_full(weight, limits.max_queue, limits.max_queue_bytes);
             Some(u8::from(connected) + 2 * u8::from(!full))
         };
         self.routes.pick(group, rank)
@@ -458,14 +460,18 @@ impl Broker {
         if session.is_full(weight, max_queue, max_bytes) {
             self.drop_expired(number);
         }
+        let no_memory = !self.has_memory(message);
         let limits = &self.settings.limits;
         let Some(session) = self.sessions.get_mut(&number) else { return };
-        if session.is_full(weight, max_queue, max_bytes) {
+        let no_memory = no_memory && !session.durable;
+        if no_memory || session.is_full(weight, max_queue, max_bytes) {
             to.outcome.full = true;
             to.outcome.lost |= session.expiry > 0;
             self.counters.dropped += 1;
             if !std::mem::replace(&mut session.dropping, true) {
-                note_drops(self.settings.client(session), "its queue is full");
+                let why =
+                    if no_memory { "the queues in memory are full in sum" } else { "its queue is full" };
+                note_drops(self.settings.client(session), why);
             }
             if limits.slow_subscriber == SlowSubscriber::Disconnect {
                 self.too_slow.extend(session.connection);
@@ -527,7 +533,35 @@ impl Broker {
         }
         let expires_run_ms = message.expires_run_ms.or(Some(NEVER));
         let message = Some(message.clone());
-        Some(Queued { position, sequence, qos, retain, ids, message, expires_run_ms, weight, group: None })
+        let item =
+            Queued { position, sequence, qos, retain, ids, message, expires_run_ms, weight, group: None };
+        self.hold(&item);
+        Some(item)
+    }
+
+    /// Whether the queues that are not stored have room for a message, in sum. Without a store, all
+    /// messages count in `max_store`.
+    fn has_memory(&self, message: &Message) -> bool {
+        !self.settings.stored || self.transient + message.weight() <= self.settings.max_transient
+    }
+
+    /// Counts a message that only memory has. Its queues share it.
+    fn hold(&mut self, item: &Queued) {
+        if let Some(message) = item.message.as_ref().filter(|_| item.is_transient()) {
+            let holders = message.holders.get();
+            message.holders.set(holders + 1);
+            self.transient += size_of::<Queued>() + if holders == 0 { message.weight() } else { 0 };
+        }
+    }
+
+    /// Stops counting a message that only memory has.
+    pub(super) fn let_go(&mut self, item: &Queued) {
+        if let Some(message) = item.message.as_ref().filter(|_| item.is_transient()) {
+            let holders = message.holders.get().saturating_sub(1);
+            message.holders.set(holders);
+            let freed = size_of::<Queued>() + if holders == 0 { message.weight() } else { 0 };
+            self.transient = self.transient.saturating_sub(freed);
+        }
     }
 
     /// The number of a message in the store. Stores the message if necessary.
