@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-/// Where a client comes from. Its display form is `192.0.2.1:50000` or `unix:/run/mqtt.sock`.
+/// Origin of a connection. Its display form is `192.0.2.1:50000` or `unix:/run/mqtt.sock`.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     address: SocketAddr,
@@ -18,8 +18,8 @@ impl Peer {
         Self { address, socket: None }
     }
 
-    /// A client of the Unix socket at `path`. It counts as one over the loopback interface: both are
-    /// programs of this machine.
+    /// A client of the Unix socket at `path`. It counts as one over the loopback interface: both
+    /// are programs of this machine.
     pub(super) fn unix(path: Arc<str>) -> Self {
         Self { address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), socket: Some(path) }
     }

@@ -23,8 +23,8 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use crate::socket::is_end;
 use forebay_base::error::{Error, ErrorKind, Result};
 
-/// Path of the broker's listener. `/` is also accepted, because many clients send no other path, and
-/// so is a slash at the end.
+/// Path of the broker's listener. `/` is also accepted, because many clients send no other path,
+/// and so is a slash at the end.
 pub const PATH: &str = "/mqtt";
 /// Subprotocols, the preferred one first.
 const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
@@ -176,7 +176,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WebSocket<S> {
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
                 Some(Ok(Message::Close(_))) => {
                     // The library has queued the answer (RFC 6455 section 5.5.1). A peer that takes
-                    // no bytes gets none: nobody waits for it.
+                    // no bytes gets none: this does not wait.
                     let _ = Pin::new(&mut this.inner).poll_flush(cx);
                     return Poll::Ready(Ok(()));
                 }

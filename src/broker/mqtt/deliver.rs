@@ -59,8 +59,8 @@ impl Broker {
         self.timers.insert((at, Due::Expire(number)));
     }
 
-    /// Drops the messages in the queue of a session that have expired. A part of those that were not
-    /// read since the broker started is read for it.
+    /// Drops the messages in the queue of a session that have expired. Of those that were not read
+    /// since the broker started, a part is read for it.
     pub(super) fn drop_expired(&mut self, number: u64) {
         let run_ms = self.run_ms();
         if self.sessions.get(&number).is_none_or(|session| session.next_expiry > run_ms) {

@@ -637,7 +637,7 @@ mod tests {
         let now = Instant::now();
         let after = |millis| now + Duration::from_millis(millis);
         let mut logins = Logins::default();
-        for user in ["ann", "bob", "nobody", "cid"] {
+        for user in ["ann", "bob", "unknown", "cid"] {
             let connect = Connect { user_name: Some(user.into()), ..Connect::new(Version::V5, "c") };
             assert!(logins.add(now, 1, Box::new(connect), payer("10.0.0.1:1")).is_ok());
         }

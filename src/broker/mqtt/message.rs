@@ -68,8 +68,8 @@ impl Message {
             (self.expires_run_ms, properties.message_expiry_interval().copied())
         {
             properties.retain(|property| !matches!(property, Property::MessageExpiryInterval(_)));
-            // Rounded up: a message that is sent has not expired. A kill takes the run time back by up to
-            // a minute.
+            // Rounded up: a message that is sent has not expired. A kill takes the run time back by
+            // up to a minute.
             let left = at.saturating_sub(run_ms).div_ceil(1000).min(interval.into());
             properties.push(Property::MessageExpiryInterval(left as u32));
         }

@@ -277,10 +277,11 @@ impl Broker {
         Moment { wall_ms: self.settings.clock.wall_ms(self.now), run_ms: self.run_ms() }
     }
 
-    /// Notes how long brokers have run on the store, if something in it may end. A kill loses at most
-    /// a tenth of the run, and at most [`RUN_PERIOD`].
+    /// Notes how long brokers have run on the store, if something in it may end. A kill loses at
+    /// most a tenth of the run, and at most [`RUN_PERIOD`].
     fn note_run(&mut self) {
-        // Often at first: a broker that is killed again and again must not keep everything for ever.
+        // Often at first: a broker that is killed again and again must not keep everything for
+        // ever.
         self.run_at = self.now + (self.settings.clock.ran(self.now) / 10).clamp(RUN_PERIOD / 60, RUN_PERIOD);
         let ends = !self.needed.is_empty() || self.sessions.values().any(|session| session.durable);
         if self.settings.stored && ends && self.commits.failure().is_none() {
@@ -468,8 +469,8 @@ impl Broker {
         self.send(id, &mut packet);
     }
 
-    /// Sends a packet immediately. An answer that exceeds the client's Maximum Packet Size must not be
-    /// sent (3.1.2.11.4), and its client would wait for it, so the connection ends instead.
+    /// Sends a packet immediately. An answer that exceeds the client's Maximum Packet Size must not
+    /// be sent (3.1.2.11.4), and its client would wait for it, so the connection ends instead.
     fn send(&mut self, id: u64, packet: &mut Packet) -> bool {
         let Some(connection) =
             self.connections.get_mut(&id).filter(|connection| connection.state != State::Ended)

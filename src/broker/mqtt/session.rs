@@ -109,8 +109,8 @@ pub(super) struct Session {
     /// Sum of their weights.
     pub(super) subscription_bytes: usize,
     pub(super) queue: VecDeque<Queued>,
-    /// No message in the queue expires before this time, in milliseconds that brokers have run on the
-    /// store.
+    /// No message in the queue expires before this time, in milliseconds that brokers have run on
+    /// the store.
     pub(super) next_expiry: u64,
     /// When the expired messages of the queue are dropped, if the client is away.
     pub(super) expire_at: Option<Instant>,

@@ -19,8 +19,8 @@ use forebay_pulsar::{MessageId, NO_REQUEST, hot, pb};
 
 /// Limit on the subscriptions of a topic.
 pub(super) const PER_TOPIC: usize = 1_000;
-/// Time after which a consumer of a Failover subscription takes over from one that is still connected:
-/// `activeConsumerFailoverDelayTimeMillis` of the real broker.
+/// Time after which a consumer of a Failover subscription takes over from one that is still
+/// connected: `activeConsumerFailoverDelayTimeMillis` of the real broker.
 const FAILOVER_DELAY: Duration = Duration::from_secs(1);
 /// Limit on the bytes of a subscription's name.
 pub(super) const SUBSCRIPTION_NAME: usize = 1024;

@@ -211,8 +211,8 @@ impl Broker {
         }
     }
 
-    /// Removes a producer from its connection, and returns the command for its client: CLOSE_PRODUCER,
-    /// or `error` if the producer waits for its turn.
+    /// Removes a producer from its connection, and returns the command for its client:
+    /// CLOSE_PRODUCER, or `error` if the producer waits for its turn.
     pub(super) fn dismiss(&mut self, key: ProducerKey, error: &Error) -> Option<Command> {
         let until = self.now + self.settings.session.keep_alive;
         let connection = self.connections.get_mut(&key.session)?;

@@ -236,7 +236,7 @@ pub struct Subscription {
     holders: HashMap<u16, (ConsumerKey, u32)>,
     active: Option<ConsumerKey>,
     /// Failover: the consumer that was active before and is still connected, and when the new one
-    /// takes over. Until then nobody gets entries, so that what the former one acknowledges is not
+    /// takes over. Until then no consumer gets entries, so that what the former one acknowledges is not
     /// delivered twice.
     switch: Option<(ConsumerKey, Instant)>,
     rotation: usize,

@@ -387,11 +387,11 @@ mod tests {
         let out = topic.admit(candidate(3, "c", Access::Fencing)).unwrap();
         let key = |session| ProducerKey { session, id: 1 };
         assert_eq!(out, Admission::Ready(vec![key(1), key(2)]));
-        assert!(topic.remove_producer(key(3)).is_none(), "nobody waits any more");
+        assert!(topic.remove_producer(key(3)).is_none(), "no producer waits any more");
     }
 
     #[test]
-    fn a_refused_change_of_mode_loses_no_producer_and_overtakes_nobody() {
+    fn a_refused_change_of_mode_loses_no_producer_and_overtakes_none() {
         let mut topic = topic();
         let key = |session| ProducerKey { session, id: 1 };
         let newer = |access| Candidate { epoch: 1, ..candidate(9, "a", access) };
