@@ -30,7 +30,7 @@ use bytestring::ByteString;
 
 use crate::log::{Source, unreadable};
 use crate::pending_writes::PendingWrites;
-use crate::protocol::{Clock, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Work};
+use crate::protocol::{Clock, OUTPUT_LIMIT, Protocol, Work};
 use crate::stats::ProtocolStats;
 use crate::store::Op as StoreOp;
 use crate::store::mqtt::{Found, Op};
@@ -237,7 +237,7 @@ impl Broker {
             logins: Logins::default(),
             works: VecDeque::new(),
             housekeeping_at: now + HOUSEKEEPING,
-            run_at: now + RUN_PERIOD / 60,
+            run_at: settings.clock.note_at(now),
             resident: 0,
             transient: 0,
             unsent: 0,
@@ -277,12 +277,9 @@ impl Broker {
         Moment { wall_ms: self.settings.clock.wall_ms(self.now), run_ms: self.run_ms() }
     }
 
-    /// Notes how long brokers have run on the store, if something in it may end. A kill loses at
-    /// most a tenth of the run, and at most [`RUN_PERIOD`].
+    /// Notes how long brokers have run on the store, if something in it may end.
     fn note_run(&mut self) {
-        // Often at first: a broker that is killed again and again must not keep everything for
-        // ever.
-        self.run_at = self.now + (self.settings.clock.ran(self.now) / 10).clamp(RUN_PERIOD / 60, RUN_PERIOD);
+        self.run_at = self.settings.clock.note_at(self.now);
         let ends = !self.needed.is_empty() || self.sessions.values().any(|session| session.durable);
         if self.settings.stored && ends && self.commits.failure().is_none() {
             self.close_batch();

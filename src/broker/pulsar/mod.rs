@@ -23,7 +23,7 @@ use crate::http::message::{Answer, Request};
 use crate::log::{self, Log, Source, TopicIds};
 use crate::pending_writes::PendingWrites;
 use crate::permissions::Permissions;
-use crate::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
+use crate::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, Topics};
 use crate::pulsar::subscription::{ConsumerKey, Kind, PEEKS, Reading, Subscription};
 use crate::pulsar::topic::{NonPersistent, Topic, is_stored};
 use crate::stats::{ClientStats, ProtocolStats, TopicStats, Traffic};
@@ -145,7 +145,7 @@ impl Broker {
             dirty: BTreeSet::new(),
             flush_at: None,
             housekeeping_at: now + HOUSEKEEPING,
-            run_at: now + RUN_PERIOD,
+            run_at: settings.clock.note_at(now),
             delayed_at: None,
             switches: BTreeSet::new(),
             now,
@@ -386,7 +386,7 @@ impl Broker {
 
     /// Notes how long brokers have run on the store, if something in it ages.
     fn note_run(&mut self) {
-        self.run_at = self.now + RUN_PERIOD;
+        self.run_at = self.settings.clock.note_at(self.now);
         let ages = |topic: &Topic| topic.log.next() > topic.log.first() || !topic.sequences.is_empty();
         if self.settings.stored && self.commits.failure().is_none() && self.topics.values().any(ages) {
             let run_ms = self.run_ms();

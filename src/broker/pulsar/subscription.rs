@@ -236,8 +236,8 @@ pub struct Subscription {
     holders: HashMap<u16, (ConsumerKey, u32)>,
     active: Option<ConsumerKey>,
     /// Failover: the consumer that was active before and is still connected, and when the new one
-    /// takes over. Until then no consumer gets entries, so that what the former one acknowledges is not
-    /// delivered twice.
+    /// takes over. Until then no consumer gets entries, so that what the former one acknowledges is
+    /// not delivered twice.
     switch: Option<(ConsumerKey, Instant)>,
     rotation: usize,
     /// Shared: who gets the remaining chunks of a message, by the hash of its id, and the message's
