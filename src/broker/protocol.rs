@@ -232,9 +232,9 @@ impl Clock {
         self.run_before + now.saturating_duration_since(self.started).as_millis() as u64
     }
 
-    /// The instant after `now` at which [`Self::run_ms`] is to be noted in the store. A kill loses at
-    /// most a tenth of the run, and at most a minute: a broker that is killed again and again must
-    /// not keep everything for ever.
+    /// The instant after `now` at which [`Self::run_ms`] is to be noted in the store. A kill loses
+    /// at most a tenth of the run, and at most a minute: a broker that is killed again and again
+    /// must not keep everything for ever.
     pub fn note_at(&self, now: Instant) -> Instant {
         let ran = now.saturating_duration_since(self.started);
         now + (ran / 10).clamp(FIRST_RUN_PERIOD, RUN_PERIOD)
