@@ -390,7 +390,7 @@ impl Broker {
             let full: Vec<u64> = self.routes.members(group).filter(is_full).collect();
             full.into_iter().for_each(|number| self.drop_expired(number));
         }
-        let no_memory = !self.has_memory(message);
+        let no_memory = !self.has_memory(message, weight);
         let (sessions, limits) = (&self.sessions, &self.settings.limits);
         let rank = |number| {
             let session = sessions.get(&number).filter(|_| !route.barred.contains(&number))?;
@@ -460,7 +460,7 @@ impl Broker {
         if session.is_full(weight, max_queue, max_bytes) {
             self.drop_expired(number);
         }
-        let no_memory = !self.has_memory(message);
+        let no_memory = !self.has_memory(message, weight);
         let limits = &self.settings.limits;
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let no_memory = no_memory && !session.durable;
@@ -539,10 +539,11 @@ impl Broker {
         Some(item)
     }
 
-    /// Whether the queues that are not stored have room for a message, in sum. Without a store, all
-    /// messages count in `max_store`.
-    fn has_memory(&self, message: &Message) -> bool {
-        !self.settings.stored || self.transient + message.weight() <= self.settings.max_transient
+    /// Whether the queues that are not stored have room for a message of `weight`, in sum. One that
+    /// is in another queue costs no more. Without a store, all messages count in `max_store`.
+    fn has_memory(&self, message: &Message, weight: usize) -> bool {
+        let added = if message.holders.get() == 0 { weight } else { 0 };
+        !self.settings.stored || self.transient + added <= self.settings.max_transient
     }
 
     /// Counts a message that only memory has. Its queues share it.
