@@ -281,7 +281,7 @@ impl Broker {
     fn note_run(&mut self) {
         self.run_at = self.settings.clock.note_at(self.now);
         let ends = !self.needed.is_empty() || self.sessions.values().any(|session| session.durable);
-        if self.settings.stored && ends && self.commits.failure().is_none() {
+        if self.settings.stored && ends && self.commits.failure().is_none() && !self.commits.is_stalled() {
             self.close_batch();
             self.commits.write(StoreOp::Run(self.run_ms()));
         }

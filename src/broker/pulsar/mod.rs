@@ -388,7 +388,8 @@ impl Broker {
     fn note_run(&mut self) {
         self.run_at = self.settings.clock.note_at(self.now);
         let ages = |topic: &Topic| topic.log.next() > topic.log.first() || !topic.sequences.is_empty();
-        if self.settings.stored && self.commits.failure().is_none() && self.topics.values().any(ages) {
+        let may_write = self.commits.failure().is_none() && !self.commits.is_stalled();
+        if self.settings.stored && may_write && self.topics.values().any(ages) {
             let run_ms = self.run_ms();
             self.commits.write(Op::Run(run_ms));
         }

@@ -444,7 +444,8 @@ impl Broker {
         let ages = |partition: &Partition| {
             partition.log.next() > partition.log.first() || !partition.offsets.is_empty()
         };
-        if self.settings.stored && self.commits.failure().is_none() && self.partitions.values().any(ages) {
+        let may_write = self.commits.failure().is_none() && !self.commits.is_stalled();
+        if self.settings.stored && may_write && self.partitions.values().any(ages) {
             let run_ms = self.run_ms();
             self.commits.write(Op::Run(run_ms));
         }
