@@ -17,7 +17,7 @@ use forebay_mqtt::packet::{
 use forebay_mqtt::{Packet, Properties, Property, QoS, Reason, Sender, Version, frame};
 use forebay_sqlite::{Connection, Job, Outcome, Report, Sync};
 
-pub use super::settings::{WALL_MS, mqtt as settings};
+pub use super::settings::mqtt as settings;
 
 pub const Q0: QoS = QoS::AtMostOnce;
 pub const Q1: QoS = QoS::AtLeastOnce;

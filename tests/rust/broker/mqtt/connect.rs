@@ -9,6 +9,7 @@ use forebay_mqtt::{Packet, Properties, Property, Reason, Version};
 
 use super::{VERSIONS, limited, subscribe_packet};
 use crate::support::mqtt::*;
+use crate::support::settings::WALL_MS;
 
 #[test]
 fn each_version_is_spoken_and_answers_in_its_own_form() {
