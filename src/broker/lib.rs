@@ -43,6 +43,7 @@ pub mod log;
 mod logger;
 pub mod mqtt;
 pub mod options;
+mod peer;
 mod pending_writes;
 pub mod permissions;
 pub mod protocol;

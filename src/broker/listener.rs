@@ -1,8 +1,9 @@
 //! Sockets: bound listeners, admission, and a task for each connection.
 
 use std::cell::OnceCell;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -11,6 +12,7 @@ use tokio::sync::Notify;
 
 use crate::listeners::{Address, Listener, Listening, bracketed};
 use crate::logger::{self, Logger, Record};
+use crate::peer::Peer;
 use crate::protocol::Entry;
 use crate::runner::{Open, Runner};
 use crate::service::{Framing, ListenerSpec};
@@ -47,6 +49,8 @@ pub(super) struct Port {
     /// Whether the address stands for all those of this machine, so that a client is told the one
     /// it reached.
     is_wildcard: bool,
+    /// Path of a Unix socket.
+    path: Option<Arc<str>>,
     transport: Transport,
     listening: Listening,
 }
@@ -68,7 +72,7 @@ impl Port {
         })?;
         let advertised_host = listener.advertised_host.as_deref().or(advertised_host);
         let scheme = spec.schemes[usize::from(listener.tls.is_some())];
-        let (mut url, mut address, mut is_wildcard) = (String::new(), None, false);
+        let (mut url, mut address, mut is_wildcard, mut socket_path) = (String::new(), None, false, None);
         match &listener.address {
             Address::Tcp { host, .. } => {
                 let port = socket.port()?;
@@ -78,7 +82,10 @@ impl Port {
                 url = format!("{scheme}://{}:{port}{}", bracketed(told), spec.path);
                 address = Some((told.into(), port));
             }
-            Address::Unix { path, .. } => url += &format!("{scheme}+unix://{}", path.display()),
+            Address::Unix { path, .. } => {
+                url += &format!("{scheme}+unix://{}", path.display());
+                socket_path = Some(path.to_string_lossy().into());
+            }
         }
         let tls = listener.tls.as_ref().map(Tls::new).transpose()?;
         let in_the_clear = tls.is_none() && listener.is_public().await?;
@@ -87,18 +94,19 @@ impl Port {
         Ok(Self {
             socket,
             is_wildcard,
+            path: socket_path,
             transport,
             listening: Listening { name: spec.name, url, in_the_clear },
         })
     }
 
     /// The next client, where it is from, and how it comes in.
-    pub(super) async fn accept(&mut self) -> (Accepted, SocketAddr, Transport) {
+    pub(super) async fn accept(&mut self) -> (Accepted, Peer, Transport) {
         loop {
             match self.socket.accept().await {
                 Ok((stream, from)) => {
-                    // Programs of this machine, like those that come over the loopback interface.
-                    let from = from.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0));
+                    let unix = || Peer::unix(self.path.clone().unwrap_or_default());
+                    let from = from.map_or_else(unix, Peer::tcp);
                     let mut transport = self.transport.clone();
                     if self.is_wildcard
                         && let Some(reached) = stream.local_ip()
@@ -133,12 +141,12 @@ impl Port {
 /// Accepts clients until the task is aborted.
 pub(super) async fn accept(runner: Rc<Runner>, mut port: Port) {
     loop {
-        let (stream, address, transport) = port.accept().await;
-        if !runner.admission().admits(address.ip()) {
-            logger::refused(Logger::Connection, runner.name(), &address.to_string(), FULL);
+        let (stream, peer, transport) = port.accept().await;
+        if !runner.admission().admits(peer.ip()) {
+            logger::refused(Logger::Connection, runner.name(), &peer.to_string(), FULL);
             continue;
         }
-        let connection = Connection::new(runner.clone(), address);
+        let connection = Connection::new(runner.clone(), peer);
         match stream {
             Accepted::Tcp(stream) => drop(tokio::task::spawn_local(serve(connection, stream, transport))),
             #[cfg(unix)]
@@ -204,8 +212,8 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(runner: Rc<Runner>, address: SocketAddr) -> Self {
-        let (id, open) = runner.connect(address);
+    fn new(runner: Rc<Runner>, peer: Peer) -> Self {
+        let (id, open) = runner.connect(peer);
         Self { runner, id, open, client: OnceCell::new() }
     }
 
@@ -240,12 +248,7 @@ impl Connection {
                 logger::write(Level::INFO, Logger::Connection, || self.record("ended", client, reason));
             }
             (None, Some(reason)) => {
-                logger::refused(
-                    Logger::Connection,
-                    self.runner.name(),
-                    &self.open.address.to_string(),
-                    &reason,
-                );
+                logger::refused(Logger::Connection, self.runner.name(), &self.open.peer.to_string(), &reason);
             }
             (None, None) => logger::write_limited(Level::DEBUG, Logger::Connection, || {
                 self.record("left", &ClientStats::default(), "before it was let in")
@@ -254,7 +257,7 @@ impl Connection {
     }
 
     fn record(&self, what: &str, client: &ClientStats, reason: &str) -> Record {
-        let (protocol, address) = (self.runner.name(), self.open.address.to_string());
+        let (protocol, address) = (self.runner.name(), self.open.peer.to_string());
         let mut text = format!("{protocol} {address} {what}");
         for (title, value) in
             [("client", &client.name), ("user", client.user.as_ref().unwrap_or(&String::new()))]
@@ -278,7 +281,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.runner.disconnect(self.id, self.open.address.ip());
+        self.runner.disconnect(self.id, self.open.peer.ip());
     }
 }
 

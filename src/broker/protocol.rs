@@ -30,9 +30,9 @@ use forebay_sqlite::Report;
 /// Output bytes queued for one connection beyond which it is not read from.
 pub(super) const OUTPUT_LIMIT: usize = 8 << 20;
 
-/// Interval at which the time that the broker has run is noted in the store. A kill loses that much
-/// of it.
-pub(super) const RUN_PERIOD: Duration = Duration::from_secs(60);
+/// Longest and shortest interval at which the time that the broker has run is noted in the store.
+const RUN_PERIOD: Duration = Duration::from_secs(60);
+const FIRST_RUN_PERIOD: Duration = Duration::from_secs(1);
 
 /// A connection before its first byte: its user and its rights by the listener.
 #[derive(Clone, Debug, Default)]
@@ -134,7 +134,8 @@ pub trait Protocol {
     /// The client of a connection, but for its number, address and age.
     fn client(&self, id: u64) -> ClientStats;
 
-    /// The reason for which the protocol ends a connection, if [`Self::handle_input`] gave none.
+    /// The reason for which a connection ends, if [`Self::handle_input`] gave none: the protocol
+    /// ends it, or the client has said that it leaves.
     fn farewell(&self, _id: u64) -> Option<&str> {
         None
     }
@@ -231,6 +232,14 @@ impl Clock {
         self.run_before + now.saturating_duration_since(self.started).as_millis() as u64
     }
 
+    /// The instant after `now` at which [`Self::run_ms`] is to be noted in the store. A kill loses
+    /// at most a tenth of the run, and at most a minute: a broker that is killed again and again
+    /// must not keep everything for ever.
+    pub fn note_at(&self, now: Instant) -> Instant {
+        let ran = now.saturating_duration_since(self.started);
+        now + (ran / 10).clamp(FIRST_RUN_PERIOD, RUN_PERIOD)
+    }
+
     /// The instant at which the clock was set.
     pub fn base(&self) -> Instant {
         self.base
@@ -245,5 +254,27 @@ impl Clock {
     pub fn at(&self, now: Instant, wall_ms: u64) -> Instant {
         let wait = wall_ms.saturating_sub(self.wall_ms(now)).min(24 * 3_600_000);
         now + Duration::from_millis(wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kill_loses_at_most_a_tenth_of_the_run_and_at_most_a_minute() {
+        let start = Instant::now();
+        let clock = Clock::new(start, 0).after_run(1_000_000_000);
+        let after = |seconds: u64| clock.note_at(start + Duration::from_secs(seconds)) - start;
+        assert_eq!(after(0), Duration::from_secs(1));
+        assert_eq!(after(10), Duration::from_secs(11));
+        assert_eq!(after(300), Duration::from_secs(330));
+        assert_eq!(after(86_400), Duration::from_secs(86_460));
+        let (mut now, mut notes) = (start, 0);
+        while now < start + Duration::from_secs(600) {
+            now = clock.note_at(now);
+            notes += 1;
+        }
+        assert!(notes < 60, "{notes} notes");
     }
 }

@@ -4,7 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::admission::Admission;
 use crate::http::message::{Answer, Request};
+use crate::peer::Peer;
 use crate::protocol::{Clock, Protocol, Work};
 use crate::stats::ClientStats;
 use crate::store::queue::{Reports, StoreQueue};
@@ -36,7 +37,7 @@ struct Unanswered {
 
 /// A connection, for its task and for operators.
 pub(super) struct Open {
-    pub(super) address: SocketAddr,
+    pub(super) peer: Peer,
     /// When it was accepted.
     since: Instant,
     /// Wakes its task.
@@ -251,11 +252,11 @@ impl Runner {
     }
 
     /// Registers a connection, and gives its number.
-    pub(super) fn connect(&self, address: SocketAddr) -> (u64, Rc<Open>) {
-        self.admission.enter(address.ip());
-        let id = self.call(|protocol, now| protocol.connect(now, &address.to_string()));
+    pub(super) fn connect(&self, peer: Peer) -> (u64, Rc<Open>) {
+        self.admission.enter(peer.ip());
+        let id = self.call(|protocol, now| protocol.connect(now, &peer.address().to_string()));
         let (since, wake, dismissed) = (clock::now(), Notify::new(), Cell::new(false));
-        let open = Rc::new(Open { address, since, wake, dismissed });
+        let open = Rc::new(Open { peer, since, wake, dismissed });
         self.connections.borrow_mut().insert(id, open.clone());
         (id, open)
     }
@@ -274,7 +275,7 @@ impl Runner {
         ids.sort_unstable();
         let client = |id: u64| {
             let open = connections.get(&id)?;
-            let (address, age) = (open.address.to_string(), now.saturating_duration_since(open.since));
+            let (address, age) = (open.peer.to_string(), now.saturating_duration_since(open.since));
             Some(ClientStats { id, address, age, ..self.inspect(|protocol| protocol.client(id)) })
         };
         ids.into_iter().filter_map(client).filter(passes).collect()

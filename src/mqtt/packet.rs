@@ -84,9 +84,15 @@ impl Packet {
             )));
         }
         if kind != Kind::Publish && frame.first & 0x0f != kind.flags() {
-            // 3.1 allows DUP on a retried SUBSCRIBE, UNSUBSCRIBE or PUBREL.
-            let dup = version == Version::V3_1 && kind.flags() != 0 && frame.first & 0x0f == 0b1010;
-            if !dup {
+            // 3.1 allows DUP on a retried SUBSCRIBE, UNSUBSCRIBE or PUBREL, and gives the flags of
+            // all others no meaning (sections 3.1 to 3.14: "not used"). A CONNECT tells its version
+            // by its protocol name.
+            let v3_1 = match kind {
+                Kind::Connect => frame.body.starts_with(b"\0\x06MQIsdp"),
+                _ => version == Version::V3_1,
+            };
+            let allowed = v3_1 && (kind.flags() == 0 || frame.first & 0x0f == 0b1010);
+            if !allowed {
                 return Err(Violation::malformed(format!(
                     "{kind:?} has invalid flags {:04b} (2.1.3)",
                     frame.first & 0x0f

@@ -23,7 +23,8 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use crate::socket::is_end;
 use forebay_base::error::{Error, ErrorKind, Result};
 
-/// Path of the broker's listener. `/` is accepted, too, because many clients send no other path.
+/// Path of the broker's listener. `/` is also accepted, because many clients send no other path,
+/// and so is a slash at the end.
 pub const PATH: &str = "/mqtt";
 /// Subprotocols, the preferred one first.
 const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
@@ -113,8 +114,13 @@ fn answer(
         *refusal.status_mut() = status;
         Err(refusal)
     };
-    if ![PATH, "/"].contains(&request.uri().path()) {
+    if ![PATH, ""].contains(&request.uri().path().trim_end_matches('/')) {
         return refuse(StatusCode::NOT_FOUND, "MQTT is at /mqtt");
+    }
+    let twice = |name: &str| request.headers().get_all(name).iter().nth(1).is_some();
+    if twice("Origin") || twice("Host") {
+        // A proxy may have checked the other of the two.
+        return refuse(StatusCode::BAD_REQUEST, "a request may have one Host and one Origin header");
     }
     let text = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     if local_pages_only && request.headers().contains_key("Origin") {
@@ -168,7 +174,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WebSocket<S> {
                 }
                 // Pings are answered by the library.
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
-                Some(Ok(Message::Close(_))) | None => return Poll::Ready(Ok(())),
+                Some(Ok(Message::Close(_))) => {
+                    // The library has queued the answer (RFC 6455 section 5.5.1). A peer that takes
+                    // no bytes gets none: this does not wait.
+                    let _ = Pin::new(&mut this.inner).poll_flush(cx);
+                    return Poll::Ready(Ok(()));
+                }
+                None => return Poll::Ready(Ok(())),
                 Some(Err(error)) => return Poll::Ready(Err(failure(error))),
             }
         }
@@ -276,6 +288,8 @@ mod tests {
         let with = |name: &'static str| move |request: ClientRequestBuilder| request.with_sub_protocol(name);
         assert_eq!(refusal(with("mqtt"), URL).await, 101);
         assert_eq!(refusal(with("mqttv3.1"), "ws://broker.example/").await, 101);
+        assert_eq!(refusal(with("mqtt"), "ws://broker.example/mqtt/").await, 101);
+        assert_eq!(refusal(with("mqtt"), "ws://broker.example/mqtt/more").await, 404);
         assert_eq!(refusal(with("mqtt"), "ws://broker.example/other").await, 404);
         assert_eq!(refusal(with("amqp"), URL).await, 400);
         assert_eq!(refusal(|request| request, URL).await, 400);
@@ -295,5 +309,29 @@ mod tests {
         assert_eq!(refusal(from("http://broker.example:9001"), URL).await, 403, "DNS rebinding");
         assert_eq!(refusal(from("https://evil.example"), URL).await, 403);
         assert_eq!(refusal(from("null"), URL).await, 403);
+        // The first of two is not the one that counts: neither does.
+        let two = |name: &'static str, value: &'static str| {
+            move |request| from("http://localhost:3000")(request).with_header(name, value)
+        };
+        assert_eq!(refusal(two("Origin", "https://evil.example"), URL).await, 400);
+        let hosts = |hosts: &[&str]| {
+            let builder = Request::builder().uri("/mqtt").header("Sec-WebSocket-Protocol", "mqtt");
+            let builder = hosts.iter().fold(builder, |builder, host| builder.header("Host", *host));
+            let answered = answer(&builder.body(()).unwrap(), Response::new(()), false);
+            answered.map_or_else(|refusal| refusal.status(), |response| response.status())
+        };
+        assert_eq!(hosts(&["localhost"]), StatusCode::OK);
+        assert_eq!(hosts(&["localhost", "evil.example"]), StatusCode::BAD_REQUEST);
+    }
+
+    #[tokio::test]
+    async fn a_close_is_answered() {
+        let (mut client, mut server) = pair().await;
+        Pin::new(&mut client.inner).start_send(Message::Close(None)).unwrap();
+        client.flush().await.unwrap();
+        assert_eq!(server.read(&mut [0; 1]).await.unwrap(), 0, "the end of the stream");
+        drop(server);
+        let answer = std::future::poll_fn(|cx| Pin::new(&mut client.inner).poll_next(cx)).await;
+        assert!(matches!(answer, Some(Ok(Message::Close(None)))), "{answer:?}");
     }
 }

@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -43,6 +42,7 @@ use crate::free_space::{Disk, Room};
 use crate::listener::{FULL, Port, Transport};
 use crate::logger::{self, Logger};
 use crate::options::Durability;
+use crate::peer::Peer;
 use crate::permissions::{Access, Client, Domain};
 use crate::protocol::Entry;
 use crate::registry::Registry;
@@ -108,12 +108,12 @@ impl Http {
     /// Accepts clients until the task is aborted.
     pub(crate) async fn accept(self: Rc<Self>, mut port: Port) {
         loop {
-            let (stream, address, transport) = port.accept().await;
-            if !self.admission.admits(address.ip()) {
-                logger::refused(Logger::Http, "http", &address.to_string(), FULL);
+            let (stream, peer, transport) = port.accept().await;
+            if !self.admission.admits(peer.ip()) {
+                logger::refused(Logger::Http, "http", &peer.to_string(), FULL);
                 continue;
             }
-            let connection = Connection::new(self.clone(), address);
+            let connection = Connection::new(self.clone(), peer);
             match stream {
                 Accepted::Tcp(stream) => drop(tokio::task::spawn_local(connection.serve(stream, transport))),
                 #[cfg(unix)]
@@ -130,7 +130,7 @@ impl Http {
         &self,
         received: Received<Incoming>,
         entry: &Entry,
-        address: IpAddr,
+        host: &str,
     ) -> Response<Full<Bytes>> {
         let (method, path) = (received.method().clone(), received.uri().path().to_owned());
         let mut user = None;
@@ -143,7 +143,7 @@ impl Http {
             }
             Err(refusal) => *refusal,
         };
-        note_answer(&method, &path, address, user.as_deref(), answer.status);
+        note_answer(&method, &path, host, user.as_deref(), answer.status);
         let answer = match self.take_room(answer.body.len()) {
             Some(permit) => response(answer, permit),
             None => response(Answer::unavailable("too many answers wait for slow clients"), None),
@@ -327,7 +327,7 @@ fn refused(status: StatusCode, why: &str) -> Box<Answer> {
 
 /// Writes a request to the log: refusals as warnings, and what changes something for those who want
 /// to know who did.
-fn note_answer(method: &Method, path: &str, address: IpAddr, user: Option<&str>, status: StatusCode) {
+fn note_answer(method: &Method, path: &str, host: &str, user: Option<&str>, status: StatusCode) {
     let refused = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::MISDIRECTED_REQUEST];
     let level = match method.is_safe() {
         _ if refused.contains(&status) => Level::WARN,
@@ -337,9 +337,9 @@ fn note_answer(method: &Method, path: &str, address: IpAddr, user: Option<&str>,
     let make = || {
         let (user, path) = (logger::cut(user.unwrap_or_default()), logger::cut(path));
         let by = if user.is_empty() { String::new() } else { format!(", user {user:?}") };
-        let text = format!("http {address}{by}: {method} {path:?}: {}", status.as_u16());
+        let text = format!("http {host}{by}: {method} {path:?}: {}", status.as_u16());
         logger::about("request", "http", &user, "", text)
-            .with("address", address.to_string())
+            .with("address", host)
             .with("method", method.as_str())
             .with("path", path)
             .with("status", status.as_str())
@@ -386,13 +386,13 @@ fn response(answer: Answer, permit: Option<OwnedSemaphorePermit>) -> Response<Fu
 /// A connection that counts as long as it lives.
 struct Connection {
     http: Rc<Http>,
-    address: IpAddr,
+    peer: Peer,
 }
 
 impl Connection {
-    fn new(http: Rc<Http>, address: SocketAddr) -> Self {
-        http.admission.enter(address.ip());
-        Self { http, address: address.ip() }
+    fn new(http: Rc<Http>, peer: Peer) -> Self {
+        http.admission.enter(peer.ip());
+        Self { http, peer }
     }
 
     /// Serves the connection to its end. Its error is dropped here: the client sees the connection
@@ -409,14 +409,12 @@ impl Connection {
                 // A health check or a scan of ports.
                 Err(error) if error.kind() == ErrorKind::Disconnected => {
                     logger::write_limited(Level::DEBUG, Logger::Http, || {
-                        let address = self.address.to_string();
+                        let address = self.peer.host();
                         let text = format!("http {address} left before it was let in");
                         logger::about("left", "http", "", "", text).with("address", address)
                     });
                 }
-                Err(error) => {
-                    logger::refused(Logger::Http, "http", &self.address.to_string(), error.message())
-                }
+                Err(error) => logger::refused(Logger::Http, "http", &self.peer.host(), error.message()),
             },
         }
     }
@@ -424,8 +422,8 @@ impl Connection {
     async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S, entry: Entry) {
         let service = service_fn(|received| {
             let (http, entry) = (self.http.clone(), entry.clone());
-            let address = self.address;
-            async move { Ok::<_, Infallible>(http.respond(received, &entry, address).await) }
+            let host = self.peer.host();
+            async move { Ok::<_, Infallible>(http.respond(received, &entry, &host).await) }
         });
         let io = TokioIo::new(Impatient { stream: Spelled::new(stream), stalled: None });
         let served = http1::Builder::new()
@@ -446,7 +444,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.http.admission.leave(self.address);
+        self.http.admission.leave(self.peer.ip());
     }
 }
 

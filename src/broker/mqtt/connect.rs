@@ -7,7 +7,6 @@ use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 
 use super::connection::{Connection, State};
-use super::logins;
 use super::message::Queued;
 use super::replay::{REPLAYING, Replay};
 use super::routes::Subscription;
@@ -25,6 +24,9 @@ use forebay_mqtt::{Packet, Property, QoS, Reason, Sender, Version, Violation, fr
 
 /// A session expiry interval that never ends.
 const FOR_EVER: u32 = u32::MAX;
+/// Times in rows of sessions beyond this one are of stores in which sessions ended by the calendar:
+/// milliseconds since 1970. Smaller ones count the time that brokers have run on the store.
+const CALENDAR: u64 = 1_000_000_000_000;
 /// Refusal after a failure of the store.
 const STORE_FAILED: &str = "the store failed: restart the broker";
 /// Refusal while the store cannot write, as on a full disk.
@@ -64,7 +66,7 @@ impl Broker {
             Credentials::Good(user) => self.open(id, *connect, user),
             Credentials::Bad(reason, text) => self.refuse(id, reason, text),
             Credentials::Unverified => {
-                if self.logins.add(id, connect, address).is_err() {
+                if self.logins.add(self.now, id, connect, address).is_err() {
                     return self.refuse(id, Reason::ServerBusy, "too many logins wait: try again later");
                 }
                 if let Some(connection) = self.connections.get_mut(&id) {
@@ -108,7 +110,7 @@ impl Broker {
         if good {
             self.log_in(id, *login.connect);
         } else {
-            self.timers.insert((self.now + logins::PAUSE, Due::Refuse(id)));
+            self.timers.insert((login.refused_at(self.now), Due::Refuse(id)));
         }
     }
 
@@ -168,6 +170,15 @@ impl Broker {
         let limits = &self.settings.limits;
         let expiry = wanted.min(limits.max_session_expiry);
         let max_sessions = limits.max_sessions;
+        if version == Version::V5 {
+            self.announce(&mut answer, wanted, expiry);
+        }
+        // Checked before the present connection of the session ends.
+        let whole = Packet::ConnAck(answer.clone());
+        if let Some(connection) = self.connections.get(&id).filter(|connection| connection.exceeds(&whole)) {
+            let text = connection.too_large(&whole);
+            return self.refuse(id, Reason::PacketTooLarge, &text);
+        }
 
         let mut known = self.clients.get(&connect.client_id).copied();
         let stored = known.and_then(|session| self.sessions.get(&session)).is_some_and(|s| s.durable);
@@ -193,16 +204,13 @@ impl Broker {
         } else if self.sessions.len() >= max_sessions {
             return self.refuse(id, Reason::QuotaExceeded, "session limit reached (mqtt_max_sessions)");
         }
-        answer.session_present = known.is_some();
         let number = known.unwrap_or_else(|| self.new_session(connect.client_id.clone(), expiry));
         if let Some(user) = user {
             self.set_owner(number, user, known.is_some());
         }
         self.attach(id, number, &connect, expiry);
 
-        if version == Version::V5 {
-            self.announce(&mut answer, wanted, expiry);
-        }
+        answer.session_present = known.is_some();
         self.send(id, &mut Packet::ConnAck(answer));
         self.due.insert(number);
         if let Some(session) = self.sessions.get_mut(&number).filter(|session| session.durable) {
@@ -326,7 +334,10 @@ impl Broker {
     pub(super) fn refuse(&mut self, id: u64, reason: Reason, text: &str) -> Result<(), Violation> {
         let mut answer = ConnAck::new(reason);
         answer.properties.push(Property::ReasonString(text.into()));
-        self.send(id, &mut Packet::ConnAck(answer));
+        // If the answer exceeds the client's Maximum Packet Size, the connection just closes.
+        if let Some(connection) = self.connections.get_mut(&id).filter(|c| c.state != State::Ended) {
+            connection.send(&mut Packet::ConnAck(answer));
+        }
         self.counters.refused += 1;
         self.end_connection(id, reason, text);
         Ok(())
@@ -425,7 +436,7 @@ impl Broker {
             session.expiry = (*expiry).min(self.settings.limits.max_session_expiry);
         }
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.state = State::Ended;
+            connection.leave(disconnect);
             self.wakes.push_back(id);
         }
         self.leave(number, id, disconnect.reason != Reason::Success);
@@ -457,6 +468,7 @@ impl Broker {
         if expiry == 0 || unknown {
             return self.end_session(number);
         }
+        self.expire_later(number);
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let in_seconds = |seconds: u32| self.now + Duration::from_secs(seconds.into());
         if expiry != FOR_EVER {
@@ -471,7 +483,7 @@ impl Broker {
             }
             None => {}
         }
-        let ends_ms = self.wall_ms().saturating_add(u64::from(expiry) * 1000);
+        let ends_ms = self.run_ms().saturating_add(u64::from(expiry) * 1000);
         self.write_session(number, Some(ends_ms));
     }
 
@@ -484,7 +496,11 @@ impl Broker {
             Due::End(number) if self.sessions.get(&number).is_some_and(|s| s.ends_at == Some(at)) => {
                 self.end_session(number);
             }
-            Due::Will(_) | Due::End(_) => {}
+            Due::Expire(number) if self.sessions.get(&number).is_some_and(|s| s.expire_at == Some(at)) => {
+                self.drop_expired(number);
+                self.expire_later(number);
+            }
+            Due::Will(_) | Due::End(_) | Due::Expire(_) => {}
             Due::Refuse(id) if self.connections.get(&id).is_some_and(|c| c.state == State::LoggingIn) => {
                 let _ = self.refuse(id, Reason::BadUserNameOrPassword, BAD_PASSWORD);
             }
@@ -502,7 +518,7 @@ impl Broker {
         let connected = session.connection.is_some();
         if !connected {
             let ends_ms = ends_at.map_or(u64::MAX >> 1, |at| {
-                self.wall_ms() + at.saturating_duration_since(self.now).as_millis() as u64
+                self.run_ms() + at.saturating_duration_since(self.now).as_millis() as u64
             });
             self.write_session(number, Some(ends_ms));
         }
@@ -591,7 +607,7 @@ impl Broker {
         self.sessions.insert(number, session);
         let was_connected = row.ends_ms.is_none();
         if was_connected {
-            self.write_session(number, Some(self.wall_ms() + u64::from(row.expiry) * 1000));
+            self.write_session(number, Some(self.run_ms() + u64::from(row.expiry) * 1000));
         }
     }
 
@@ -634,9 +650,11 @@ impl Broker {
                 retain: row.flags & 4 != 0,
                 ids: row.ids.into(),
                 message: None,
+                expires_run_ms: None,
                 weight: 0,
                 group: None,
             };
+            session.next_expiry = 0;
             match PacketId::new(row.packet_id) {
                 Some(packet_id) => {
                     let released = row.released;
@@ -649,23 +667,22 @@ impl Broker {
 
     /// Sets the timers for the end of a restored session and for its will.
     fn restore_timers(&mut self, session: &mut Session, row: &store::SessionRow) {
-        let wall_ms = self.wall_ms();
-        let left = match row.ends_ms {
+        let (now, expiry_ms) = (self.moment(), u64::from(row.expiry) * 1000);
+        // Time since its connection ended.
+        let age = match row.ends_ms.map(|ends_ms| ends_ms.saturating_sub(expiry_ms)) {
             // It was connected when the last run ended: its expiry interval starts now.
-            None => Duration::from_secs(row.expiry.into()),
-            Some(ends_ms) => Duration::from_millis(ends_ms.saturating_sub(wall_ms)),
+            None => 0,
+            Some(left_at) if left_at > CALENDAR => now.wall_ms.saturating_sub(left_at),
+            Some(left_at) => now.run_ms.saturating_sub(left_at),
         };
+        let after = |ms: u64| self.now + Duration::from_millis(ms.saturating_sub(age));
         if row.expiry != FOR_EVER {
-            let ends_at = self.now + left;
+            let ends_at = after(expiry_ms);
             session.ends_at = Some(ends_at);
             self.timers.insert((ends_at, Due::End(row.id)));
         }
         if let Some(will) = &session.will {
-            let delay = u64::from(will.delay.min(row.expiry)) * 1000;
-            // The expiry time tells when the connection ended.
-            let gone =
-                row.ends_ms.map_or(wall_ms, |ends_ms| ends_ms.saturating_sub(u64::from(row.expiry) * 1000));
-            let at = self.now + Duration::from_millis((gone + delay).saturating_sub(wall_ms));
+            let at = after(u64::from(will.delay.min(row.expiry)) * 1000);
             session.will_at = Some(at);
             self.timers.insert((at, Due::Will(row.id)));
         }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use bytestring::ByteString;
 
 use super::message::{Form, Message};
+use crate::logger;
 use crate::permissions::Decisions;
 use crate::protocol::{Clock, Entry};
 use forebay_base::random::HashMap;
@@ -56,7 +57,7 @@ pub(super) struct Connection {
     pub(super) heard_at: Instant,
     /// Time without a packet after which the connection ends: one and a half times the keep-alive.
     pub(super) patience: Option<Duration>,
-    /// The reason for which the broker ends it.
+    /// The reason for which it ends, if the broker knows one.
     farewell: Option<Box<str>>,
     /// When the client's token expires, in milliseconds since 1970.
     expires_ms: Option<u64>,
@@ -206,7 +207,7 @@ impl Connection {
         {
             properties.retain(|property| !matches!(property, Property::ReasonString(_) | Property::User(..)));
         }
-        if packet.encoded_len(self.version) > self.max_packet_size {
+        if self.exceeds(packet) {
             let properties = match packet {
                 Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubRel(ack) | Packet::PubComp(ack) => {
                     &mut ack.properties
@@ -218,16 +219,31 @@ impl Connection {
                 _ => return false,
             };
             properties.retain(|property| !matches!(property, Property::ReasonString(_) | Property::User(..)));
-            if packet.encoded_len(self.version) > self.max_packet_size {
+            if self.exceeds(packet) {
                 return false;
             }
         }
         packet.encode(self.version, &mut self.transmit).is_ok()
     }
 
+    /// Whether a packet exceeds the client's limit.
+    pub(super) fn exceeds(&self, packet: &Packet) -> bool {
+        packet.encoded_len(self.version) > self.max_packet_size
+    }
+
+    /// The reason why a packet cannot be sent.
+    pub(super) fn too_large(&self, packet: &Packet) -> String {
+        format!(
+            "{:?} has {} bytes, and the client's Maximum Packet Size is {}",
+            packet.kind(),
+            packet.encoded_len(self.version),
+            self.max_packet_size
+        )
+    }
+
     /// Sends a message to the subscriber. Returns `false` if it exceeds the client's limit.
-    pub(super) fn publish(&mut self, message: &Message, form: Form<'_>, wall_ms: u64) -> bool {
-        self.forward(message.outgoing(form, wall_ms))
+    pub(super) fn publish(&mut self, message: &Message, form: Form<'_>, run_ms: u64) -> bool {
+        self.forward(message.outgoing(form, run_ms))
     }
 
     /// Sends a PUBLISH that has its full topic, using a topic alias if the client accepts them.
@@ -288,7 +304,20 @@ impl Connection {
         self.farewell.get_or_insert(reason.into());
     }
 
-    /// The reason for which the connection was ended here.
+    /// Ends the connection after the client's DISCONNECT.
+    pub(super) fn leave(&mut self, disconnect: &Disconnect) {
+        self.state = State::Ended;
+        let mut text = "the client has left".to_owned();
+        if disconnect.reason != Reason::Success {
+            text += &format!(": {}", disconnect.reason);
+        }
+        if let Some(why) = disconnect.properties.reason_string() {
+            text += &format!(", {:?}", logger::cut(why));
+        }
+        self.farewell.get_or_insert(text.into());
+    }
+
+    /// The reason for which the connection ended, unless the client closed it without a word.
     pub(super) fn farewell(&self) -> Option<&str> {
         self.farewell.as_deref()
     }

@@ -1,10 +1,12 @@
 //! From a session's queue through its window to the client, and the client's acknowledgements.
 
+use std::time::Duration;
+
 use super::connection::State;
-use super::message::{Form, Message, Queued};
+use super::message::{Form, Message, NEVER, Queued};
 use super::options::SlowSubscriber;
 use super::session::Flight;
-use super::{Action, Broker, REPLAY_STEPS, RESIDENT};
+use super::{Action, Broker, Due, HOUSEKEEPING, REPLAY_STEPS, RESIDENT};
 use crate::log::unreadable;
 use crate::store::mqtt::Op;
 use forebay_base::error::{Error, Result};
@@ -34,8 +36,76 @@ impl Broker {
             {
                 self.resident -= item.weight;
             }
+            session.next_expiry = session.next_expiry.min(item.expires_run_ms.unwrap_or(0));
             session.queue.push_back(item);
             self.due.insert(number);
+            self.expire_later(number);
+        }
+    }
+
+    /// Sets the timer that drops the expired messages of a session whose client is away: they would
+    /// use up its queue and the store.
+    pub(super) fn expire_later(&mut self, number: u64) {
+        let run_ms = self.run_ms();
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        let waits = session.connection.is_none() && ![0, NEVER].contains(&session.next_expiry);
+        if !waits || session.expire_at.is_some_and(|at| at > self.now) {
+            return;
+        }
+        let left = Duration::from_millis(session.next_expiry.saturating_sub(run_ms));
+        // Not for each message by itself if many expire one after the other.
+        let at = self.now + left.max(HOUSEKEEPING);
+        session.expire_at = Some(at);
+        self.timers.insert((at, Due::Expire(number)));
+    }
+
+    /// Drops the messages in the queue of a session that have expired. Of those that were not read
+    /// since the broker started, a part is read for it.
+    pub(super) fn drop_expired(&mut self, number: u64) {
+        let run_ms = self.run_ms();
+        if self.sessions.get(&number).is_none_or(|session| session.next_expiry > run_ms) {
+            return;
+        }
+        self.read_expiry(number);
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        let (mut gone, mut next) = (Vec::new(), NEVER);
+        session.queue.retain(|item| {
+            let at = item.expires_run_ms.unwrap_or(0);
+            let expired = item.expires_run_ms.is_some_and(|at| at <= run_ms);
+            if expired {
+                gone.push(item.clone());
+            } else {
+                next = next.min(at);
+            }
+            !expired
+        });
+        session.next_expiry = next;
+        self.counters.dropped += gone.len() as u64;
+        gone.iter().for_each(|item| self.finish(number, item));
+    }
+
+    /// Reads when messages expire that the store had when the broker started, from the first one in
+    /// the queue on.
+    fn read_expiry(&mut self, number: u64) {
+        let now = self.moment();
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        let unread = |item: &Queued| item.expires_run_ms.is_none();
+        let Some(at) = session.queue.iter().position(unread) else { return };
+        let (Some(first), Some(source)) = (session.queue[at].sequence, &mut self.source) else { return };
+        // What cannot be read stays: the session stops at it when its turn comes.
+        let entries = source.read(self.log, first, READ_AHEAD.0, READ_AHEAD.1).unwrap_or_default();
+        session.queue[at].expires_run_ms = Some(NEVER);
+        let mut found = entries.iter().peekable();
+        for item in session.queue.iter_mut().skip(at).take(READ_AHEAD.0) {
+            let Some(wanted) = item.sequence else { continue };
+            while found.next_if(|entry| entry.sequence < wanted).is_some() {}
+            if found.peek().is_none() {
+                break;
+            }
+            if let Some(entry) = found.next_if(|entry| entry.sequence == wanted) {
+                let message = Message::from_entry(entry, now);
+                item.expires_run_ms = message.and_then(|message| message.expires_run_ms).or(Some(NEVER));
+            }
         }
     }
 
@@ -139,6 +209,7 @@ impl Broker {
     /// Reads the message at the head of the queue from the store, and following ones as far as they
     /// come along.
     fn fetch(&mut self, number: u64) -> Result<()> {
+        let now = self.moment();
         let Some(session) = self.sessions.get_mut(&number) else { return Ok(()) };
         let Some(first) = session.queue.front().filter(|item| item.message.is_none()) else { return Ok(()) };
         let (Some(sequence), Some(source)) = (first.sequence, &mut self.source) else { return Ok(()) };
@@ -149,10 +220,11 @@ impl Broker {
             let Some(wanted) = item.sequence.filter(|_| item.message.is_none()) else { continue };
             while found.next_if(|entry| entry.sequence < wanted).is_some() {}
             let Some(entry) = found.next_if(|entry| entry.sequence == wanted) else { break };
-            item.message = Message::from_entry(entry);
+            item.message = Message::from_entry(entry, now);
             if let Some(message) = &item.message {
                 // The weight of a queue that was loaded at start was unknown.
                 let weight = message.weight();
+                item.expires_run_ms = message.expires_run_ms.or(Some(NEVER));
                 session.bytes += weight.saturating_sub(item.weight);
                 item.weight = weight;
                 self.resident += weight;
@@ -172,14 +244,14 @@ impl Broker {
 
     /// Sends the message at the head of the queue, or drops it if it has expired.
     pub(super) fn take_off(&mut self, number: u64, id: u64) -> bool {
-        let wall_ms = self.wall_ms();
+        let run_ms = self.run_ms();
         let Some(session) = self.sessions.get_mut(&number) else { return false };
         let Some(item) = session.queue.pop_front() else { return false };
         let unchecked = item.position <= session.unchecked;
         let gone = item
             .message
             .as_ref()
-            .is_none_or(|message| message.expired(wall_ms) || unchecked && !self.may_read(number, message));
+            .is_none_or(|message| message.expired(run_ms) || unchecked && !self.may_read(number, message));
         let Some(session) = self.sessions.get_mut(&number) else { return false };
         if gone {
             self.counters.dropped += 1;
@@ -219,7 +291,7 @@ impl Broker {
         if self.commits.failure().is_some() {
             return;
         }
-        let log = self.log;
+        let (log, now) = (self.log, self.moment());
         let Some(session) = self.sessions.get_mut(&number).filter(|s| s.connection == Some(id)) else {
             return;
         };
@@ -230,7 +302,7 @@ impl Broker {
             let entry = source.read(log, sequence, 1, 1).map(|mut found| found.pop());
             let entry = entry.map(|entry| entry.filter(|entry| entry.sequence == sequence));
             let message = entry.and_then(|entry| {
-                let message = entry.as_ref().and_then(Message::from_entry);
+                let message = entry.as_ref().and_then(|entry| Message::from_entry(entry, now));
                 message.ok_or_else(|| unreadable(sequence, "it is missing, or not a message"))
             });
             match message {
@@ -255,7 +327,7 @@ impl Broker {
     }
 
     fn transmit(&mut self, id: u64, item: &Queued, packet_id: Option<PacketId>, dup: bool) -> bool {
-        let wall_ms = self.wall_ms();
+        let run_ms = self.run_ms();
         let (Some(connection), Some(message)) = (self.connections.get_mut(&id), &item.message) else {
             return false;
         };
@@ -263,7 +335,7 @@ impl Broker {
             self.wakes.push_back(id);
         }
         let form = Form { dup, qos: item.qos, retain: item.retain, packet_id, ids: &item.ids };
-        let sent = connection.publish(message, form, wall_ms);
+        let sent = connection.publish(message, form, run_ms);
         self.counters.delivered += u64::from(sent);
         self.counters.redelivered += u64::from(sent && dup);
         sent
@@ -367,6 +439,7 @@ impl Broker {
 
     /// Releases a message of a session that was deleted or no longer needs it.
     pub(super) fn forget(&mut self, item: &Queued) {
+        self.let_go(item);
         if item.message.is_some() {
             self.resident = self.resident.saturating_sub(item.weight);
         }

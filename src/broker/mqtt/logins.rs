@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! waiting --its turn--> being verified --right--> admitted
-//!                             +--wrong--> refused after [`PAUSE`]; the name and the address pay
+//!                             +--wrong--> refused after a [`PAUSE`]; the name and the address pay
 //! ```
 //! A password hash costs a tenth of a second and more, so it is verified on another thread, a few
 //! at a time. Addresses take turns, and so do the user names of an address. A user name that came
@@ -22,8 +22,9 @@ use bytestring::ByteString;
 use forebay_base::random::{Hash, HashMap};
 use forebay_mqtt::packet::Connect;
 
-/// Time from the result to the refusal of a wrong password.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// A wrong password is refused a whole number of these after its CONNECT, so that the time of the
+/// refusal does not tell which kind of hash the user has, or whether there is such a user.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Passwords that are verified at the same time. Bounds the memory, as each may need what the limit
 /// on a hash allows.
 const AT_ONCE: usize = 2;
@@ -51,9 +52,16 @@ pub(super) struct Login {
     pub(super) connection: u64,
     pub(super) connect: Box<Connect>,
     address: IpAddr,
+    arrived: Instant,
 }
 
 impl Login {
+    /// When a login whose password is wrong is refused. Not at once, so that guessing takes time.
+    pub(super) fn refused_at(&self, now: Instant) -> Instant {
+        let periods = now.saturating_duration_since(self.arrived).as_nanos().div_ceil(PAUSE.as_nanos());
+        self.arrived + PAUSE * u32::try_from(periods.max(1)).unwrap_or(u32::MAX)
+    }
+
     /// Bytes of the packet, about.
     fn size(&self) -> usize {
         let connect = &self.connect;
@@ -191,11 +199,12 @@ impl Logins {
     /// Adds a login. Gives it back if too many wait.
     pub(super) fn add(
         &mut self,
+        now: Instant,
         connection: u64,
         connect: Box<Connect>,
         address: IpAddr,
     ) -> Result<(), Box<Connect>> {
-        let login = Login { connection, connect, address };
+        let login = Login { connection, connect, address, arrived: now };
         let size = login.size();
         let of_address = self.waiting.get(&address).map_or(0, |queue| queue.bytes);
         if self.waiting_bytes + size > WAITING_BYTES || of_address + size > WAITING_BYTES_OF_ADDRESS {
@@ -332,7 +341,7 @@ mod tests {
 
     fn add_of(logins: &mut Logins, connection: u64, address: &str, user: &str) -> bool {
         let connect = Connect { user_name: Some(user.into()), ..Connect::new(Version::V5, "c") };
-        logins.add(connection, Box::new(connect), payer(address)).is_ok()
+        logins.add(Instant::now(), connection, Box::new(connect), payer(address)).is_ok()
     }
 
     fn add(logins: &mut Logins, connection: u64, address: &str) -> bool {
@@ -499,7 +508,12 @@ mod tests {
     }
 
     fn of(connect: Connect) -> Login {
-        Login { connection: 1, connect: Box::new(connect), address: payer("10.0.0.1:1") }
+        Login {
+            connection: 1,
+            connect: Box::new(connect),
+            address: payer("10.0.0.1:1"),
+            arrived: Instant::now(),
+        }
     }
 
     /// A login that takes so many bytes.
@@ -535,7 +549,8 @@ mod tests {
         let now = Instant::now();
         let mut logins = Logins::default();
         let half = WAITING_BYTES_OF_ADDRESS / 2;
-        let add = |logins: &mut Logins, address: &str| logins.add(1, sized(half), payer(address)).is_ok();
+        let add =
+            |logins: &mut Logins, address: &str| logins.add(now, 1, sized(half), payer(address)).is_ok();
         for address in ["10.0.0.1:1", "10.0.0.2:1"] {
             assert!(add(&mut logins, address) && add(&mut logins, address) && !add(&mut logins, address));
         }
@@ -559,7 +574,7 @@ mod tests {
         let now = Instant::now();
         let mut logins = Logins::default();
         let address = payer("10.0.0.1:1");
-        let add = |logins: &mut Logins, size| logins.add(1, sized(size), address).is_ok();
+        let add = |logins: &mut Logins, size| logins.add(now, 1, sized(size), address).is_ok();
         let half = WAITING_BYTES_OF_ADDRESS / 2;
         assert!(add(&mut logins, half) && add(&mut logins, half));
         assert!(start(&mut logins, now).is_some());
@@ -615,6 +630,28 @@ mod tests {
         assert!(logins.wrong.contains_key(&(address, u64::MAX)));
         logins.remember(now + REMEMBERED, (address, u64::MAX - 1));
         assert_eq!(logins.wrong.len(), 2, "the others are too old");
+    }
+
+    #[test]
+    fn the_time_of_a_refusal_does_not_depend_on_the_time_that_hashes_took() {
+        let now = Instant::now();
+        let after = |millis| now + Duration::from_millis(millis);
+        let mut logins = Logins::default();
+        for user in ["ann", "bob", "unknown", "cid"] {
+            let connect = Connect { user_name: Some(user.into()), ..Connect::new(Version::V5, "c") };
+            assert!(logins.add(now, 1, Box::new(connect), payer("10.0.0.1:1")).is_ok());
+        }
+        let numbers = [start(&mut logins, now).unwrap().1, start(&mut logins, now).unwrap().1];
+        let [first, second] = numbers.map(|number| logins.verified(now, number, false).unwrap());
+        assert_eq!([first.refused_at(after(50)), second.refused_at(after(200))], [now + PAUSE; 2]);
+        // The third one has waited for the hash of another user.
+        let (_, third) = start(&mut logins, after(200)).unwrap();
+        let third = logins.verified(after(250), third, false).unwrap();
+        assert_eq!(third.refused_at(after(250)), now + PAUSE);
+        let (_, last) = start(&mut logins, after(900)).unwrap();
+        let last = logins.verified(after(1001), last, false).unwrap();
+        assert_eq!(last.refused_at(after(1000)), now + PAUSE);
+        assert_eq!(last.refused_at(after(1001)), now + 2 * PAUSE);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A message between its publisher and its subscribers, and its form in the store.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
@@ -15,21 +16,34 @@ use forebay_mqtt::{Packet, Property, QoS, Sender, Version, frame};
 pub(super) struct Message {
     /// The PUBLISH, without packet identifier, topic alias and subscription identifiers.
     pub(super) publish: Publish,
-    /// When the message was received, in milliseconds since 1970.
-    pub(super) received_ms: u64,
-    /// When the message expires, in milliseconds since 1970.
-    pub(super) expires_ms: Option<u64>,
+    /// When the message was received.
+    pub(super) received: Moment,
+    /// When the message expires, by the time that brokers have run on the store.
+    pub(super) expires_run_ms: Option<u64>,
+    /// Number of queues of QoS 1 and 2 that have it only in memory.
+    pub(super) holders: Cell<u32>,
+}
+
+/// Stands for the end of what does not end.
+pub(super) const NEVER: u64 = u64::MAX;
+
+/// A moment by both clocks of [`crate::protocol::Clock`], in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Moment {
+    /// Time since 1970, for operators.
+    pub(super) wall_ms: u64,
+    /// Time that brokers have run on the store, for everything that ends after a time.
+    pub(super) run_ms: u64,
 }
 
 impl Message {
     /// A message from a PUBLISH with its full topic.
-    pub(super) fn new(mut publish: Publish, received_ms: u64) -> Self {
+    pub(super) fn new(mut publish: Publish, received: Moment) -> Self {
         publish.dup = false;
         publish.packet_id = None;
         publish.properties.retain(|property| !matches!(property, Property::TopicAlias(_)));
-        let expiry = publish.properties.message_expiry_interval();
-        let expires_ms = expiry.map(|seconds| received_ms + u64::from(*seconds) * 1000);
-        Self { publish, received_ms, expires_ms }
+        let expires_run_ms = expiry_ms(&publish).map(|expiry| received.run_ms + expiry);
+        Self { publish, received, expires_run_ms, holders: Cell::new(0) }
     }
 
     /// Topic.
@@ -43,18 +57,21 @@ impl Message {
     }
 
     /// Whether the message has expired.
-    pub(super) fn expired(&self, wall_ms: u64) -> bool {
-        self.expires_ms.is_some_and(|at| at <= wall_ms)
+    pub(super) fn expired(&self, run_ms: u64) -> bool {
+        self.expires_run_ms.is_some_and(|at| at <= run_ms)
     }
 
     /// The PUBLISH for a subscriber.
-    pub(super) fn outgoing(&self, form: Form<'_>, wall_ms: u64) -> Publish {
+    pub(super) fn outgoing(&self, form: Form<'_>, run_ms: u64) -> Publish {
         let mut properties = self.publish.properties.clone();
-        if let Some(at) = self.expires_ms {
+        if let (Some(at), Some(interval)) =
+            (self.expires_run_ms, properties.message_expiry_interval().copied())
+        {
             properties.retain(|property| !matches!(property, Property::MessageExpiryInterval(_)));
-            // Rounded up: a message that is sent has not expired.
-            let left = at.saturating_sub(wall_ms).div_ceil(1000);
-            properties.push(Property::MessageExpiryInterval(u32::try_from(left).unwrap_or(u32::MAX)));
+            // Rounded up: a message that is sent has not expired. A kill takes the run time back by
+            // up to a minute.
+            let left = at.saturating_sub(run_ms).div_ceil(1000).min(interval.into());
+            properties.push(Property::MessageExpiryInterval(left as u32));
         }
         for id in form.ids {
             properties.push(Property::SubscriptionIdentifier(*id));
@@ -83,9 +100,10 @@ impl Message {
         Entry {
             sequence,
             last_index: sequence,
-            stored_ms: self.received_ms,
-            run_ms: 0,
-            publish_ms: self.received_ms,
+            stored_ms: self.received.wall_ms,
+            // 0 means that the message was stored when expiry went by the calendar.
+            run_ms: self.received.run_ms.max(1),
+            publish_ms: self.received.wall_ms,
             deliver_ms: 0,
             count: 1,
             flags: 0,
@@ -96,14 +114,28 @@ impl Message {
     }
 
     /// Decodes the result of [`Self::to_entry`].
-    pub(super) fn from_entry(entry: &Entry) -> Option<Rc<Self>> {
+    pub(super) fn from_entry(entry: &Entry, now: Moment) -> Option<Rc<Self>> {
         let mut body = BytesMut::from(&entry.body[..]);
         let frame = frame::Decoder::new(usize::MAX).next(&mut body).ok()??;
         match Packet::decode(&frame, Version::V5, Sender::Client).ok()? {
-            Packet::Publish(publish) => Some(Rc::new(Self::new(publish, entry.publish_ms))),
+            Packet::Publish(publish) => {
+                let received = Moment { wall_ms: entry.publish_ms, run_ms: entry.run_ms };
+                let mut message = Self::new(publish, received);
+                if entry.run_ms == 0 {
+                    let age = now.wall_ms.saturating_sub(entry.publish_ms);
+                    let left = expiry_ms(&message.publish).map(|expiry| expiry.saturating_sub(age));
+                    message.expires_run_ms = left.map(|left| now.run_ms + left);
+                }
+                Some(Rc::new(message))
+            }
             _ => None,
         }
     }
+}
+
+/// The message expiry interval in milliseconds.
+fn expiry_ms(publish: &Publish) -> Option<u64> {
+    publish.properties.message_expiry_interval().map(|seconds| u64::from(*seconds) * 1000)
 }
 
 /// The parts of a PUBLISH that differ between subscribers.
@@ -129,11 +161,21 @@ pub(super) struct Queued {
     pub(super) ids: Rc<[u32]>,
     /// The message; `None` if only the store has it.
     pub(super) message: Option<Rc<Message>>,
+    /// When it expires, by the time that brokers have run on the store; [`NEVER`] if it does not.
+    /// `None` if it was not read since the broker started.
+    pub(super) expires_run_ms: Option<u64>,
     /// Memory use.
     pub(super) weight: usize,
     /// The shared subscription that it came by. Not stored: after a restart it stays with its
     /// session.
     pub(super) group: Option<u64>,
+}
+
+impl Queued {
+    /// Whether it is to be acknowledged and only memory has it.
+    pub(super) fn is_transient(&self) -> bool {
+        self.sequence.is_none() && self.qos != QoS::AtMostOnce
+    }
 }
 
 /// Copies bytes that would keep a much larger read buffer alive.
@@ -149,6 +191,8 @@ mod tests {
     use super::*;
     use forebay_mqtt::Properties;
 
+    const RECEIVED: Moment = Moment { wall_ms: 1_700_000_000_000, run_ms: 5_000 };
+
     fn message() -> Message {
         let properties = Properties::new()
             .with(Property::MessageExpiryInterval(10))
@@ -163,17 +207,28 @@ mod tests {
             payload: Bytes::from_static(b"payload"),
             ..Publish::default()
         };
-        Message::new(publish, 5_000)
+        Message::new(publish, RECEIVED)
     }
 
     #[test]
     fn the_store_gives_back_what_it_was_given() {
         let message = message();
-        assert_eq!(message.expires_ms, Some(15_000));
-        assert_eq!(*Message::from_entry(&message.to_entry(1)).unwrap(), message);
+        assert_eq!(message.expires_run_ms, Some(15_000));
+        // Whatever the calendar shows when it is read.
+        for wall_ms in [0, RECEIVED.wall_ms + 40 * 24 * 3_600_000] {
+            let now = Moment { wall_ms, run_ms: 8_000 };
+            assert_eq!(*Message::from_entry(&message.to_entry(1), now).unwrap(), message);
+        }
+        // Without the run time, by the calendar.
+        let before = Entry { run_ms: 0, ..message.to_entry(1) };
+        let expires = |age, run_ms| {
+            let now = Moment { wall_ms: RECEIVED.wall_ms + age, run_ms };
+            Message::from_entry(&before, now).unwrap().expires_run_ms
+        };
+        assert_eq!((expires(4_000, 100), expires(11_000, 100)), (Some(6_100), Some(100)));
         let mut damaged = message.to_entry(1);
         damaged.body.truncate(4);
-        assert_eq!(Message::from_entry(&damaged), None);
+        assert_eq!(Message::from_entry(&damaged, RECEIVED), None);
     }
 
     #[test]
@@ -185,5 +240,7 @@ mod tests {
         assert_eq!(sent.properties.topic_alias(), None);
         assert_eq!(sent.properties.subscription_identifiers().collect::<Vec<_>>(), [4, 9]);
         assert!(!message.expired(14_999) && message.expired(15_000));
+        let late = message.outgoing(form, 100);
+        assert_eq!(late.properties.message_expiry_interval(), Some(&10), "never more than its publisher set");
     }
 }

@@ -67,7 +67,7 @@ mod web;
 use connection::{Connection, FIRST_PACKET, State};
 use counters::Counters;
 use logins::Logins;
-use message::{Message, Queued};
+use message::{Message, Moment, Queued};
 use retained::Retained;
 use routes::Routes;
 use session::Session;
@@ -133,6 +133,8 @@ enum Action {
 enum Due {
     Will(u64),
     End(u64),
+    /// A message in the queue of this session expires.
+    Expire(u64),
     /// Publishers have waited for this connection long enough.
     Pace(u64),
     /// Publishers have waited for this session long enough.
@@ -189,8 +191,12 @@ pub struct Broker {
     /// Passwords to be verified.
     works: VecDeque<Work>,
     housekeeping_at: Instant,
+    /// When the time that brokers have run on the store is to be noted.
+    run_at: Instant,
     /// Weight of all queued messages in memory.
     resident: usize,
+    /// Weight of the messages of QoS 1 and 2 that only memory has, and of their places in queues.
+    transient: usize,
     /// Output bytes of QoS 0 queued for all connections.
     unsent: usize,
     /// Weight of what is parked in all sessions.
@@ -231,15 +237,18 @@ impl Broker {
             logins: Logins::default(),
             works: VecDeque::new(),
             housekeeping_at: now + HOUSEKEEPING,
+            run_at: settings.clock.note_at(now),
             resident: 0,
+            transient: 0,
             unsent: 0,
             parked: 0,
             now,
             counters: Counters::new(now),
             settings,
         };
+        let moment = broker.moment();
         for entry in &found.retained {
-            let Some(message) = Message::from_entry(entry) else {
+            let Some(message) = Message::from_entry(entry, moment) else {
                 let text =
                     || format!("a retained message: {}", unreadable(entry.sequence, "it is not a message"));
                 broker.damage.get_or_insert_with(text);
@@ -259,8 +268,23 @@ impl Broker {
         broker
     }
 
-    fn wall_ms(&self) -> u64 {
-        self.settings.clock.wall_ms(self.now)
+    /// How long brokers have run on the store, in milliseconds: messages and sessions end by it.
+    fn run_ms(&self) -> u64 {
+        self.settings.clock.run_ms(self.now)
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { wall_ms: self.settings.clock.wall_ms(self.now), run_ms: self.run_ms() }
+    }
+
+    /// Notes how long brokers have run on the store, if something in it may end.
+    fn note_run(&mut self) {
+        self.run_at = self.settings.clock.note_at(self.now);
+        let ends = !self.needed.is_empty() || self.sessions.values().any(|session| session.durable);
+        if self.settings.stored && ends && self.commits.failure().is_none() && !self.commits.is_stalled() {
+            self.close_batch();
+            self.commits.write(StoreOp::Run(self.run_ms()));
+        }
     }
 
     /// Adds a change of the store to the batch.
@@ -366,7 +390,7 @@ impl Broker {
                 let pacing = std::mem::take(&mut connection.pacing);
                 self.resume_reading(pacing);
             }
-            Due::Will(_) | Due::End(_) | Due::Refuse(_) | Due::Logins => {}
+            Due::Will(_) | Due::End(_) | Due::Expire(_) | Due::Refuse(_) | Due::Logins => {}
         }
     }
 
@@ -442,7 +466,8 @@ impl Broker {
         self.send(id, &mut packet);
     }
 
-    /// Sends a packet immediately.
+    /// Sends a packet immediately. An answer that exceeds the client's Maximum Packet Size must not
+    /// be sent (3.1.2.11.4), and its client would wait for it, so the connection ends instead.
     fn send(&mut self, id: u64, packet: &mut Packet) -> bool {
         let Some(connection) =
             self.connections.get_mut(&id).filter(|connection| connection.state != State::Ended)
@@ -452,7 +477,14 @@ impl Broker {
         if connection.transmit.is_empty() {
             self.wakes.push_back(id);
         }
-        connection.send(packet)
+        if connection.send(packet) {
+            return true;
+        }
+        if !matches!(packet, Packet::Publish(_)) {
+            let text = connection.too_large(packet);
+            self.end_connection(id, Reason::PacketTooLarge, &text);
+        }
+        false
     }
 
     fn session_of(&self, connection: u64) -> Option<u64> {
@@ -640,9 +672,11 @@ impl Broker {
     }
 
     fn housekeeping(&mut self) {
-        let wall_ms = self.wall_ms();
-        for topic in self.retained.expired(wall_ms) {
+        for topic in self.retained.expired(self.run_ms()) {
             self.unretain(&topic);
+        }
+        if self.run_at <= self.now {
+            self.note_run();
         }
         self.release_stalled();
         self.publish_status();

@@ -127,6 +127,8 @@ pub struct Settings {
     pub usage: StoreUsage,
     /// Limit on those bytes, above which publishers are refused.
     pub max_store: u64,
+    /// With a store: limit on the bytes of QoS 1 and 2 that wait for sessions which are not stored.
+    pub max_transient: usize,
     /// Makes assigned client identifiers different from those of other runs.
     pub seed: u64,
     /// Users. Without users and tokens every client is admitted.

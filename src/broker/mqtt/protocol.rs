@@ -220,6 +220,7 @@ impl Protocol for Broker {
         for session in self.sessions.values_mut() {
             session.connection = None;
         }
+        self.note_run();
     }
 
     fn used_bytes(&self) -> u64 {

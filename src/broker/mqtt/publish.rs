@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::message::{Message, Queued};
+use super::message::{Message, NEVER, Queued};
 use super::options::{FullQueue, SlowSubscriber};
 use super::routes::{DeliveryOptions, Route};
 use super::{Action, Broker, Due, GRACE, PACE, RESERVED, TOTAL_OUTPUT};
@@ -343,7 +343,7 @@ impl Broker {
 
     /// Routes a message to its subscribers and to the retained slot of its topic.
     pub(super) fn distribute(&mut self, publish: Publish, route: &Route, from: Option<u64>) -> Outcome {
-        let message = Rc::new(Message::new(publish, self.wall_ms()));
+        let message = Rc::new(Message::new(publish, self.moment()));
         // Of the messages of clients, the others were refused before. A will has no publisher to be
         // told.
         self.counters.dropped += u64::from(!route.complete);
@@ -380,15 +380,26 @@ impl Broker {
         route: &Route,
         message: &Message,
     ) -> Option<(u64, DeliveryOptions)> {
-        let (sessions, limits) = (&self.sessions, &self.settings.limits);
         let (qos, weight) = (message.publish.qos, message.weight());
+        if qos != QoS::AtMostOnce {
+            let limits = &self.settings.limits;
+            let is_full = |number: &u64| {
+                let session = self.sessions.get(number);
+                session.is_some_and(|s| s.is_full(weight, limits.max_queue, limits.max_queue_bytes))
+            };
+            let full: Vec<u64> = self.routes.members(group).filter(is_full).collect();
+            full.into_iter().for_each(|number| self.drop_expired(number));
+        }
+        let no_memory = !self.has_memory(message, weight);
+        let (sessions, limits) = (&self.sessions, &self.settings.limits);
         let rank = |number| {
             let session = sessions.get(&number).filter(|_| !route.barred.contains(&number))?;
             let connected = session.connection.is_some();
             if qos == QoS::AtMostOnce {
                 return connected.then_some(1);
             }
-            let full = session.is_full(weight, limits.max_queue, limits.max_queue_bytes);
+            let full = no_memory && !session.durable
+                || session.is_full(weight, limits.max_queue, limits.max_queue_bytes);
             Some(u8::from(connected) + 2 * u8::from(!full))
         };
         self.routes.pick(group, rank)
@@ -397,10 +408,11 @@ impl Broker {
     /// Gives a message of a shared subscription to another member: the session that had it has
     /// ended (4.8.2).
     pub(super) fn hand_over(&mut self, item: &Queued, group: u64) {
+        let now = self.moment();
         let read = |source: &mut Box<dyn Source>, sequence| {
             let entry = source.read(self.log, sequence, 1, 1).ok()?.pop();
             let entry = entry.filter(|entry| entry.sequence == sequence);
-            entry.as_ref().and_then(Message::from_entry)
+            entry.as_ref().and_then(|entry| Message::from_entry(entry, now))
         };
         let stored = || read(self.source.as_mut()?, item.sequence?);
         let Some(message) = item.message.clone().or_else(stored) else {
@@ -410,7 +422,7 @@ impl Broker {
             return;
         };
         let route = self.route(message.topic());
-        let picked = self.pick_member(group, &route, &message).filter(|_| !message.expired(self.wall_ms()));
+        let picked = self.pick_member(group, &route, &message).filter(|_| !message.expired(self.run_ms()));
         let Some((number, delivery)) = picked else {
             self.counters.dropped += 1;
             return;
@@ -444,12 +456,22 @@ impl Broker {
             }
             return;
         }
-        if session.is_full(message.weight(), limits.max_queue, limits.max_queue_bytes) {
+        let (weight, max_queue, max_bytes) = (message.weight(), limits.max_queue, limits.max_queue_bytes);
+        if session.is_full(weight, max_queue, max_bytes) {
+            self.drop_expired(number);
+        }
+        let no_memory = !self.has_memory(message, weight);
+        let limits = &self.settings.limits;
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        let no_memory = no_memory && !session.durable;
+        if no_memory || session.is_full(weight, max_queue, max_bytes) {
             to.outcome.full = true;
             to.outcome.lost |= session.expiry > 0;
             self.counters.dropped += 1;
             if !std::mem::replace(&mut session.dropping, true) {
-                note_drops(self.settings.client(session), "its queue is full");
+                let why =
+                    if no_memory { "the queues in memory are full in sum" } else { "its queue is full" };
+                note_drops(self.settings.client(session), why);
             }
             if limits.slow_subscriber == SlowSubscriber::Disconnect {
                 self.too_slow.extend(session.connection);
@@ -509,8 +531,38 @@ impl Broker {
             let row = QueueRow { position, sequence, flags, ids, packet_id: 0, released: false };
             self.write(Op::Enqueue(number, row));
         }
+        let expires_run_ms = message.expires_run_ms.or(Some(NEVER));
         let message = Some(message.clone());
-        Some(Queued { position, sequence, qos, retain, ids, message, weight, group: None })
+        let item =
+            Queued { position, sequence, qos, retain, ids, message, expires_run_ms, weight, group: None };
+        self.hold(&item);
+        Some(item)
+    }
+
+    /// Whether the queues that are not stored have room for a message of `weight`, in sum. One that
+    /// is in another queue costs no more. Without a store, all messages count in `max_store`.
+    fn has_memory(&self, message: &Message, weight: usize) -> bool {
+        let added = if message.holders.get() == 0 { weight } else { 0 };
+        !self.settings.stored || self.transient + added <= self.settings.max_transient
+    }
+
+    /// Counts a message that only memory has. Its queues share it.
+    fn hold(&mut self, item: &Queued) {
+        if let Some(message) = item.message.as_ref().filter(|_| item.is_transient()) {
+            let holders = message.holders.get();
+            message.holders.set(holders + 1);
+            self.transient += size_of::<Queued>() + if holders == 0 { message.weight() } else { 0 };
+        }
+    }
+
+    /// Stops counting a message that only memory has.
+    pub(super) fn let_go(&mut self, item: &Queued) {
+        if let Some(message) = item.message.as_ref().filter(|_| item.is_transient()) {
+            let holders = message.holders.get().saturating_sub(1);
+            message.holders.set(holders);
+            let freed = size_of::<Queued>() + if holders == 0 { message.weight() } else { 0 };
+            self.transient = self.transient.saturating_sub(freed);
+        }
     }
 
     /// The number of a message in the store. Stores the message if necessary.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use bytestring::ByteString;
 
-use super::message::{Message, Queued};
+use super::message::{Message, NEVER, Queued};
 use super::replay::{Place, Replay};
 use super::retained::{self, Next};
 use super::routes::{DeliveryOptions, Subscription};
@@ -99,7 +99,7 @@ impl Broker {
     }
 
     fn replay_step(&mut self, number: u64, serial: u64, full: bool) -> Step {
-        let wall_ms = self.wall_ms();
+        let run_ms = self.run_ms();
         loop {
             let session = self.sessions.get_mut(&number);
             let Some(replay) = session.and_then(|session| session.replays.get_mut(&serial)) else {
@@ -129,7 +129,7 @@ impl Broker {
                             }
                         }
                         Next::Found(slot) => {
-                            let current = slot.stamp <= replay.stamp && !slot.message.expired(wall_ms);
+                            let current = slot.stamp <= replay.stamp && !slot.message.expired(run_ms);
                             let qos = slot.message.publish.qos.min(replay.qos);
                             let wanted = current && self.may_read(number, &slot.message);
                             let session = self.sessions.get_mut(&number);
@@ -156,7 +156,8 @@ impl Broker {
         publish.properties.retain(|property| !matches!(property, Property::SubscriptionIdentifier(_)));
         publish.qos = QoS::AtMostOnce;
         // Copied, so that it does not keep the read buffer alive.
-        Message::from_entry(&Message::new(publish, self.wall_ms()).to_entry(0))
+        let now = self.moment();
+        Message::from_entry(&Message::new(publish, now).to_entry(0), now)
     }
 
     /// Keeps a QoS 0 message behind the replay of its subscriber. All subscribers have one copy:
@@ -190,6 +191,7 @@ impl Broker {
             retain,
             ids,
             message: Some(Rc::clone(message)),
+            expires_run_ms: message.expires_run_ms.or(Some(NEVER)),
             weight,
             group: None,
         });

@@ -70,7 +70,7 @@ impl Retained {
         // In a store, the number of a message is its stamp after a restart.
         self.stamp = sequence.unwrap_or(self.stamp + 1).max(self.stamp + 1);
         self.bytes += message.weight();
-        if let Some(at) = message.expires_ms {
+        if let Some(at) = message.expires_run_ms {
             self.expiring.insert((at, message.topic().clone()));
         }
         let topic = message.topic().clone();
@@ -81,8 +81,8 @@ impl Retained {
     fn forget(&mut self, slot: &Slot) {
         self.bytes -= slot.message.weight();
         let topic = slot.message.topic();
-        if let Some(at) = slot.message.expires_ms
-            && self.slots.get(topic).is_none_or(|new| new.message.expires_ms != Some(at))
+        if let Some(at) = slot.message.expires_run_ms
+            && self.slots.get(topic).is_none_or(|new| new.message.expires_run_ms != Some(at))
         {
             self.expiring.remove(&(at, topic.clone()));
         }
@@ -117,8 +117,8 @@ impl Retained {
     }
 
     /// Topics of messages that have expired.
-    pub(super) fn expired(&self, wall_ms: u64) -> Vec<ByteString> {
-        let due = self.expiring.iter().take_while(|(at, _)| *at <= wall_ms);
+    pub(super) fn expired(&self, run_ms: u64) -> Vec<ByteString> {
+        let due = self.expiring.iter().take_while(|(at, _)| *at <= run_ms);
         due.map(|(_, topic)| topic.clone()).collect()
     }
 }
@@ -190,6 +190,7 @@ fn behind(prefix: &str) -> Comparison {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::message::Moment;
     use super::*;
     use forebay_mqtt::packet::Publish;
     use forebay_mqtt::topic;
@@ -198,7 +199,7 @@ mod tests {
         let mut retained = Retained::default();
         for topic in topics {
             let publish = Publish { topic: topic.as_str().into(), ..Publish::default() };
-            retained.set(Rc::new(Message::new(publish, 0)), None);
+            retained.set(Rc::new(Message::new(publish, Moment::default())), None);
         }
         retained
     }

@@ -273,6 +273,14 @@ impl Routes {
         Some((session, merge(std::iter::once(&subscription))?))
     }
 
+    /// Sessions of a shared subscription.
+    pub(super) fn members(&self, group: u64) -> impl Iterator<Item = u64> {
+        self.groups
+            .get(&group)
+            .into_iter()
+            .flat_map(|group| group.members.iter().map(|(session, _)| *session))
+    }
+
     /// Forgets which subscribers topics have.
     pub(super) fn forget(&mut self) {
         self.cache.clear();

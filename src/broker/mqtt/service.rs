@@ -11,6 +11,9 @@ use crate::store::mqtt::{self as tables, Found};
 use forebay_base::error::Result;
 use forebay_net::ws;
 
+/// Limit on the bytes of QoS 1 and 2 that wait for sessions which are not stored.
+const MAX_TRANSIENT: usize = 256 << 20;
+
 struct Mqtt {
     options: MqttOptions,
     passwords: Option<Passwords>,
@@ -66,6 +69,7 @@ impl Service for Mqtt {
             stored: context.database.is_some(),
             usage: context.usage.clone(),
             max_store: context.max_store,
+            max_transient: MAX_TRANSIENT,
             seed: context.seed,
             passwords: self.passwords,
             tokens: context.tokens.cloned(),

@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use bytestring::ByteString;
 
-use super::message::Queued;
+use super::message::{NEVER, Queued};
 use super::replay::Replay;
 use super::routes::Subscription;
 use forebay_base::random::HashMap;
@@ -109,6 +109,11 @@ pub(super) struct Session {
     /// Sum of their weights.
     pub(super) subscription_bytes: usize,
     pub(super) queue: VecDeque<Queued>,
+    /// No message in the queue expires before this time, in milliseconds that brokers have run on
+    /// the store.
+    pub(super) next_expiry: u64,
+    /// When the expired messages of the queue are dropped, if the client is away.
+    pub(super) expire_at: Option<Instant>,
     /// Retained messages for new subscriptions, by serial number in order of the subscriptions.
     pub(super) replays: BTreeMap<u64, Replay>,
     /// Serial numbers of the replays by filter.
@@ -161,6 +166,8 @@ impl Session {
             subscriptions: BTreeMap::new(),
             subscription_bytes: 0,
             queue: VecDeque::new(),
+            next_expiry: NEVER,
+            expire_at: None,
             replays: BTreeMap::new(),
             replays_of: HashMap::default(),
             next_replay: 0,

@@ -66,7 +66,7 @@ impl Broker {
             return Vec::new();
         }
         let values = self.values().into_iter().filter(|(name, _)| topic::matches(pattern, name));
-        values.map(|(name, value)| Rc::new(Message::new(publish(name, value), self.wall_ms()))).collect()
+        values.map(|(name, value)| Rc::new(Message::new(publish(name, value), self.moment()))).collect()
     }
 
     /// Publishes changed values.

@@ -21,6 +21,7 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::Broker;
+use super::message::Moment;
 use super::retained::{self, Next, Slot};
 use super::session::Session;
 use crate::http::message::{Answer, Request};
@@ -158,7 +159,7 @@ impl Broker {
                 }
                 Next::Found(slot) => {
                     place = Bound::Excluded(slot.message.topic().to_string());
-                    page.push(retained_row(&slot));
+                    page.push(retained_row(&slot, self.moment()));
                 }
                 Next::Paused => {
                     let next = match place {
@@ -199,16 +200,17 @@ impl Broker {
     }
 }
 
-fn retained_row(slot: &Slot) -> Value {
+fn retained_row(slot: &Slot, now: Moment) -> Value {
     let publish = &slot.message.publish;
+    let expires = slot.message.expires_run_ms.map(|at| now.wall_ms + at.saturating_sub(now.run_ms));
     let shown = publish.payload.slice(..publish.payload.len().min(PAYLOAD));
     json!({
         "topic": &*publish.topic,
         "qos": publish.qos as u8,
         "bytes": publish.payload.len(),
         "payload_base64": BASE64.encode(shown),
-        "received_ms": slot.message.received_ms,
-        "expires_ms": slot.message.expires_ms,
+        "received_ms": slot.message.received.wall_ms,
+        "expires_ms": expires,
     })
 }
 

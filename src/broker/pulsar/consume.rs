@@ -1,6 +1,7 @@
 //! SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, UNSUBSCRIBE, CLOSE_CONSUMER and queries about a consumer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::connection::Reader;
 use super::names::Name;
@@ -18,6 +19,11 @@ use forebay_pulsar::{MessageId, NO_REQUEST, hot, pb};
 
 /// Limit on the subscriptions of a topic.
 pub(super) const PER_TOPIC: usize = 1_000;
+/// Time after which a consumer of a Failover subscription takes over from one that is still
+/// connected: `activeConsumerFailoverDelayTimeMillis` of the real broker.
+const FAILOVER_DELAY: Duration = Duration::from_secs(1);
+/// Limit on the bytes of a subscription's name.
+pub(super) const SUBSCRIPTION_NAME: usize = 1024;
 /// Limit on the bytes of a subscription's properties, which are written with each change of its
 /// position; each property counts some more.
 const PROPERTIES: usize = 16 << 10;
@@ -36,6 +42,22 @@ struct Wanted {
     /// The user that a new subscription belongs to.
     owner: Option<Arc<str>>,
     properties: Properties,
+}
+
+/// Refuses an empty or too long name of a subscription. Clients fail at once on both errors.
+pub(super) fn check_subscription_name(name: &str) -> Result<()> {
+    if name.is_empty() {
+        // As the real broker.
+        return Err(Error::new(ErrorKind::ProducerBusy, "Empty subscription name"));
+    }
+    if name.len() > SUBSCRIPTION_NAME {
+        let text = format!(
+            "the subscription name has {} bytes, and the embedded broker takes up to {SUBSCRIPTION_NAME}",
+            name.len()
+        );
+        return Err(Error::new(ErrorKind::NotAllowed, text));
+    }
+    Ok(())
 }
 
 impl Broker {
@@ -80,9 +102,7 @@ impl Broker {
         if let Some(error) = self.refusal() {
             return Err(error);
         }
-        if command.subscription.is_empty() || command.subscription.len() > 1024 {
-            return Err(Error::new(ErrorKind::Metadata, "Empty or too long subscription name"));
-        }
+        check_subscription_name(&command.subscription)?;
         if command.replicate_subscription_state() {
             let text = "the embedded broker has no other cluster to replicate the subscription to";
             return Err(Error::new(ErrorKind::NotAllowed, text));
@@ -217,7 +237,12 @@ impl Broker {
         // partitions.
         let partition = topic.partition.or((!is_stored(id)).then_some(0));
         let Some(subscription) = topic.subscriptions.get_mut(subscription) else { return };
-        for (consumer, is_active) in subscription.elect(partition) {
+        let delay = if is_stored(id) { FAILOVER_DELAY } else { Duration::ZERO };
+        let told = subscription.elect(partition, self.now, delay);
+        if let Some(at) = subscription.switch_at() {
+            self.switches.insert((at, id, subscription.name.clone()));
+        }
+        for (consumer, is_active) in told {
             let change =
                 pb::CommandActiveConsumerChange { consumer_id: consumer.id, is_active: Some(is_active) };
             self.reply(consumer.session, &Command::ActiveConsumerChange(change));

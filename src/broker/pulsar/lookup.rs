@@ -198,14 +198,14 @@ impl Broker {
         for log in logs {
             let Some(id) = self.names.remove(&log) else { continue };
             self.watchers.changed(self.now, &log);
-            let (producers, subscriptions) = match self.topics.get(&id) {
-                Some(topic) => (
-                    topic.producers().map(|producer| producer.key).collect::<Vec<_>>(),
-                    topic.subscriptions.keys().cloned().collect::<Vec<_>>(),
-                ),
+            let (producers, subscriptions) = match self.topics.get_mut(&id) {
+                Some(topic) => {
+                    (topic.take_producers(), topic.subscriptions.keys().cloned().collect::<Vec<_>>())
+                }
                 None => continue,
             };
-            producers.into_iter().for_each(|key| self.fence(key));
+            let gone = Error::new(ErrorKind::TopicNotFound, "The topic was deleted");
+            producers.into_iter().for_each(|key| self.fence(key, &gone));
             for subscription in subscriptions {
                 self.close_consumers(&Reader { topic: id, subscription }, true);
             }
@@ -247,8 +247,9 @@ impl Broker {
         }
         for id in ids {
             let Some(topic) = self.topics.get_mut(&id).filter(|topic| !topic.terminated) else { continue };
+            let ended = Error::new(ErrorKind::TopicTerminated, "Topic was already terminated");
             for key in topic.terminate() {
-                if let Some(command) = self.dismiss(key) {
+                if let Some(command) = self.dismiss(key, &ended) {
                     // Behind the receipts of what it has sent before.
                     self.reply_written(key.session, command);
                 }

@@ -23,7 +23,7 @@ use crate::http::message::{Answer, Request};
 use crate::log::{self, Log, Source, TopicIds};
 use crate::pending_writes::PendingWrites;
 use crate::permissions::Permissions;
-use crate::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
+use crate::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, Topics};
 use crate::pulsar::subscription::{ConsumerKey, Kind, PEEKS, Reading, Subscription};
 use crate::pulsar::topic::{NonPersistent, Topic, is_stored};
 use crate::stats::{ClientStats, ProtocolStats, TopicStats, Traffic};
@@ -116,6 +116,8 @@ pub struct Broker {
     housekeeping_at: Instant,
     run_at: Instant,
     delayed_at: Option<Instant>,
+    /// Topics and subscriptions whose active consumer takes over from another one, and when.
+    switches: BTreeSet<(Instant, u64, Arc<str>)>,
     now: Instant,
     counters: Traffic,
 }
@@ -143,8 +145,9 @@ impl Broker {
             dirty: BTreeSet::new(),
             flush_at: None,
             housekeeping_at: now + HOUSEKEEPING,
-            run_at: now + RUN_PERIOD,
+            run_at: settings.clock.note_at(now),
             delayed_at: None,
+            switches: BTreeSet::new(),
             now,
             counters: Traffic::default(),
             settings,
@@ -383,9 +386,10 @@ impl Broker {
 
     /// Notes how long brokers have run on the store, if something in it ages.
     fn note_run(&mut self) {
-        self.run_at = self.now + RUN_PERIOD;
+        self.run_at = self.settings.clock.note_at(self.now);
         let ages = |topic: &Topic| topic.log.next() > topic.log.first() || !topic.sequences.is_empty();
-        if self.settings.stored && self.commits.failure().is_none() && self.topics.values().any(ages) {
+        let may_write = self.commits.failure().is_none() && !self.commits.is_stalled();
+        if self.settings.stored && may_write && self.topics.values().any(ages) {
             let run_ms = self.run_ms();
             self.commits.write(Op::Run(run_ms));
         }
@@ -639,7 +643,8 @@ impl Protocol for Broker {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let topics = earliest(self.flush_at, self.watchers.due());
-        earliest(Some(self.housekeeping_at), earliest(topics, self.delayed_at))
+        let switch = self.switches.first().map(|(at, ..)| *at);
+        earliest(Some(self.housekeeping_at), earliest(topics, earliest(self.delayed_at, switch)))
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -661,6 +666,11 @@ impl Protocol for Broker {
             let topics =
                 self.topics.values().filter(|t| t.subscriptions.values().any(|s| s.next_due().is_some()));
             self.due.extend(topics.map(|topic| topic.id));
+        }
+        while self.switches.first().is_some_and(|(at, ..)| *at <= now) {
+            if let Some((_, topic, subscription)) = self.switches.pop_first() {
+                self.elect(topic, &subscription);
+            }
         }
         if self.housekeeping_at <= now {
             self.housekeeping_at = now + HOUSEKEEPING;

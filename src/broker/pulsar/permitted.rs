@@ -187,17 +187,11 @@ impl Broker {
     }
 
     fn end_producer(&mut self, key: ProducerKey) {
-        let Some(connection) = self.connections.get_mut(&key.session) else { return };
+        let Some(connection) = self.connections.get(&key.session) else { return };
         let Some(writer) = connection.producers.get(&key.id) else { return };
-        let (topic, request) = (writer.topic, writer.request);
-        if writer.ready {
-            self.fence(key);
-        } else {
-            // It waits for its turn.
-            connection.producers.remove(&key.id);
-            let error = Error::new(ErrorKind::Authorization, "Client is not authorized to produce any more");
-            self.reply_error(key.session, request, &error);
-        }
+        let topic = writer.topic;
+        let denied = Error::new(ErrorKind::Authorization, "Client is not authorized to produce any more");
+        self.fence(key, &denied);
         self.remove_producer(topic, key.session, key.id);
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use super::connection::Writer;
+use super::consume::check_subscription_name;
 use super::names::{Facts, Name};
 use super::permitted::Operation;
 use super::{Action, Broker, error_command, server_error};
@@ -81,8 +82,9 @@ impl Broker {
         let epoch = topic.epoch;
         let ready = match admission {
             Admission::Ready(out) => {
+                let fenced = Error::new(ErrorKind::ProducerFenced, "Another producer has fenced the topic");
                 for old in out {
-                    self.fence(old);
+                    self.fence(old, &fenced);
                 }
                 true
             }
@@ -121,7 +123,9 @@ impl Broker {
         }
         let name = Name::parse(&command.topic)?;
         self.check_connection(id, Operation::Produce, &name)?;
-        if command.initial_subscription_name.as_ref().is_some_and(|name| !name.is_empty()) {
+        if let Some(subscription) = command.initial_subscription_name.as_ref().filter(|name| !name.is_empty())
+        {
+            check_subscription_name(subscription)?;
             self.check_connection(id, Operation::Consume, &name)?;
         }
         if name.is_persistent() && self.over_quota() {
@@ -200,21 +204,21 @@ impl Broker {
     }
 
     /// Fences a producer: it may no longer write. Messages that it has sent meanwhile are ignored.
-    pub(super) fn fence(&mut self, key: ProducerKey) {
-        if let Some(command) = self.dismiss(key) {
+    /// One that waits for its turn fails with `error`.
+    pub(super) fn fence(&mut self, key: ProducerKey, error: &Error) {
+        if let Some(command) = self.dismiss(key, error) {
             self.reply(key.session, &command);
         }
     }
 
-    /// Takes a producer off its connection, and returns what it is to be told.
-    pub(super) fn dismiss(&mut self, key: ProducerKey) -> Option<Command> {
+    /// Removes a producer from its connection, and returns the command for its client:
+    /// CLOSE_PRODUCER, or `error` if the producer waits for its turn.
+    pub(super) fn dismiss(&mut self, key: ProducerKey, error: &Error) -> Option<Command> {
         let until = self.now + self.settings.session.keep_alive;
         let connection = self.connections.get_mut(&key.session)?;
         let writer = connection.producers.remove(&key.id)?;
         if !writer.ready {
-            // It waits for its turn, which does not come.
-            let error = Error::new(ErrorKind::TopicTerminated, "Topic was already terminated");
-            return Some(error_command(writer.request, &error));
+            return Some(error_command(writer.request, error));
         }
         connection.dismissed.insert(key.id, until);
         Some(Command::CloseProducer(pb::CommandCloseProducer {
@@ -254,7 +258,7 @@ impl Broker {
         }
         if is_stored(topic_id) && self.over_quota() {
             let key = ProducerKey { session: id, id: send.producer_id };
-            self.fence(key);
+            self.fence(key, &self.quota());
             self.remove_producer(topic_id, id, send.producer_id);
             return Ok(());
         }

@@ -235,6 +235,10 @@ pub struct Subscription {
     /// Key_Shared: the consumer that holds unacknowledged entries of a slot, and their number.
     holders: HashMap<u16, (ConsumerKey, u32)>,
     active: Option<ConsumerKey>,
+    /// Failover: the consumer that was active before and is still connected, and when the new one
+    /// takes over. Until then no consumer gets entries, so that what the former one acknowledges is
+    /// not delivered twice.
+    switch: Option<(ConsumerKey, Instant)>,
     rotation: usize,
     /// Shared: who gets the remaining chunks of a message, by the hash of its id, and the message's
     /// first entry.
@@ -267,6 +271,7 @@ impl Subscription {
             ring: HashRanges::default(),
             holders: HashMap::default(),
             active: None,
+            switch: None,
             rotation: 0,
             chunked: HashMap::default(),
             parked: BTreeMap::new(),
@@ -387,14 +392,20 @@ impl Subscription {
         self.chunked.retain(|_, (consumer, _)| *consumer != key);
         if self.consumers.is_empty() {
             self.rewind();
-            self.active = None;
+            (self.active, self.switch) = (None, None);
         }
         Some(consumer)
     }
 
     /// Failover and Exclusive: elects the active consumer, and returns the consumers to be told
-    /// whether they are active. `partition` spreads the partitions of a topic over the consumers.
-    pub fn elect(&mut self, partition: Option<u32>) -> Vec<(ConsumerKey, bool)> {
+    /// whether they are active. `partition` spreads the partitions of a topic over the consumers. A
+    /// new one takes over after `delay`, unless the former one has left.
+    pub fn elect(
+        &mut self,
+        partition: Option<u32>,
+        now: Instant,
+        delay: Duration,
+    ) -> Vec<(ConsumerKey, bool)> {
         if !self.kind.single() {
             return Vec::new();
         }
@@ -407,26 +418,56 @@ impl Subscription {
         }
         let at = partition.map_or(0, |partition| partition as usize % equals.len().max(1));
         let chosen = equals.get(at).map(|consumer| consumer.key);
-        if chosen != self.active {
-            self.active = chosen;
-            // The new consumer gets everything that the previous one has not acknowledged.
-            self.rewind();
-        }
+        self.change_active(chosen, now, delay);
         if self.kind != Kind::Failover {
             return Vec::new();
         }
+        let former = self.switch.map(|(former, _)| former);
         // Those that stand by are told too. First who no longer is, then who is.
         let mut told: Vec<_> = self
             .consumers
             .iter_mut()
             .filter_map(|consumer| {
-                let is_active = Some(consumer.key) == chosen;
+                if former.is_some() && Some(consumer.key) == chosen {
+                    return None;
+                }
+                let is_active = Some(consumer.key) == former.or(chosen);
                 let news = consumer.told_active.replace(is_active) != Some(is_active);
                 news.then_some((consumer.key, is_active))
             })
             .collect();
         told.sort_by_key(|(_, is_active)| *is_active);
         told
+    }
+
+    /// Makes a consumer the active one, now or after `delay`.
+    fn change_active(&mut self, chosen: Option<ConsumerKey>, now: Instant, delay: Duration) {
+        let before = std::mem::replace(&mut self.active, chosen);
+        let (former, at) = match self.switch.take() {
+            Some(pending) => pending,
+            None => match before.filter(|_| before != chosen) {
+                Some(former) => (former, now + delay),
+                None if before == chosen => return,
+                // The first one.
+                None => return self.rewind(),
+            },
+        };
+        if Some(former) == chosen {
+            // The one that was to take over has left before: the former one just continues.
+            return;
+        }
+        let attached = self.consumers.iter().any(|consumer| consumer.key == former);
+        if self.kind == Kind::Failover && attached && at > now {
+            self.switch = Some((former, at));
+        } else {
+            // The new consumer gets everything that the previous one has not acknowledged.
+            self.rewind();
+        }
+    }
+
+    /// When the elected consumer takes over from the former one, if that is still to come.
+    pub fn switch_at(&self) -> Option<Instant> {
+        self.switch.map(|(_, at)| at)
     }
 
     /// Moves to `sequence`. The caller disconnects the consumers.

@@ -153,6 +153,11 @@ impl Topic {
     /// turn.
     pub fn terminate(&mut self) -> Vec<ProducerKey> {
         self.terminated = true;
+        self.take_producers()
+    }
+
+    /// Removes all producers: those that wrote and those that waited for their turn.
+    pub fn take_producers(&mut self) -> Vec<ProducerKey> {
         self.exclusive = false;
         let waiting = std::mem::take(&mut self.waiting).into_iter().map(|candidate| candidate.key);
         std::mem::take(&mut self.producers).into_keys().chain(waiting).collect()
@@ -173,18 +178,40 @@ impl Topic {
                     format!("Producer with name '{}' is already connected to topic", candidate.name),
                 ));
             }
-            let old = same.key;
-            self.producers.remove(&old);
+            let (old, shared) = (same.key, same.access == Access::Shared);
+            if shared && !self.waiting.is_empty() {
+                // It wants to be exclusive now. Those that wait already come before it.
+                match candidate.access {
+                    Access::Exclusive => {
+                        let text = "Topic has other producers that wait to be exclusive";
+                        return Err(Error::new(ErrorKind::ProducerFenced, text));
+                    }
+                    Access::WaitForExclusive => {
+                        let text =
+                            format!("Producer with name '{}' is already connected to topic", candidate.name);
+                        return Err(Error::new(ErrorKind::ProducerBusy, text));
+                    }
+                    Access::Shared | Access::Fencing => {}
+                }
+            }
+            let (replaced, exclusive) = (self.producers.remove(&old), self.exclusive);
             if self.producers.is_empty() {
                 self.exclusive = false;
             }
-            return Ok(match self.admit(candidate)? {
-                Admission::Ready(mut out) => {
+            return match self.admit(candidate) {
+                Ok(Admission::Ready(mut out)) => {
                     out.push(old);
-                    Admission::Ready(out)
+                    Ok(Admission::Ready(out))
                 }
-                waiting => waiting,
-            });
+                Ok(waiting) => Ok(waiting),
+                Err(error) => {
+                    // The old one stays, or the topic would have no producer whose end lets the
+                    // waiting ones in.
+                    self.exclusive = exclusive;
+                    self.producers.extend(replaced.map(|producer| (old, producer)));
+                    Err(error)
+                }
+            };
         }
         let fenced = |text: &str| Err(Error::new(ErrorKind::ProducerFenced, text));
         if candidate.access != Access::Shared && candidate.topic_epoch.is_some_and(|epoch| epoch < self.epoch)
@@ -209,7 +236,7 @@ impl Topic {
                 Ok(Admission::Waiting)
             }
             Access::Fencing => {
-                let out = std::mem::take(&mut self.producers).into_keys().collect();
+                let out = self.take_producers();
                 self.begin_term(candidate);
                 Ok(Admission::Ready(out))
             }
@@ -350,6 +377,38 @@ mod tests {
         topic.remove_producer(ProducerKey { session: 2, id: 1 });
         let back = Candidate { topic_epoch: Some(1), ..candidate(1, "a", Access::Exclusive) };
         assert_eq!(refused(&mut topic, back), ErrorKind::ProducerFenced);
+    }
+
+    #[test]
+    fn fencing_puts_out_who_waits_as_well() {
+        let mut topic = topic();
+        topic.admit(candidate(1, "a", Access::Exclusive)).unwrap();
+        topic.admit(candidate(2, "b", Access::WaitForExclusive)).unwrap();
+        let out = topic.admit(candidate(3, "c", Access::Fencing)).unwrap();
+        let key = |session| ProducerKey { session, id: 1 };
+        assert_eq!(out, Admission::Ready(vec![key(1), key(2)]));
+        assert!(topic.remove_producer(key(3)).is_none(), "no producer waits any more");
+    }
+
+    #[test]
+    fn a_refused_change_of_mode_loses_no_producer_and_overtakes_none() {
+        let mut topic = topic();
+        let key = |session| ProducerKey { session, id: 1 };
+        let newer = |access| Candidate { epoch: 1, ..candidate(9, "a", access) };
+        topic.admit(candidate(1, "a", Access::Shared)).unwrap();
+        topic.admit(candidate(2, "b", Access::WaitForExclusive)).unwrap();
+        assert_eq!(refused(&mut topic, newer(Access::Shared)), ErrorKind::ProducerBusy);
+        assert_eq!(refused(&mut topic, newer(Access::Exclusive)), ErrorKind::ProducerFenced);
+        assert_eq!(refused(&mut topic, newer(Access::WaitForExclusive)), ErrorKind::ProducerBusy);
+        assert_eq!(topic.remove_producer(key(1)).map(|next| next.key), Some(key(2)), "its turn has come");
+        // The exclusive one may come again on a newer connection, before those that wait.
+        topic.admit(candidate(3, "c", Access::WaitForExclusive)).unwrap();
+        let again = Candidate { epoch: 1, ..candidate(4, "b", Access::WaitForExclusive) };
+        assert_eq!(topic.admit(again).unwrap(), Admission::Ready(vec![key(2)]));
+        let late = Candidate { epoch: 2, topic_epoch: Some(0), ..candidate(5, "b", Access::Exclusive) };
+        assert_eq!(refused(&mut topic, late), ErrorKind::ProducerFenced);
+        assert_eq!(refused(&mut topic, candidate(6, "d", Access::Exclusive)), ErrorKind::ProducerFenced);
+        assert_eq!(topic.remove_producer(key(4)).map(|next| next.key), Some(key(3)));
     }
 
     #[test]

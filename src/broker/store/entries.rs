@@ -186,7 +186,7 @@ pub(super) fn set_meta(db: &Connection, key: &str, value: i64) -> rusqlite::Resu
 
 /// How long brokers have run on the store: as was noted, or as newer rows say that were written
 /// before a kill.
-pub(super) fn run_ms(db: &Connection) -> Result<u64> {
+pub fn run_ms(db: &Connection) -> Result<u64> {
     let mut most = meta(db, "run_ms")?;
     for table in ["cursor", "producer"] {
         let sql = format!("SELECT max(touched_ms) FROM {table}");

@@ -40,7 +40,8 @@ pub struct SessionRow {
     pub client_id: Arc<str>,
     /// Session expiry interval in seconds.
     pub expiry: u32,
-    /// When the session expires, in milliseconds since 1970; `None` while it is connected.
+    /// When the session expires, in milliseconds that brokers have run on the store (in
+    /// milliseconds since 1970 in older stores); `None` while it is connected.
     pub ends_ms: Option<u64>,
     /// Will message, as an encoded PUBLISH.
     pub will: Option<Bytes>,

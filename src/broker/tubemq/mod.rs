@@ -30,7 +30,7 @@ use crate::http::message::{self as http, Answer};
 use crate::log::{CACHE_BYTES, Source};
 use crate::pending_writes::PendingWrites;
 use crate::permissions::{Decisions, Permissions};
-use crate::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, RUN_PERIOD, Topics};
+use crate::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, Topics};
 use crate::stats::{ClientStats, ProtocolStats, TopicStats, Traffic};
 use crate::store::{Found, Op};
 use forebay_base::error::{Error, ErrorKind, Result};
@@ -230,7 +230,7 @@ impl Broker {
             flush_at: None,
             housekeeping_at: now + HOUSEKEEPING,
             groups_at: now + GROUPS_PERIOD,
-            run_at: now + RUN_PERIOD,
+            run_at: settings.clock.note_at(now),
             now,
             counters: Traffic::default(),
             settings,
@@ -440,11 +440,12 @@ impl Broker {
 
     /// Notes how long brokers have run on the store, if something in it ages.
     fn note_run(&mut self) {
-        self.run_at = self.now + RUN_PERIOD;
+        self.run_at = self.settings.clock.note_at(self.now);
         let ages = |partition: &Partition| {
             partition.log.next() > partition.log.first() || !partition.offsets.is_empty()
         };
-        if self.settings.stored && self.commits.failure().is_none() && self.partitions.values().any(ages) {
+        let may_write = self.commits.failure().is_none() && !self.commits.is_stalled();
+        if self.settings.stored && may_write && self.partitions.values().any(ages) {
             let run_ms = self.run_ms();
             self.commits.write(Op::Run(run_ms));
         }

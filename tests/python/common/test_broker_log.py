@@ -82,7 +82,7 @@ def test_connections_are_told_with_who_from_where_and_why_they_ended(users: str)
             assert (found["client"], found["user"]) == ("kitchen", "till")
             assert found["address"].startswith("127.0.0.1:")
         ended = broker.record(event="ended", client="kitchen")
-        assert ended["address"] == found["address"] and ended["reason"]
+        assert (ended["address"], ended["reason"]) == (found["address"], "the client has left")
         with pytest.raises(errors.AuthenticationError):
             blocking.connect(url, client_id="kitchen", username="till", password="wrong, and not in the log")
         refused = broker.record(event="refused")

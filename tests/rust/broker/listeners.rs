@@ -12,6 +12,8 @@ use forebay_broker::{Address, Broker, Listener, MqttOptions, Options, TubeMqOpti
 pub(crate) const USER: &str = "till:$7$101$dkowch7IvcMGC9ZP$LWnT8hQq9KQjwhFy+BJZzeRv+47iAysVi4D7fS6Au6TcZWCkQuZK4EC2qpt4vGwToQeYy/hIwX9gZ6JyPQf4pg==";
 /// CONNECT of MQTT 3.1.1 without credentials, and the length of its answer.
 const NAMELESS: &[u8] = b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01p";
+/// The same of another client.
+const OTHER: &[u8] = b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01q";
 
 fn lan(protocols: &[&str]) -> Vec<Listener> {
     protocols.iter().map(|protocol| Listener::tcp(protocol, "0.0.0.0", 0)).collect()
@@ -121,11 +123,22 @@ fn a_unix_socket_is_a_listener_like_others() {
     assert_eq!(broker.url(), format!("mqtt+unix://{}", path("mqtt").display()));
     assert_eq!(return_code(&mut UnixStream::connect(path("mqtt")).unwrap(), NAMELESS), 0);
     assert_eq!(return_code(&mut tcp(&broker.urls().0[2].url), NAMELESS), 0);
-    let mut http = UnixStream::connect(path("http")).unwrap();
-    http.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    http.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let get = |target: &str| {
+        let mut http = UnixStream::connect(path("http")).unwrap();
+        let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        http.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        http.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        answer
+    };
+    get("/healthz");
+    // Both are connected: one shows its socket, the other one its address.
+    let (mut unix, mut loopback) = (UnixStream::connect(path("mqtt")).unwrap(), tcp(&broker.urls().0[2].url));
+    assert_eq!((return_code(&mut unix, NAMELESS), return_code(&mut loopback, OTHER)), (0, 0));
+    let found = get("/forebay/v1/clients");
+    assert!(found.contains(&format!("\"unix:{}\"", path("mqtt").display())), "{found}");
+    assert!(found.contains("\"127.0.0.1:") && !found.contains("\"127.0.0.1:0\""), "{found}");
     let taken = Broker::start(Options { listeners, ..Options::default() }).unwrap_err();
     assert!(taken.message().contains("another process listens there"), "{taken}");
     assert_eq!(return_code(&mut UnixStream::connect(path("mqtt")).unwrap(), NAMELESS), 0, "still there");

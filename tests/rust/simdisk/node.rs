@@ -116,6 +116,7 @@ impl Node {
             stored: true,
             usage: usage.clone(),
             max_store: 1 << 30,
+            max_transient: 256 << 20,
             seed: 7,
             passwords: None,
             tokens: None,

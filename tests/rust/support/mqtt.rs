@@ -17,7 +17,7 @@ use forebay_mqtt::packet::{
 use forebay_mqtt::{Packet, Properties, Property, QoS, Reason, Sender, Version, frame};
 use forebay_sqlite::{Connection, Job, Outcome, Report, Sync};
 
-pub use super::settings::{WALL_MS, mqtt as settings};
+pub use super::settings::mqtt as settings;
 
 pub const Q0: QoS = QoS::AtMostOnce;
 pub const Q1: QoS = QoS::AtLeastOnce;
@@ -142,9 +142,24 @@ impl Bench {
         }
         self.apply(written.min(self.ops.len()));
         self.ops.clear();
-        let clock = Clock::new(self.now, WALL_MS + (self.now - self.start).as_millis() as u64);
-        self.settings.clock = clock;
+        let wall_ms = self.settings.clock.wall_ms(self.now);
+        let run_ms = store::entries::run_ms(&self.db).unwrap();
+        self.settings.clock = Clock::new(self.now, wall_ms).after_run(run_ms);
         self.broker = Self::open(&self.settings, &self.db, &self.directory, self.now);
+    }
+
+    /// Stops the broker in order and starts it again.
+    pub fn restart(&mut self) {
+        self.broker.shut_down(self.now);
+        self.settle();
+        self.kill(usize::MAX);
+    }
+
+    /// Sets the calendar forward or back.
+    pub fn set_calendar(&mut self, days: i64) {
+        let wall_ms = self.settings.clock.wall_ms(self.now).saturating_add_signed(days * 24 * 3_600_000);
+        self.settings.clock = self.settings.clock.set(self.now, wall_ms);
+        self.broker.set_clock(self.settings.clock);
     }
 
     pub fn pass(&mut self, seconds: u64) {

@@ -47,6 +47,7 @@ pub fn mqtt(now: Instant) -> mqtt::Settings {
         stored: true,
         usage: StoreUsage::default(),
         max_store: 1 << 30,
+        max_transient: 256 << 20,
         seed: 7,
         passwords: None,
         tokens: None,

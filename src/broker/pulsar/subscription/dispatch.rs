@@ -44,6 +44,9 @@ impl Subscription {
     }
 
     fn dispatch_single(&mut self, reading: &mut Reading<'_>, sink: &mut dyn Sink) {
+        if self.switch.is_some() {
+            return;
+        }
         let Some(at) = self.consumers.iter().position(|consumer| Some(consumer.key) == self.active) else {
             return;
         };

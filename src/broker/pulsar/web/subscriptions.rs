@@ -15,7 +15,7 @@ use crate::http::message::{Answer, Request};
 use crate::log::Log;
 use crate::pulsar::Broker;
 use crate::pulsar::connection::Reader;
-use crate::pulsar::consume::{PER_TOPIC, position};
+use crate::pulsar::consume::{PER_TOPIC, SUBSCRIPTION_NAME, position};
 use crate::pulsar::names::Name;
 use crate::pulsar::subscription::Subscription;
 use crate::pulsar::topic::is_stored;
@@ -224,7 +224,7 @@ impl Broker {
             let text = "a subscription of a non-persistent topic lives as long as its consumers";
             return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, text));
         }
-        if subscription.len() > 1024 {
+        if subscription.len() > SUBSCRIPTION_NAME {
             return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "the subscription name is too long"));
         }
         if request.flag("replicated") {

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use forebay_broker::auth::TokenKeys;
 use forebay_broker::protocol::{Clock, Protocol as _};
-use forebay_mqtt::packet::{Ack, Connect, Publish};
+use forebay_mqtt::packet::{Ack, Connect, Disconnect, Publish, Unsubscribe};
 use forebay_mqtt::{Packet, Properties, Property, Reason, Version};
 
-use super::{VERSIONS, limited};
+use super::{VERSIONS, limited, subscribe_packet};
 use crate::support::mqtt::*;
+use crate::support::settings::WALL_MS;
 
 #[test]
 fn each_version_is_spoken_and_answers_in_its_own_form() {
@@ -43,6 +44,24 @@ fn an_unknown_level_is_refused_in_a_form_that_its_client_may_know() {
         let mut output = Default::default();
         bench.broker.take_output(bench.now, id, &mut output);
         assert_eq!(&output.take()[..], answer);
+    }
+}
+
+#[test]
+fn flags_of_a_3_1_connect_have_no_meaning_and_those_of_later_versions_are_reserved() {
+    let old = b"\0\x06MQIsdp\x03\x02\0\x3c\0\x01a";
+    let new = b"\0\x04MQTT\x04\x02\0\x3c\0\x01a";
+    for flags in 0..16 {
+        let mut bench = Bench::new();
+        let peer = Peer { id: bench.open_peer(), version: Version::V3_1 };
+        let packet = |body: &[u8]| [&[0x10 | flags, body.len() as u8], body].concat();
+        bench.bytes(peer.id, &packet(old)).unwrap();
+        assert!(matches!(&bench.hear(&peer)[..], [Packet::ConnAck(ack)] if ack.reason == Reason::Success));
+        // Nor do those of a PINGREQ.
+        bench.bytes(peer.id, &[0xc0 | flags, 0]).unwrap();
+        assert_eq!(bench.hear(&peer), [Packet::PingResp]);
+        let later = bench.open_peer();
+        assert_eq!(bench.bytes(later, &packet(new)).is_ok(), flags == 0);
     }
 }
 
@@ -93,6 +112,81 @@ fn what_clients_may_have_is_announced_and_enforced() {
     bench.hear(&peer);
     assert!(bench.tell(&peer, Packet::Publish(publish("t", Q1, 4, ""))).is_err(), "2 and 3 are in flight");
     assert_eq!(bench.ended(&peer), Reason::ReceiveMaximumExceeded);
+}
+
+#[test]
+fn a_connect_that_cannot_be_answered_throws_nobody_out() {
+    let mut bench = Bench::new();
+    let with = |client: &str, size| Connect {
+        properties: Properties::new().with(Property::MaximumPacketSize(size)),
+        clean_start: true,
+        ..lasting(client)
+    };
+    let (first, writer) = (bench.connect("a"), bench.connect("w"));
+    bench.subscribe(&first, "t", Q1);
+    for (size, answered) in [(4, false), (10, true)] {
+        let (peer, heard) = bench.try_connect(with("a", size));
+        assert!(bench.broker.finished(peer.id));
+        match &heard[..] {
+            [Packet::ConnAck(ack)] => assert_eq!((ack.reason, answered), (Reason::PacketTooLarge, true)),
+            other => assert!(other.is_empty() && !answered, "{other:?}"),
+        }
+        bench.try_connect(with("b", size));
+    }
+    assert_eq!(bench.send(&writer, "t", "x"), Reason::Success);
+    assert_eq!(bench.payloads(&first), ["x"]);
+    assert!(!bench.resume("b").1, "and has no session");
+}
+
+#[test]
+fn an_answer_that_its_client_does_not_take_ends_the_connection() {
+    let mut bench = Bench::new();
+    let small = Connect {
+        properties: Properties::new().with(Property::MaximumPacketSize(30)),
+        ..Connect::new(Version::V5, "a")
+    };
+    let peer = bench.connect_with(small.clone(), false);
+    let filters = |count| (0..count).map(|number| (number.to_string(), Q1));
+    bench.tell(&peer, subscribe_packet(filters(20))).unwrap();
+    assert!(matches!(&bench.hear(&peer)[..], [Packet::SubAck(_)]));
+    bench.tell(&peer, subscribe_packet(filters(30))).unwrap();
+    assert_eq!(bench.ended(&peer), Reason::PacketTooLarge);
+    let peer = bench.connect_with(small, false);
+    let filters = (0..30).map(|number| number.to_string().into()).collect();
+    let unsubscribe = Unsubscribe { packet_id: id(9), properties: Properties::new(), filters };
+    bench.tell(&peer, Packet::Unsubscribe(unsubscribe)).unwrap();
+    assert_eq!(bench.ended(&peer), Reason::PacketTooLarge);
+}
+
+#[test]
+fn the_end_of_a_connection_has_the_reason_that_its_client_gave() {
+    let mut bench = Bench::new();
+    let disconnect = |reason, text: Option<&str>| {
+        let mut packet = Disconnect::new(reason);
+        packet.properties = text.map(|text| Property::ReasonString(text.into())).into_iter().collect();
+        Packet::Disconnect(packet)
+    };
+    for (packet, farewell) in [
+        (disconnect(Reason::Success, None), "the client has left"),
+        (
+            disconnect(Reason::DisconnectWithWill, None),
+            "the client has left: 0x04 disconnect with will message",
+        ),
+        (
+            disconnect(Reason::Unspecified, Some("out\nof power")),
+            "the client has left: 0x80 unspecified error, \"out\\nof power\"",
+        ),
+    ] {
+        let peer = bench.connect("a");
+        bench.tell(&peer, packet).unwrap();
+        assert!(bench.broker.finished(peer.id));
+        assert_eq!(bench.broker.farewell(peer.id), Some(farewell));
+    }
+    let peer = bench.connect("a");
+    bench.connect("a");
+    assert_eq!(bench.broker.farewell(peer.id), Some("0x8E session taken over"));
+    let closing = bench.connect("b");
+    assert_eq!(bench.broker.farewell(closing.id), None, "the socket just closes");
 }
 
 #[test]

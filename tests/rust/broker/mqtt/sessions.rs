@@ -1,6 +1,7 @@
 //! Sessions: continued, taken over, ended, limited.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use forebay_broker::protocol::Protocol as _;
 use forebay_mqtt::packet::{Ack, Connect, Disconnect, Publish, RetainHandling, Subscribe, SubscribeOptions};
@@ -397,6 +398,66 @@ fn a_full_queue_is_never_a_silent_success_in_5_0() {
 }
 
 #[test]
+fn expired_messages_leave_room_in_the_queue_of_a_client_that_is_away() {
+    for restart in [false, true] {
+        let mut bench = limited(|limits| limits.max_queue = 2);
+        for (client, filter) in [("s", "t"), ("m", "$share/g/t")] {
+            let (peer, _, _) = bench.resume(client);
+            bench.subscribe(&peer, filter, Q1);
+            bench.drop_peer(peer.id);
+        }
+        let mut publisher = bench.connect("p");
+        let send = |bench: &mut Bench, publisher: &Peer, expiry, payload| {
+            let properties = Properties::new().with(Property::MessageExpiryInterval(expiry));
+            let publish = Publish { properties, ..publish("t", Q1, 1, payload) };
+            let Packet::PubAck(ack) = bench.ask(publisher, Packet::Publish(publish)) else { panic!() };
+            ack.reason
+        };
+        assert_eq!(send(&mut bench, &publisher, 600, "long"), Reason::Success);
+        assert_eq!(send(&mut bench, &publisher, 20, "short"), Reason::Success);
+        assert_eq!(send(&mut bench, &publisher, 600, "full"), Reason::QuotaExceeded);
+        if restart {
+            bench.restart();
+            publisher = bench.connect("p");
+        }
+        bench.now += Duration::from_secs(21);
+        assert_eq!(send(&mut bench, &publisher, 600, "new"), Reason::Success);
+        assert_eq!(send(&mut bench, &publisher, 600, "full"), Reason::QuotaExceeded);
+        for client in ["s", "m"] {
+            let (_, _, heard) = bench.resume(client);
+            let texts: Vec<_> = heard.iter().map(|packet| text(&message(packet.clone()))).collect();
+            assert_eq!(texts, ["long", "new"], "{client}");
+        }
+    }
+}
+
+#[test]
+fn expired_messages_of_a_client_that_is_away_leave_the_store() {
+    let mut bench = limited(|limits| limits.max_inflight = 1);
+    let (peer, _, _) = bench.resume("s");
+    bench.subscribe(&peer, "t", Q2);
+    let publisher = bench.connect("p");
+    for (packet_id, seconds) in [(1, 5), (2, 9), (3, 12), (4, 600)] {
+        let properties = Properties::new().with(Property::MessageExpiryInterval(seconds));
+        let publish = Publish { properties, ..publish("t", Q2, packet_id, &packet_id.to_string()) };
+        bench.ask(&publisher, Packet::Publish(publish));
+    }
+    assert_eq!(bench.payloads(&peer), ["1"]);
+    bench.drop_peer(peer.id);
+    let stored = |bench: &Bench| -> i64 {
+        bench.db.query_row("SELECT count(*) FROM entry", [], |row| row.get(0)).unwrap()
+    };
+    bench.pass(8);
+    assert_eq!(stored(&bench), 4);
+    bench.pass(2);
+    assert_eq!(stored(&bench), 3);
+    bench.pass(3);
+    assert_eq!(stored(&bench), 2, "the first one is on its way and stays");
+    let (_, _, heard) = bench.resume("s");
+    assert_eq!(text(&message(heard[0].clone())), "1");
+}
+
+#[test]
 fn properties_count_in_the_bytes_of_a_queue() {
     // As many short ones take more memory than bytes in a packet.
     let short = 1000 * (size_of::<Property>() + 5);
@@ -441,6 +502,7 @@ fn a_message_is_gone_when_its_time_is_over_and_is_sent_with_what_is_left_of_it()
     let (peer, _, _) = bench.resume("s");
     bench.subscribe(&peer, "t", Q1);
     bench.drop_peer(peer.id);
+    bench.pass(1);
     let publisher = bench.connect("p");
     for (seconds, packet_id) in [(5, 1), (20, 2)] {
         let properties = Properties::new().with(Property::MessageExpiryInterval(seconds));
@@ -448,11 +510,77 @@ fn a_message_is_gone_when_its_time_is_over_and_is_sent_with_what_is_left_of_it()
         bench.tell(&publisher, Packet::Publish(publish)).unwrap();
     }
     bench.pass(8);
-    bench.kill(usize::MAX);
+    bench.restart();
     let (_, _, heard) = bench.resume("s");
     let got = message(heard[0].clone());
     assert_eq!(
         (heard.len(), text(&got), got.properties.message_expiry_interval()),
         (1, "20".into(), Some(&12))
     );
+}
+
+#[test]
+fn messages_expire_by_the_time_that_the_broker_runs_and_not_by_the_calendar() {
+    let mut bench = Bench::new();
+    let (peer, _, _) = bench.resume("s");
+    bench.subscribe(&peer, "t", Q1);
+    bench.drop_peer(peer.id);
+    bench.pass(1);
+    let publisher = bench.connect("p");
+    let expiring = |seconds| Properties::new().with(Property::MessageExpiryInterval(seconds));
+    let publish = Publish { properties: expiring(300), ..publish("t", Q1, 1, "x") };
+    bench.tell(&publisher, Packet::Publish(publish)).unwrap();
+    let retained = Publish { properties: expiring(300), ..retained("r", Q1, 2, "x") };
+    bench.tell(&publisher, Packet::Publish(retained)).unwrap();
+    let left = |heard: &[Packet]| match heard {
+        [packet] => message(packet.clone()).properties.message_expiry_interval().copied(),
+        other => panic!("{other:?}"),
+    };
+    for days in [40, -80] {
+        bench.set_calendar(days);
+        bench.pass(30);
+        assert_eq!(bench.broker.stats().retained, 1);
+    }
+    let (peer, present, heard) = bench.resume("s");
+    assert_eq!((present, left(&heard)), (true, Some(240)));
+    bench.drop_peer(peer.id);
+    // Nor by a calendar that was wrong at the start.
+    bench.pass(90);
+    bench.set_calendar(400);
+    bench.kill(usize::MAX);
+    let (peer, present, heard) = bench.resume("s");
+    assert_eq!((present, left(&heard)), (true, Some(150)));
+    bench.drop_peer(peer.id);
+    bench.pass(60);
+    bench.restart();
+    bench.pass(91);
+    assert_eq!(bench.resume("s").2, []);
+    assert_eq!(bench.broker.stats().retained, 0);
+}
+
+#[test]
+fn sessions_end_by_the_time_that_the_broker_runs_and_not_by_the_calendar() {
+    let mut bench = Bench::new();
+    let lasts = |seconds| Connect {
+        properties: Properties::new().with(Property::SessionExpiryInterval(seconds)),
+        clean_start: false,
+        ..lasting("s")
+    };
+    let peer = bench.connect_with(lasts(3600), false);
+    bench.drop_peer(peer.id);
+    bench.pass(600);
+    for days in [40, -80, 0] {
+        bench.set_calendar(days);
+        bench.restart();
+        bench.pass(900);
+    }
+    // 3,300 s of the hour have passed.
+    bench.pass(299);
+    bench.restart();
+    let peer = bench.connect_with(lasts(3600), true);
+    bench.drop_peer(peer.id);
+    bench.pass(1800);
+    bench.restart();
+    bench.pass(1801);
+    bench.connect_with(lasts(3600), false);
 }

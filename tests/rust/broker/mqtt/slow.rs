@@ -50,6 +50,39 @@ fn a_slow_subscriber_of_qos_1_delays_its_publishers_and_neighbours_once_and_lose
 }
 
 #[test]
+fn queues_that_are_not_stored_are_limited_in_sum() {
+    let mut bench = Bench::with(|settings| settings.max_transient = 100_000);
+    let stored = bench.connect_with(lasting("stored"), false);
+    let (a, b, publisher) = (bench.connect("a"), bench.connect("b"), bench.connect("p"));
+    for (peer, filter) in [(&a, "a"), (&b, "b"), (&stored, "s")] {
+        bench.subscribe(peer, filter, Q1);
+    }
+    let text = "x".repeat(10_000);
+    let sent = |bench: &mut Bench, topic| {
+        (0..20).take_while(|_| bench.send(&publisher, topic, &text) == Reason::Success).count()
+    };
+    let (of_a, of_b) = (sent(&mut bench, "a"), sent(&mut bench, "b"));
+    assert_eq!((of_a, of_b), (9, 0), "the queue of the other one uses up the limit");
+    assert!(bench.broker.stats().messages_dropped > 0);
+    assert_eq!(sent(&mut bench, "s"), 20, "those of stored sessions have the store");
+    let messages = bench.messages(&a);
+    messages.iter().take(4).for_each(|message| bench.ack(&a, message));
+    assert_eq!(sent(&mut bench, "b"), 4);
+    bench.drop_peer(a.id);
+    assert_eq!(sent(&mut bench, "b"), 5, "a session that ends gives back what it had");
+
+    // A message that many wait for is in memory once.
+    let mut bench = Bench::with(|settings| settings.max_transient = 100_000);
+    let publisher = bench.connect("p");
+    let peers: Vec<_> = (0..50).map(|number| bench.connect(&number.to_string())).collect();
+    peers.iter().for_each(|peer| drop(bench.subscribe(peer, "t", Q1)));
+    for _ in 0..5 {
+        assert_eq!(bench.send(&publisher, "t", &text), Reason::Success);
+    }
+    assert!(peers.iter().all(|peer| bench.messages(peer).len() == 5));
+}
+
+#[test]
 fn a_subscriber_that_keeps_taking_messages_gets_all_of_a_bulk_that_is_far_larger_than_its_queue() {
     let mut bench = limited(|limits| {
         limits.receive_maximum = 1000;

@@ -206,6 +206,66 @@ fn failover_tells_who_is_active_and_moves_what_was_not_acknowledged() {
 }
 
 #[test]
+fn what_the_former_active_consumer_acknowledges_within_a_second_is_not_delivered_again() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.connect(), bench.connect());
+    let before = |s: &mut pb::CommandSubscribe| s.priority_level = Some(0);
+    let after = |s: &mut pb::CommandSubscribe| s.priority_level = Some(1);
+    bench.producer(a, 1);
+    bench.subscription(a, 1, FAILOVER, after);
+    bench.flow(a, 1, 100);
+    bench.fill(a, 1, 0..3);
+    bench.hear(a);
+    bench.subscription(b, 1, FAILOVER, before);
+    bench.flow(b, 1, 100);
+    bench.fill(a, 1, 3..4);
+    assert_eq!((bench.entries(a), bench.entries(b)), (vec![], vec![]), "nobody gets more meanwhile");
+    assert!(bench.broker.poll_timeout().unwrap() <= bench.now + Duration::from_secs(1));
+    bench.pass(Duration::from_millis(900));
+    (0..2).for_each(|entry| bench.ack_entry(a, 1, entry));
+    bench.pass(Duration::from_millis(100));
+    assert_eq!((bench.entries(a), bench.entries(b)), (vec![], vec![2, 3]));
+
+    // One more that comes before replaces the new one, and does not prolong the second.
+    let c = bench.connect();
+    bench.subscription(a, 2, FAILOVER, before);
+    bench.hear(a);
+    bench.broker.disconnect(bench.now, b);
+    let (b, at) = (bench.connect(), bench.now);
+    bench.subscription(b, 1, FAILOVER, |s| s.priority_level = Some(-1));
+    bench.pass(Duration::from_millis(600));
+    bench.subscription(c, 1, FAILOVER, |s| s.priority_level = Some(-2));
+    bench.flow(c, 1, 100);
+    bench.pass(Duration::from_millis(400));
+    assert_eq!((bench.now - at, bench.entries(c)), (Duration::from_secs(1), vec![2, 3]));
+}
+
+#[test]
+fn a_former_active_consumer_that_leaves_is_not_waited_for_and_one_that_stays_alone_continues() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.connect(), bench.connect());
+    bench.producer(b, 1);
+    let priority = |level| move |s: &mut pb::CommandSubscribe| s.priority_level = Some(level);
+    bench.subscription(a, 1, FAILOVER, priority(1));
+    bench.flow(a, 1, 100);
+    bench.fill(b, 1, 0..2);
+    assert_eq!(bench.entries(a), [0, 1]);
+    // The new one is gone before its turn: the former one has its entries and gets the next.
+    let short = bench.connect();
+    bench.subscription(short, 1, FAILOVER, priority(0));
+    bench.broker.disconnect(bench.now, short);
+    bench.fill(b, 1, 2..3);
+    assert_eq!(bench.entries(a), [2]);
+    bench.pass(Duration::from_secs(2));
+    assert_eq!(bench.commands(a), [], "it was told nothing, and gets nothing twice");
+    bench.subscription(b, 1, FAILOVER, priority(0));
+    bench.flow(b, 1, 100);
+    bench.hear(b);
+    bench.broker.disconnect(bench.now, a);
+    assert_eq!(bench.entries(b), [0, 1, 2], "at once");
+}
+
+#[test]
 fn the_epoch_of_a_consumer_that_stands_by_counts_once_it_is_active() {
     let mut bench = Bench::new();
     let (a, b) = (bench.connect(), bench.connect());
@@ -307,8 +367,11 @@ fn the_one_that_stands_by_is_told_and_the_priority_decides() {
     let heard = bench.subscription(b, 1, FAILOVER, |s| s.priority_level = Some(2));
     assert_eq!((told(&heard), told(&bench.commands(a))), (vec![false], vec![]));
     let heard = bench.subscription(c, 1, FAILOVER, |s| s.priority_level = Some(0));
+    bench.pass(Duration::from_millis(999));
+    assert_eq!((told(&heard), told(&bench.commands(a))), (vec![], vec![]), "the former one is connected");
+    bench.pass(Duration::from_millis(1));
     assert_eq!(
-        (told(&heard), told(&bench.commands(a)), told(&bench.commands(b))),
+        (told(&bench.commands(c)), told(&bench.commands(a)), told(&bench.commands(b))),
         (vec![true], vec![false], vec![])
     );
     bench.broker.disconnect(bench.now, c);

@@ -210,6 +210,36 @@ fn an_exclusive_producer_is_alone_and_who_waits_hears_twice() {
 }
 
 #[test]
+fn a_producer_that_waits_hears_that_another_one_has_fenced_the_topic() {
+    let mut bench = Bench::new();
+    let (a, b, c) = (bench.connect(), bench.connect(), bench.connect());
+    let mode = |mode: i32| move |p: &mut pb::CommandProducer| p.producer_access_mode = Some(mode);
+    assert!(matches!(bench.produce(a, 1, mode(1)), Command::ProducerSuccess(_)));
+    let Command::ProducerSuccess(waiting) = bench.produce(b, 1, mode(2)) else { panic!() };
+    assert_eq!(waiting.producer_ready, Some(false));
+    assert!(matches!(bench.produce(c, 1, mode(3)), Command::ProducerSuccess(_)));
+    assert!(matches!(bench.one(a), Command::CloseProducer(_)));
+    let refusal = bench.one(b);
+    assert_eq!(error_of(&refusal), pb::ServerError::ProducerFenced);
+    assert!(matches!(refusal, Command::Error(e) if e.request_id == waiting.request_id));
+    bench.broker.disconnect(bench.now, c);
+    bench.settle();
+    assert_eq!(bench.commands(b), [], "it waits no more");
+}
+
+#[test]
+fn a_producer_that_waits_hears_that_its_topic_was_deleted() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.connect(), bench.connect());
+    let mode = |mode: i32| move |p: &mut pb::CommandProducer| p.producer_access_mode = Some(mode);
+    assert!(matches!(bench.produce(a, 1, mode(1)), Command::ProducerSuccess(_)));
+    assert!(matches!(bench.produce(b, 1, mode(2)), Command::ProducerSuccess(_)));
+    bench.broker.delete_topic(TOPIC).unwrap();
+    assert!(matches!(bench.one(a), Command::CloseProducer(_)));
+    assert_eq!(error_of(&bench.one(b)), pb::ServerError::TopicNotFound);
+}
+
+#[test]
 fn a_full_store_refuses_producers_by_name() {
     let mut bench = Bench::with(|settings| settings.max_store = 0);
     let peer = bench.connect();

@@ -21,6 +21,21 @@ fn a_cumulative_acknowledgement_takes_all_before_it() {
 }
 
 #[test]
+fn names_of_subscriptions_that_cannot_be_are_refused_for_good() {
+    let mut bench = Bench::new();
+    let peer = bench.connect();
+    let long = "s".repeat(1025);
+    for (name, error) in [("", pb::ServerError::ProducerBusy), (&*long, pb::ServerError::NotAllowedError)] {
+        let answer = bench.subscription(peer, 1, EXCLUSIVE, |s| s.subscription = name.into());
+        assert_eq!(error_of(&answer[0]), error, "{} bytes", name.len());
+    }
+    let answer = bench.produce(peer, 1, |p| p.initial_subscription_name = Some(long.clone()));
+    assert_eq!(error_of(&answer), pb::ServerError::NotAllowedError);
+    let longest = bench.subscription(peer, 1, EXCLUSIVE, |s| s.subscription = "s".repeat(1024));
+    assert!(matches!(longest.first(), Some(Command::Success(_))), "{longest:?}");
+}
+
+#[test]
 fn a_seek_sends_the_consumers_away_and_then_answers() {
     let mut bench = Bench::new();
     let peer = bench.connect();
