@@ -106,6 +106,10 @@ $(VENV)/.engine: $(ENGINE_SOURCES) $(VENV)/.maturin
 	@$(STEP) "engine" $(MATURIN) develop --profile dev --features tests --quiet
 	@touch $@
 
+# Half of the time of a short Spark is the JVM's, for loading classes.
+$(VENV)/.spark.jsa: tests/support/jvm.py $(VENV)/.dev | $(VENV)/.engine
+	@$(STEP) "classes of Spark" env PYTHONPATH=tests $(PY) -m support.jvm
+
 $(VENV)/.bench-engine: $(ENGINE_SOURCES) $(VENV)/.maturin
 	@rm -f $(VENV)/.engine
 	@$(STEP) "engine, release build" $(MATURIN) develop --release --quiet
@@ -242,10 +246,10 @@ campaign-test: $(VENV)/.dev $(VENV)/.engine
 
 # A session of Spark for each file. tests/spark/conftest.py orders them.
 SPARK_TEST := $(PYTEST) $(TWO) --dist loadfile --no-loadscope-reorder tests/spark
-spark-core-test: $(VENV)/.dev $(VENV)/.engine
+spark-core-test: $(VENV)/.dev $(VENV)/.engine $(VENV)/.spark.jsa
 	@$(STEP) "pytest: Spark, core" $(SPARK_TEST) -m "core and not ($(JVM))"
 
-spark-rest-test: $(VENV)/.dev $(VENV)/.engine
+spark-rest-test: $(VENV)/.dev $(VENV)/.engine $(VENV)/.spark.jsa
 	@$(STEP) "pytest: Spark, the rest" $(SPARK_TEST) -m "not core or $(JVM)"
 
 wheel-test: $(VENV)/.dev
@@ -270,7 +274,7 @@ docs-serve: $(VENV)/.docs $(VENV)/.engine
 	@$(PY) tools/docs_pages.py
 	@$(PY) -m mkdocs serve
 
-docs-test: $(VENV)/.dev $(VENV)/.engine
+docs-test: $(VENV)/.dev $(VENV)/.engine $(VENV)/.spark.jsa
 	@$(STEP) "pytest: code blocks of the docs, examples" $(PYTEST) $(TWO) tests/docs
 
 # ---------------------------------------------------------------------------- the rest

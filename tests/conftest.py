@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from support import jvm
 from support.fixtures import running, start
 from support.mqtt.harness import EmbeddedMqtt, HiveMq, Mosquitto
 from support.pulsar.harness import EmbeddedPulsar, PulsarService, RealPulsar
@@ -27,10 +28,10 @@ from support.waiting import PATIENCE
 
 @pytest.fixture(scope="session", autouse=True)
 def short_lived_jvms() -> Iterator[None]:
-    """The JVMs that the tests start compile once and quickly: they end before the optimising compiler, which
-    takes a third of the time of a Pulsar, has paid for itself."""
+    """The JVMs that the tests start begin quickly."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        for name, value in jvm.environment().items():
+            patch.setenv(name, value)
         yield
 
 
