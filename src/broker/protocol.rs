@@ -233,8 +233,8 @@ impl Clock {
     }
 
     /// The instant after `now` at which [`Self::run_ms`] is to be noted in the store. A kill loses
-    /// at most a tenth of the run, and at most a minute: a broker that is killed again and again
-    /// must not keep everything for ever.
+    /// a second or a tenth of the run, and at most a minute: what a broker that is killed again and
+    /// again keeps is to expire all the same.
     pub fn note_at(&self, now: Instant) -> Instant {
         let ran = now.saturating_duration_since(self.started);
         now + (ran / 10).clamp(FIRST_RUN_PERIOD, RUN_PERIOD)
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kill_loses_at_most_a_tenth_of_the_run_and_at_most_a_minute() {
+    fn a_kill_loses_a_second_or_a_tenth_of_the_run_and_at_most_a_minute() {
         let start = Instant::now();
         let clock = Clock::new(start, 0).after_run(1_000_000_000);
         let after = |seconds: u64| clock.note_at(start + Duration::from_secs(seconds)) - start;

@@ -388,7 +388,8 @@ impl Machine for Connection {
     type Event = Event;
 
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<()> {
-        // Any byte shows that the broker is alive: a large frame may take longer than the keep-alive.
+        // Any byte shows that the broker is alive: a large frame may take longer than the
+        // keep-alive.
         self.ping_pending &= input.len() <= self.unread;
         while let Some(frame) = self.decoder.next(input)? {
             match self.state {

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 
 use super::connection::{Connection, State};
-use super::message::Queued;
+use super::message::{NEVER, Queued};
 use super::replay::{REPLAYING, Replay};
 use super::routes::Subscription;
 use super::session::{Flight, Owner, Session, Will};
@@ -463,6 +463,9 @@ impl Broker {
         }
         // QoS 0 messages are not kept.
         let gone = std::mem::take(&mut session.parked);
+        if session.queue.is_empty() {
+            session.next_expiry = NEVER;
+        }
         self.parked -= std::mem::take(&mut session.parked_bytes);
         gone.into_iter().for_each(|item| self.finish(number, &item));
         if expiry == 0 || unknown {
@@ -654,13 +657,15 @@ impl Broker {
                 weight: 0,
                 group: None,
             };
-            session.next_expiry = 0;
             match PacketId::new(row.packet_id) {
                 Some(packet_id) => {
                     let released = row.released;
                     session.flights.push_back(Flight { packet_id, item, released, sent: true, change: 0 });
                 }
-                None => session.queue.push_back(item),
+                None => {
+                    session.next_expiry = 0;
+                    session.queue.push_back(item);
+                }
             }
         }
     }

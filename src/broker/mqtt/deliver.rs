@@ -49,12 +49,15 @@ impl Broker {
         let run_ms = self.run_ms();
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let waits = session.connection.is_none() && ![0, NEVER].contains(&session.next_expiry);
-        if !waits || session.expire_at.is_some_and(|at| at > self.now) {
+        if !waits {
             return;
         }
         let left = Duration::from_millis(session.next_expiry.saturating_sub(run_ms));
         // Not for each message by itself if many expire one after the other.
         let at = self.now + left.max(HOUSEKEEPING);
+        if session.expire_at.is_some_and(|set| set > self.now && set <= at) {
+            return;
+        }
         session.expire_at = Some(at);
         self.timers.insert((at, Due::Expire(number)));
     }
@@ -84,8 +87,8 @@ impl Broker {
         gone.iter().for_each(|item| self.finish(number, item));
     }
 
-    /// Reads when messages expire that the store had when the broker started, from the first one in
-    /// the queue on.
+    /// Reads the expiry of queued messages that were restored, up to [`READ_AHEAD`], beginning with
+    /// the first whose expiry is unknown.
     fn read_expiry(&mut self, number: u64) {
         let now = self.moment();
         let Some(session) = self.sessions.get_mut(&number) else { return };

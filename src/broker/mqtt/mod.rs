@@ -197,6 +197,8 @@ pub struct Broker {
     resident: usize,
     /// Weight of the messages of QoS 1 and 2 that only memory has, and of their places in queues.
     transient: usize,
+    /// The share of each session in the limit on them, and when it was computed.
+    share: Option<(Instant, usize)>,
     /// Output bytes of QoS 0 queued for all connections.
     unsent: usize,
     /// Weight of what is parked in all sessions.
@@ -240,6 +242,7 @@ impl Broker {
             run_at: settings.clock.note_at(now),
             resident: 0,
             transient: 0,
+            share: None,
             unsent: 0,
             parked: 0,
             now,

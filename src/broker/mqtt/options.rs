@@ -128,6 +128,7 @@ pub struct Settings {
     /// Limit on those bytes, above which publishers are refused.
     pub max_store: u64,
     /// With a store: limit on the bytes of QoS 1 and 2 that wait for sessions which are not stored.
+    /// Beyond it, each session has its share.
     pub max_transient: usize,
     /// Makes assigned client identifiers different from those of other runs.
     pub seed: u64,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::message::{Message, NEVER, Queued};
 use super::options::{FullQueue, SlowSubscriber};
 use super::routes::{DeliveryOptions, Route};
-use super::{Action, Broker, Due, GRACE, PACE, RESERVED, TOTAL_OUTPUT};
+use super::{Action, Broker, Due, GRACE, HOUSEKEEPING, PACE, RESERVED, TOTAL_OUTPUT};
 use crate::log::Source;
 use crate::logger::{self, Logger};
 use crate::permissions::Client;
@@ -390,7 +390,7 @@ impl Broker {
             let full: Vec<u64> = self.routes.members(group).filter(is_full).collect();
             full.into_iter().for_each(|number| self.drop_expired(number));
         }
-        let no_memory = !self.has_memory(message, weight);
+        let room = self.memory_of_each(message, weight);
         let (sessions, limits) = (&self.sessions, &self.settings.limits);
         let rank = |number| {
             let session = sessions.get(&number).filter(|_| !route.barred.contains(&number))?;
@@ -398,7 +398,7 @@ impl Broker {
             if qos == QoS::AtMostOnce {
                 return connected.then_some(1);
             }
-            let full = no_memory && !session.durable
+            let full = !session.durable && session.bytes + weight > room
                 || session.is_full(weight, limits.max_queue, limits.max_queue_bytes);
             Some(u8::from(connected) + 2 * u8::from(!full))
         };
@@ -460,20 +460,23 @@ impl Broker {
         if session.is_full(weight, max_queue, max_bytes) {
             self.drop_expired(number);
         }
-        let no_memory = !self.has_memory(message, weight);
+        let room = self.memory_of_each(message, weight);
         let limits = &self.settings.limits;
         let Some(session) = self.sessions.get_mut(&number) else { return };
-        let no_memory = no_memory && !session.durable;
+        let no_memory = !session.durable && session.bytes + weight > room;
         if no_memory || session.is_full(weight, max_queue, max_bytes) {
             to.outcome.full = true;
             to.outcome.lost |= session.expiry > 0;
             self.counters.dropped += 1;
             if !std::mem::replace(&mut session.dropping, true) {
-                let why =
-                    if no_memory { "the queues in memory are full in sum" } else { "its queue is full" };
+                let why = if no_memory {
+                    "the queues of sessions that are not stored have reached their limit in sum"
+                } else {
+                    "its queue is full"
+                };
                 note_drops(self.settings.client(session), why);
             }
-            if limits.slow_subscriber == SlowSubscriber::Disconnect {
+            if !no_memory && limits.slow_subscriber == SlowSubscriber::Disconnect {
                 self.too_slow.extend(session.connection);
             }
             return;
@@ -539,11 +542,25 @@ impl Broker {
         Some(item)
     }
 
-    /// Whether the queues that are not stored have room for a message of `weight`, in sum. One that
-    /// is in another queue costs no more. Without a store, all messages count in `max_store`.
-    fn has_memory(&self, message: &Message, weight: usize) -> bool {
+    /// The bytes that the queue of each session that is not stored may have with another message of
+    /// `weight`. Such queues have one limit in sum, beyond which each still has its share: those of
+    /// slow sessions must not take the room of others. A message that is in another queue costs no
+    /// more. Without a store, all messages count in `max_store`.
+    fn memory_of_each(&mut self, message: &Message, weight: usize) -> usize {
         let added = if message.holders.get() == 0 { weight } else { 0 };
-        !self.settings.stored || self.transient + added <= self.settings.max_transient
+        if !self.settings.stored || self.transient + added <= self.settings.max_transient {
+            return usize::MAX;
+        }
+        // Once a second: there may be many sessions.
+        if let Some((at, share)) = self.share
+            && self.now < at + HOUSEKEEPING
+        {
+            return share;
+        }
+        let holders = self.sessions.values().filter(|session| !session.durable && session.bytes > 0).count();
+        let share = self.settings.max_transient / (holders + 1);
+        self.share = Some((self.now, share));
+        share
     }
 
     /// Counts a message that only memory has. Its queues share it.

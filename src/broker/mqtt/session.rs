@@ -110,7 +110,7 @@ pub(super) struct Session {
     pub(super) subscription_bytes: usize,
     pub(super) queue: VecDeque<Queued>,
     /// No message in the queue expires before this time, in milliseconds that brokers have run on
-    /// the store.
+    /// the store: [`NEVER`] if none expires, 0 if some were restored and have not been read.
     pub(super) next_expiry: u64,
     /// When the expired messages of the queue are dropped, if the client is away.
     pub(super) expire_at: Option<Instant>,

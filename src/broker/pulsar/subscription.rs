@@ -288,9 +288,9 @@ impl Subscription {
         self.consumers.iter_mut().find(|consumer| consumer.key == key)
     }
 
-    /// The active consumer of a single-consumer type.
+    /// The active consumer of a single-consumer type: until another one takes over, the former one.
     pub fn active(&self) -> Option<ConsumerKey> {
-        self.active
+        self.switch.map(|(former, _)| former).or(self.active)
     }
 
     /// Number of entries that are not acknowledged.
@@ -562,7 +562,7 @@ impl Subscription {
             if let Some(consumer) = self.consumer(key) {
                 consumer.epoch = epoch.max(consumer.epoch);
             }
-            if self.active == Some(key) {
+            if self.active() == Some(key) {
                 self.rewind();
             }
             return;

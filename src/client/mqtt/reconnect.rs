@@ -9,8 +9,8 @@
 //!                 │ ended ◄─────────────────┤ another client has taken over
 //!                 └─────────────────────────┘
 //! ```
-//! The first connection is hopeless after any refusal, and the caller gets it. Later ones are tried
-//! on: what the broker refuses now may be mended there, and messages wait for it.
+//! If the broker refuses the first connection, the client ends with that error. Later ones are
+//! tried again: the refusal may be mended at the broker, and messages wait for it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -225,7 +225,9 @@ pub(super) async fn supervise(
             }
             return shared.end(&error);
         }
-        if !error.retriable() && !std::mem::replace(&mut warned, true) {
+        // What comes of a late CONNECT has been told.
+        let refused = !error.retriable() && error.kind() != ErrorKind::SessionTakenOver;
+        if refused && !std::mem::replace(&mut warned, true) {
             warn!(target: logger::MQTT_CONNECTION, "{error}; connecting again, with longer pauses each time");
         }
         let pause = backoff.pause();

@@ -31,7 +31,7 @@ use crate::registry::Registry;
 use crate::together::together;
 use crate::traffic::Traffic;
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_net::url::Protocol;
+use forebay_net::url::{Protocol, ServiceUrl};
 use forebay_tubemq::balance::PartitionLocation;
 use forebay_tubemq::master::TopicState;
 use forebay_tubemq::topic::{check_group, check_topic};
@@ -85,24 +85,25 @@ impl Drop for Inner {
 }
 
 impl Client {
-    /// Registers at the active master: tries each in turn, and again within the connect timeout if
-    /// any of them accepts connections. Must be called on the engine's runtime.
+    /// Registers at the active master. Tries each in turn, and again if any of them accepts
+    /// connections; all of that has the connect timeout for each master. Must be called on the
+    /// engine's runtime.
     pub async fn connect(options: ClientOptions) -> Result<Self> {
-        let limit = options.connect_timeout;
-        let url = options.url.clone();
-        tokio::time::timeout(limit, Self::register(options)).await.unwrap_or_else(|_| {
-            let text = format!("no master of {url} answered within {limit:?} (connect_timeout)");
-            Err(Error::new(ErrorKind::Timeout, text))
-        })
-    }
-
-    async fn register(options: ClientOptions) -> Result<Self> {
         let wanted = "a TubeMQ URL: use tubemq:// or tubemq+ssl://";
         let secret = options.username.is_some().then_some("signature made with the password");
         let url = service_url(&options.url, Protocol::TubeMq, wanted, secret)?;
         if options.password.is_some() && options.username.is_none() {
             return Err(Error::new(ErrorKind::InvalidArgument, "a password needs a username"));
         }
+        let text = options.url.clone();
+        // One that swallows everything leaves the others their time.
+        let limit = options.connect_timeout * url.addresses.len() as u32;
+        tokio::time::timeout(limit, Self::register(options, url)).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Timeout, format!("no master of {text} answered within {limit:?}")))
+        })
+    }
+
+    async fn register(options: ClientOptions, url: ServiceUrl) -> Result<Self> {
         let shared = Arc::new(Shared::new(options, &url).await?);
         let open = Arc::<Registry<Producer, Consumer>>::default();
         let (ready, up) = oneshot::channel();

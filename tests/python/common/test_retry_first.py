@@ -92,6 +92,18 @@ def test_the_blocking_face(broker: Any) -> None:
     clients[0].close()
 
 
+@pytest.mark.parametrize("protocol", ["pulsar", "http", "mqtt", "tubemq"])
+async def test_an_address_that_swallows_everything_leaves_the_next_its_time(protocol: str) -> None:
+    with (
+        forebay.Broker(durability="memory", http_port=0, mqtt_port=0, tubemq_port=0) as broker,
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
+        scheme, _, address = broker.urls[protocol].partition("://")
+        url = f"{scheme}://127.0.0.1:{server.getsockname()[1]},{address}"
+        client: Any = await forebay.connect(url, connect_timeout=5)
+        await client.close()
+
+
 @pytest.mark.parametrize("scheme", ["pulsar", "http", "mqtt", "ws", "tubemq"])
 async def test_a_silent_server_has_the_connect_timeout_whatever_requests_have(scheme: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -54,7 +54,9 @@ impl HttpLookup {
 
     /// Asks for something that needs credentials, if anything does, and no permission.
     pub(super) async fn check(&self) -> Result<()> {
-        let limit = self.options.connect_timeout.min(self.options.operation_timeout);
+        // One that swallows everything leaves the others their time.
+        let limit = self.options.connect_timeout * self.url.addresses.len() as u32;
+        let limit = limit.min(self.options.operation_timeout);
         match self.get_within::<Value>(limit, "admin/v2/clusters", MAX_ANSWER).await {
             Err(error) if matches!(error.kind(), ErrorKind::Authorization | ErrorKind::TopicNotFound) => {
                 Ok(())

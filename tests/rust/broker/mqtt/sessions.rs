@@ -453,6 +453,12 @@ fn expired_messages_of_a_client_that_is_away_leave_the_store() {
     assert_eq!(stored(&bench), 3);
     bench.pass(3);
     assert_eq!(stored(&bench), 2, "the first one is on its way and stays");
+    // One that expires sooner than all before it.
+    let properties = Properties::new().with(Property::MessageExpiryInterval(5));
+    bench.ask(&publisher, Packet::Publish(Publish { properties, ..publish("t", Q2, 5, "5") }));
+    assert_eq!(stored(&bench), 3);
+    bench.pass(6);
+    assert_eq!(stored(&bench), 2);
     let (_, _, heard) = bench.resume("s");
     assert_eq!(text(&message(heard[0].clone())), "1");
 }

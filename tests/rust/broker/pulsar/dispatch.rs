@@ -379,6 +379,26 @@ fn the_one_that_stands_by_is_told_and_the_priority_decides() {
 }
 
 #[test]
+fn the_former_active_consumer_gets_again_what_it_asks_for_if_it_stays_active() {
+    let mut bench = Bench::new();
+    let (a, b) = (bench.connect(), bench.connect());
+    bench.producer(a, 1);
+    bench.subscription(a, 1, FAILOVER, |s| s.priority_level = Some(1));
+    bench.flow(a, 1, 100);
+    bench.fill(a, 1, 0..3);
+    bench.hear(a);
+    bench.subscription(b, 1, FAILOVER, |s| s.priority_level = Some(0));
+    bench.flow(b, 1, 100);
+    let redeliver = pb::CommandRedeliverUnacknowledgedMessages { consumer_id: 1, ..Default::default() };
+    bench.tell(a, Command::RedeliverUnacknowledgedMessages(redeliver.clone())).unwrap();
+    // It has nothing yet.
+    bench.tell(b, Command::RedeliverUnacknowledgedMessages(redeliver)).unwrap();
+    assert_eq!((bench.entries(a), bench.entries(b)), (vec![], vec![]), "nobody gets more meanwhile");
+    bench.broker.disconnect(bench.now, b);
+    assert_eq!(bench.entries(a), [0, 1, 2]);
+}
+
+#[test]
 fn out_of_order_a_key_moves_before_what_is_held_is_acknowledged() {
     let mut bench = Bench::new();
     let (a, b) = (bench.connect(), bench.connect());
