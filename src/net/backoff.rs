@@ -10,8 +10,9 @@ use std::time::Duration;
 use forebay_base::random;
 
 const FIRST: Duration = Duration::from_millis(100);
-/// Shortest life of a connection after which the pauses start over.
-const STEADY: Duration = Duration::from_secs(1);
+/// Lives of a connection after which the pauses start over: none that is shorter, and any that is
+/// longer.
+const STEADY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 /// Exponential backoff with jitter.
 #[derive(Debug)]
@@ -42,9 +43,9 @@ impl Backoff {
     }
 
     /// Notes the end of what was opened after the last pause. Starts over, and returns true, if it
-    /// lasted for a second and for longer than that pause.
+    /// lasted for as long as that pause, but for 1 s at least and 10 s at most.
     pub fn ended(&mut self, lasted: Duration) -> bool {
-        let steady = lasted >= STEADY.max(self.last);
+        let steady = lasted >= self.last.clamp(STEADY.0, STEADY.1);
         if steady {
             self.reset();
         }
@@ -74,17 +75,17 @@ mod tests {
 
     #[test]
     fn only_what_lasted_lets_the_pauses_start_over() {
-        let mut backoff = Backoff::new(Duration::from_secs(10));
+        let mut backoff = Backoff::new(Duration::from_secs(60));
         let mut last = Duration::ZERO;
         for _ in 0..10 {
             last = backoff.pause();
-            assert!(!backoff.ended(STEADY - Duration::from_millis(1)));
+            assert!(!backoff.ended(STEADY.0 - Duration::from_millis(1)));
         }
-        assert!(last >= Duration::from_secs(5), "{last:?}");
+        assert!(last >= Duration::from_secs(25), "{last:?}");
         // Nor a life that is shorter than the pause before it.
-        assert!(!backoff.ended(STEADY * 2));
-        assert!(backoff.pause() >= Duration::from_secs(5));
-        assert!(backoff.ended(Duration::from_secs(10)));
+        assert!(!backoff.ended(STEADY.1 - Duration::from_millis(1)));
+        assert!(backoff.pause() >= Duration::from_secs(30));
+        assert!(backoff.ended(STEADY.1));
         assert!(backoff.pause() <= FIRST);
     }
 }
