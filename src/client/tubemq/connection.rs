@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 
@@ -357,14 +357,20 @@ impl Masters {
     /// Calls the active master; each master is tried at most once to find it. A response with any
     /// code is an answer.
     pub(super) async fn ask(&self, request: Request) -> Result<Response> {
+        self.ask_within(Duration::MAX, request).await
+    }
+
+    /// The same, with a limit for each master beside those of its connection and of the request.
+    pub(super) async fn ask_within(&self, limit: Duration, request: Request) -> Result<Response> {
         let mut failures = Vec::new();
         for _ in 0..self.addresses.len() {
             let index = self.preferred.load(Ordering::Relaxed);
             let address = &self.addresses[index % self.addresses.len()];
-            let asked = match self.pool.get(address, Purpose::Master).await {
-                Ok(connection) => connection.request(request.clone()).await,
-                Err(error) => Err(error),
-            };
+            let asked =
+                async { self.pool.get(address, Purpose::Master).await?.request(request.clone()).await };
+            let asked = tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| {
+                Err(Error::new(ErrorKind::Timeout, format!("{address} did not respond within {limit:?}")))
+            });
             match asked {
                 Ok(response) => return Ok(response),
                 Err(error) => {
@@ -409,8 +415,6 @@ fn no_master(failures: &[(&Address, Error)]) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// Has more to send than there is ever room for.

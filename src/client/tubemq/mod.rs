@@ -98,12 +98,12 @@ impl Client {
         let text = options.url.clone();
         // One that swallows everything leaves the others their time.
         let limit = options.connect_timeout * url.addresses.len() as u32;
-        tokio::time::timeout(limit, Self::register(options, url)).await.unwrap_or_else(|_| {
+        tokio::time::timeout(limit, Self::register(options, url, limit)).await.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Timeout, format!("no master of {text} answered within {limit:?}")))
         })
     }
 
-    async fn register(options: ClientOptions, url: ServiceUrl) -> Result<Self> {
+    async fn register(options: ClientOptions, url: ServiceUrl, limit: Duration) -> Result<Self> {
         let shared = Arc::new(Shared::new(options, &url).await?);
         let open = Arc::<Registry<Producer, Consumer>>::default();
         let (ready, up) = oneshot::channel();
@@ -111,7 +111,7 @@ impl Client {
             let open = Arc::clone(&open);
             move || open.producers().iter().for_each(Producer::take_metadata)
         };
-        let task = tokio::spawn(keep_session(Arc::clone(&shared), ready, renew)).abort_handle();
+        let task = tokio::spawn(keep_session(Arc::clone(&shared), limit, ready, renew)).abort_handle();
         let client = Self(Arc::new(Inner { shared, open, task }));
         up.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))?;
         Ok(client)

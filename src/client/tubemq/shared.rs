@@ -198,14 +198,16 @@ pub(super) fn address(broker: &Broker) -> Address {
 }
 
 /// Registers the producers and sends heartbeats until the session is closed; calls `renewed` when
-/// topics or brokers have changed. `ready` is told of the first registration or why it failed.
+/// topics or brokers have changed. `ready` is told of the first registration or why it failed after
+/// `limit`.
 pub(super) async fn keep_session(
     shared: Arc<Shared>,
+    limit: Duration,
     ready: oneshot::Sender<Result<()>>,
     renewed: impl Fn() + Send,
 ) {
     let mut ready = Some(ready);
-    let deadline = clock::now() + shared.options.connect_timeout;
+    let deadline = clock::now() + limit;
     loop {
         let due = shared.session.lock().poll_timeout();
         let Some(due) = due else { break };
@@ -221,6 +223,9 @@ pub(super) async fn keep_session(
             Ok(certificate) => {
                 let request = shared.session.lock().poll_request(clock::now(), certificate);
                 match request {
+                    Some(request) if ready.is_some() => {
+                        shared.masters.ask_within(shared.options.connect_timeout, request).await
+                    }
                     Some(request) => shared.masters.ask(request).await,
                     None => continue,
                 }

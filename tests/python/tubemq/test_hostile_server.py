@@ -129,7 +129,7 @@ async def test_connect_has_one_limit_whatever_the_requests_have():
     liar = Liar(lies={"producer_register": silent}, times=10**6)
     slow = OPTIONS | {"request_timeout": 300, "connect_timeout": 0.5}
     async with liar.up() as url, asyncio.timeout(PATIENCE):
-        with pytest.raises(errors.Timeout, match=r"no master of tubemq://.* answered within 500ms"):
+        with pytest.raises(errors.Timeout, match="within 500ms"):
             await forebay.connect(url, **slow)
 
 

@@ -55,9 +55,7 @@ impl HttpLookup {
     /// Asks for something that needs credentials, if anything does, and no permission.
     pub(super) async fn check(&self) -> Result<()> {
         // One that swallows everything leaves the others their time.
-        let limit = self.options.connect_timeout * self.url.addresses.len() as u32;
-        let limit = limit.min(self.options.operation_timeout);
-        match self.get_within::<Value>(limit, "admin/v2/clusters", MAX_ANSWER).await {
+        match self.get_within::<Value>(self.options.connect_timeout, "admin/v2/clusters", MAX_ANSWER).await {
             Err(error) if matches!(error.kind(), ErrorKind::Authorization | ErrorKind::TopicNotFound) => {
                 Ok(())
             }
@@ -120,14 +118,15 @@ impl HttpLookup {
         self.get(&format!("admin/v2/namespaces/{namespace}/topics?mode={mode}"), MAX_LIST).await
     }
 
+    /// The answer of the first address that gives one, from JSON, within the operation timeout.
     async fn get<T: DeserializeOwned + Send>(&self, path: &str, limit: usize) -> Result<T> {
-        self.get_within(self.options.operation_timeout, path, limit).await
+        self.get_within(Duration::MAX, path, limit).await
     }
 
-    /// The answer of the first address that gives one, from JSON.
+    /// The same, with a limit for each address.
     async fn get_within<T: DeserializeOwned + Send>(
         &self,
-        time: Duration,
+        each: Duration,
         path: &str,
         limit: usize,
     ) -> Result<T> {
@@ -137,7 +136,11 @@ impl HttpLookup {
             let headers = &self.headers().await?;
             let asked = self.preferred.first(&self.url, |address| async move {
                 let uri = format!("{scheme}://{address}/{path}");
-                match self.followed(uri, headers, limit).await.and_then(|body| parsed(&body)) {
+                let followed = tokio::time::timeout(each, self.followed(uri, headers, limit));
+                let body = followed.await.unwrap_or_else(|_| {
+                    Err(Error::new(ErrorKind::Timeout, format!("no answer of {address} within {each:?}")))
+                });
+                match body.and_then(|body| parsed(&body)) {
                     // The other addresses would answer the same.
                     Err(error) if !error.retriable() && error.kind() != ErrorKind::Tls => Ok(Err(error)),
                     other => other.map(Ok),
@@ -145,6 +148,7 @@ impl HttpLookup {
             });
             asked.await?
         };
+        let time = self.options.operation_timeout;
         tokio::time::timeout(time, asked).await.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Timeout, format!("no answer over HTTP within {time:?}")))
         })
