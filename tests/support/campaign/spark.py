@@ -349,7 +349,7 @@ def copies(count: int, chance: random.Random) -> Tallies:
                 context = TaskContext.get()
                 if context is not None and context.partitionId() == 1:
                     Path(attempts, str(context.attemptNumber())).touch()
-                    # The first may have failed before it began: Spark gives its Python 10 s to start.
+                    # The first may have failed before: its Python has 10 s to start.
                     if context.attemptNumber() == min(map(int, os.listdir(attempts))):
                         # Both run at the same time, however long the copy takes to begin.
                         while len(os.listdir(attempts)) == 1:
