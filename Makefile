@@ -106,7 +106,7 @@ $(VENV)/.engine: $(ENGINE_SOURCES) $(VENV)/.maturin
 	@$(STEP) "engine" $(MATURIN) develop --profile dev --features tests --quiet
 	@touch $@
 
-# Half of the time of a short Spark is the JVM's, for loading classes.
+# Loading classes takes half of the time of a short Spark job.
 $(VENV)/.spark.jsa: tests/support/jvm.py $(VENV)/.dev | $(VENV)/.engine
 	@$(STEP) "classes of Spark" env PYTHONPATH=tests $(PY) -m support.jvm
 

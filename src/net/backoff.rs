@@ -10,8 +10,7 @@ use std::time::Duration;
 use forebay_base::random;
 
 const FIRST: Duration = Duration::from_millis(100);
-/// Lives of a connection after which the pauses start over: none that is shorter, and any that is
-/// longer.
+/// Bounds of the time for which a connection has to last for the pauses to start over.
 const STEADY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 /// Exponential backoff with jitter.

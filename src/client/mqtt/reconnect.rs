@@ -146,8 +146,7 @@ impl LateConnects {
     }
 }
 
-/// Whether to make no other attempt to connect after `error`. With `first` the caller still waits
-/// for the first connection.
+/// Whether to give up after `error`. With `first` the caller still waits for the first connection.
 fn is_hopeless(error: &Error, first: bool, late_connects: &mut LateConnects) -> bool {
     match error.kind() {
         // By an own CONNECT, which has come late, rather than by another client.

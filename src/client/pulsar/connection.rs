@@ -504,7 +504,7 @@ impl std::fmt::Debug for Pool {
 
 impl Drop for Pool {
     /// Ends the connections of a client that was dropped. A supervisor may have opened one after
-    /// the client had closed those that there were.
+    /// the client had closed the others.
     fn drop(&mut self) {
         for slot in self.slots.lock().values() {
             // The pool's users have ended, so that no one holds a slot.
