@@ -24,6 +24,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 
+use crate::tls;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_base::machine::earliest;
@@ -82,7 +83,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (input, output) = (Input::default(), Transmit::default());
-    let mut io = Io { stream, input, output, unflushed: false };
+    let mut io = Io { stream, input, output, unflushed: false, broken: None };
     let mut stalled_since: Option<Instant> = None;
     let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
     loop {
@@ -122,9 +123,7 @@ where
                 if progress.any() || awake.is_some() { Poll::Ready(Ok(progress)) } else { Poll::Pending }
             })
             .await
-            .map_err(|error: std::io::Error| {
-                Error::new(ErrorKind::Disconnected, format!("the connection broke: {error}"))
-            })?;
+            .map_err(|error: std::io::Error| tls::broken(&error))?;
             if progress.any() {
                 break progress;
             }
@@ -150,6 +149,9 @@ struct Io<S> {
     output: Transmit,
     /// The stream may hold bytes that it has accepted, as TLS and WebSocket do.
     unflushed: bool,
+    /// Why nothing can be written any more. What the peer said before it closed the connection is
+    /// still read: it may be the reason.
+    broken: Option<std::io::Error>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Io<S> {
@@ -159,6 +161,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Io<S> {
         if reads {
             progress.read = self.input.poll_read(&mut self.stream, cx)?;
         }
+        if self.broken.is_none() {
+            self.broken = self.poll_write(cx, &mut progress).err();
+            // Another look for bytes.
+            progress.broke = self.broken.is_some();
+        } else if progress.read.is_none() {
+            return Err(self.broken.take().expect("it is broken"));
+        }
+        Ok(progress)
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, progress: &mut Progress) -> std::io::Result<()> {
         let mut budget = WRITE_TURN;
         while !self.output.is_empty() && budget > 0 {
             match poll_write(Pin::new(&mut self.stream), cx, &self.output)? {
@@ -177,7 +190,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Io<S> {
         if progress.read != Some(0) && Pin::new(&mut self.stream).poll_flush(cx)?.is_ready() {
             progress.flushed = std::mem::take(&mut self.unflushed);
         }
-        Ok(progress)
+        Ok(())
     }
 }
 
@@ -236,13 +249,14 @@ struct Progress {
     read: Option<usize>,
     wrote: bool,
     flushed: bool,
+    broke: bool,
     woken: bool,
     due: bool,
 }
 
 impl Progress {
     fn any(&self) -> bool {
-        self.read.is_some() || self.wrote || self.flushed || self.woken || self.due
+        self.read.is_some() || self.wrote || self.flushed || self.broke || self.woken || self.due
     }
 }
 
@@ -378,6 +392,73 @@ mod tests {
         assert!(error.message().contains("accepted no bytes"), "{error}");
         assert_eq!(last_read - started, 3 * (WRITE_STALL - Duration::from_secs(1)), "it was given up early");
         assert!(last_read.elapsed() <= WRITE_STALL + Duration::from_secs(1), "{:?}", last_read.elapsed());
+    }
+
+    /// A socket of a peer that has closed the connection after its last word.
+    struct Broken(DuplexStream);
+
+    impl AsyncRead for Broken {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<std::io::Result<()>> {
+            Pin::new(&mut self.0).poll_read(cx, buf)
+        }
+    }
+
+    impl AsyncWrite for Broken {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<std::io::Result<usize>> {
+            Poll::Ready(Err(std::io::ErrorKind::BrokenPipe.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// Writes something in each turn, and counts the bytes that came.
+    #[derive(Default)]
+    struct Busy {
+        came: Cell<usize>,
+        bell: Notify,
+    }
+
+    impl Endpoint for Busy {
+        fn turn(&self, now: Instant, input: &mut BytesMut, output: &mut Transmit) -> Result<Turn> {
+            self.came.set(self.came.get() + input.split().len());
+            self.take_output(now, output);
+            Ok(Turn { deadline: None, awake: None, reads: true, finished: false })
+        }
+
+        fn take_output(&self, _: Instant, output: &mut Transmit) {
+            output.push_slice(&[1]);
+        }
+
+        fn turn_needed(&self) -> &Notify {
+            &self.bell
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_peer_said_before_it_closed_is_read_though_nothing_can_be_written() {
+        const SAID: usize = 300_000;
+        for closes in [false, true] {
+            let (near, mut far) = duplex(SAID);
+            far.write_all(&vec![7; SAID]).await.unwrap();
+            let far = (!closes).then_some(far);
+            let busy = Busy::default();
+            let error = drive(&busy, Broken(near)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Disconnected);
+            let why = if closes { "closed the connection" } else { "broken pipe" };
+            assert!(error.message().contains(why), "{error}");
+            assert_eq!(busy.came.get(), SAID);
+            drop(far);
+        }
     }
 
     fn frame(length: usize) -> Vec<u8> {

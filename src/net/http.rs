@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tower_service::Service;
 
 use crate::tcp::Pacing;
-use crate::tls::FollowingConnector;
+use crate::tls::{self, FollowingConnector};
 use crate::{Stream, connect};
 use forebay_base::error::{Error, ErrorKind, Result};
 
@@ -103,6 +103,11 @@ fn failed(error: &legacy::Error) -> Error {
     while let Some(error) = cause {
         if let Some(own) = error.downcast_ref::<Error>() {
             return own.clone();
+        }
+        if let Some(error) = error.downcast_ref::<std::io::Error>().map(tls::broken)
+            && error.kind() == ErrorKind::Tls
+        {
+            return error;
         }
         last = error.to_string();
         cause = error.source();

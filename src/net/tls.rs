@@ -226,6 +226,38 @@ pub fn error(host: &str, port: u16, error: &io::Error) -> Error {
     }
 }
 
+/// Error of a connection whose socket failed with `error`.
+///
+/// With TLS 1.3 a server judges the client's certificate when the client's handshake is over: its
+/// refusal comes as an alert in place of the first bytes (RFC 8446, 4.4.2.4 and 6.2).
+pub fn broken(error: &io::Error) -> Error {
+    use rustls::AlertDescription as Alert;
+    let hint = match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::AlertReceived(Alert::CertificateRequired)) => {
+            ": it wants a certificate of its clients (tls_cert and tls_key)"
+        }
+        Some(rustls::Error::AlertReceived(
+            Alert::AccessDenied
+            | Alert::BadCertificate
+            | Alert::CertificateExpired
+            | Alert::CertificateRevoked
+            | Alert::CertificateUnknown
+            | Alert::DecryptError
+            | Alert::UnknownCA
+            | Alert::UnsupportedCertificate,
+        )) => ": it does not accept the certificate that it was shown",
+        Some(rustls::Error::AlertReceived(
+            Alert::HandshakeFailure
+            | Alert::InsufficientSecurity
+            | Alert::NoApplicationProtocol
+            | Alert::ProtocolVersion
+            | Alert::UnrecognisedName,
+        )) => "",
+        _ => return Error::new(ErrorKind::Disconnected, format!("the connection broke: {error}")),
+    };
+    Error::new(ErrorKind::Tls, format!("the peer refused TLS: {error}{hint}"))
+}
+
 fn config_error(error: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidArgument, format!("the TLS options are not valid: {error}"))
 }

@@ -21,6 +21,7 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 
 use crate::socket::is_end;
+use crate::tls;
 use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Path of the broker's listener. `/` is also accepted, because many clients send no other path,
@@ -63,11 +64,12 @@ where
     }
     let (inner, _) = tokio_tungstenite::client_async_with_config(request, stream, Some(config(max_message)))
         .await
-        .map_err(|error| {
-            Error::new(
+        .map_err(|error| match &error {
+            tungstenite::Error::Io(io) if tls::broken(io).kind() == ErrorKind::Tls => tls::broken(io),
+            _ => Error::new(
                 ErrorKind::ConnectFailed,
                 format!("the WebSocket handshake with {url} failed: {error}"),
-            )
+            ),
         })?;
     Ok(WebSocket { inner, rest: Bytes::new() })
 }

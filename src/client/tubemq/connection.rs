@@ -319,7 +319,7 @@ where
     let error = match result {
         // The peer sent garbage or did not answer: for open calls the connection was cut.
         Err(error) => match error.kind() {
-            ErrorKind::Disconnected => error,
+            ErrorKind::Disconnected | ErrorKind::Tls => error,
             _ => Error::new(ErrorKind::Disconnected, format!("the connection was given up: {error}")),
         },
         Ok(()) => Error::new(ErrorKind::Disconnected, "the connection was closed"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ import forebay
 from forebay import errors
 
 from support.certificates import DAY, HERE, NOW, Authority, listening
+from support.waiting import PATIENCE
 
 Shown = tuple[bytes, bytes]
 BAD: dict[str, Callable[[Authority], Shown]] = {}
@@ -183,6 +186,32 @@ async def test_a_server_that_wants_a_client_certificate() -> None:
         with pytest.raises(forebay.Error):
             await connect(server.port, ca, tls_cert=chain, tls_key=key)
         assert b"a-secret" in server.said
+
+
+@pytest.mark.parametrize("port", ["pulsar", "http", "mqtt", "mqtt_ws", "tubemq"])
+@pytest.mark.parametrize("retry_first", [False, True])
+async def test_a_client_whose_certificate_is_refused_is_told_at_once(
+    port: str, retry_first: bool, tmp_path: Path
+) -> None:
+    """With TLS 1.3 the refusal comes when the client's handshake is over."""
+    ca = Authority()
+    paths = [tmp_path / name for name in ("cert", "key", "ca")]
+    for path, content in zip(paths, (*ca.leaf(), ca.pem), strict=True):
+        path.write_bytes(content)
+    tls = dict(zip(("tls_cert", "tls_key", "tls_client_ca"), map(str, paths), strict=True))
+    ports = {f"{name}_port": 0 for name in ("mqtt", "mqtt_ws", "tubemq", "http")}
+    with forebay.Broker(durability="memory", **ports, **tls) as broker:
+        cert, key = Authority("another").leaf(usage=ExtendedKeyUsageOID.CLIENT_AUTH)
+        shown: list[dict[str, bytes]] = [{"tls_cert": cert, "tls_key": key}]
+        if port != "tubemq":
+            # TubeMQ's client connects only with one.
+            shown.append({})
+        for one in shown:
+            with pytest.raises(errors.TlsError, match="certificate"):
+                await asyncio.wait_for(
+                    forebay.connect(broker.urls[port], tls_ca=ca.pem, retry_first=retry_first, **one),
+                    PATIENCE,
+                )
 
 
 async def test_a_server_that_speaks_only_old_tls() -> None:
