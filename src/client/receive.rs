@@ -268,6 +268,11 @@ impl<M: Received> Ahead<M> {
         new
     }
 
+    /// Whether a message is there that `is_it` takes.
+    pub(crate) fn has(&self, is_it: impl Fn(&M) -> bool) -> bool {
+        self.state.lock().messages.iter().any(is_it)
+    }
+
     /// Makes a message the next one again. Returns it if the consumer is closed.
     pub(crate) fn give_back(&self, message: M, is_gathered: bool) -> Result<(), M> {
         let mut state = self.state.lock();

@@ -23,6 +23,9 @@ use forebay_base::random::HashMap;
 /// acknowledged.
 pub type Token = u64;
 
+/// Unacknowledged messages after which some server sends no more: Mosquitto as it is shipped.
+const SMALLEST_WINDOW: usize = 20;
+
 #[derive(Debug)]
 struct Arrival {
     id: PacketId,
@@ -52,6 +55,8 @@ pub struct Consumer {
     /// Number of arrivals that are not acknowledged, kept as a counter because each turn of the
     /// driver needs it.
     unacknowledged: usize,
+    /// When the last one arrived.
+    last_arrival: Option<Instant>,
     /// Token of the next message.
     next: Token,
     /// Receive maximum that we announced (MQTT 5).
@@ -66,6 +71,7 @@ impl Consumer {
             received: HashMap::default(),
             answered: 0,
             unacknowledged: 0,
+            last_arrival: None,
             next: 1,
             receive_maximum,
         }
@@ -74,6 +80,15 @@ impl Consumer {
     /// Number of messages delivered and not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.unacknowledged
+    }
+
+    /// The message that the server waits for, if it may send nothing until that is acknowledged,
+    /// and when the last message arrived.
+    pub fn holds_up(&self) -> Option<(Token, Instant)> {
+        if self.unacknowledged < SMALLEST_WINDOW {
+            return None;
+        }
+        Some((self.arrivals.front()?.token, self.last_arrival?))
     }
 
     /// Number of messages that may still come without exceeding the receive maximum. At least 1
@@ -110,6 +125,7 @@ impl Consumer {
         connection: &mut Connection,
     ) -> Result<Option<Token>, Violation> {
         let Some(id) = publish.packet_id else { return Ok(Some(0)) };
+        self.last_arrival = Some(now);
         if publish.qos == QoS::ExactlyOnce
             && let Some(received) = self.received.get_mut(&id)
         {

@@ -148,6 +148,11 @@ impl Session {
         self.consumer.unacknowledged()
     }
 
+    /// The message that holds up the server: see [`Consumer::holds_up`].
+    pub fn holds_up(&self) -> Option<(Token, Instant)> {
+        self.consumer.holds_up()
+    }
+
     /// Number of messages that may still come: see [`Consumer::room`].
     pub fn room(&self) -> usize {
         self.consumer.room()

@@ -15,7 +15,7 @@ use crate::logger;
 use crate::mqtt::birth::BIRTH;
 use crate::mqtt::options::Authenticator;
 use crate::mqtt::reconnect::Connector;
-use crate::mqtt::shared::{Link, Server, Shared};
+use crate::mqtt::shared::{HOLD_UP, Link, Server, Shared};
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_base::machine::Machine;
@@ -59,6 +59,8 @@ pub(super) struct Attached {
     awaits_subscriptions: bool,
     /// Whether the application has to acknowledge messages before more are read.
     full: bool,
+    /// When to look whether a consumer holds up the others.
+    look_at: Option<Instant>,
 }
 
 impl Attached {
@@ -160,6 +162,7 @@ impl Host for Attached {
         // in the socket: more than a session can hold would end the connection, and all of it would
         // come again.
         let (unacknowledged, room) = (session.unacknowledged(), session.room());
+        let held_up = session.holds_up();
         self.awaits_answers = session.awaits_answers();
         self.awaits_subscriptions = session.awaits_subscriptions();
         drop(session);
@@ -185,10 +188,18 @@ impl Host for Attached {
             self.shared.dispatch(&mut events);
             self.events = events;
         }
+        let look_again = held_up.map(|(token, since)| {
+            let look_at = self.look_at.get_or_insert(since + HOLD_UP);
+            if now >= *look_at {
+                self.shared.look_at_hold_up(now, token, since);
+                *look_at = now + HOLD_UP;
+            }
+            *look_at
+        });
         if !self.reads() {
             self.protocol.pause_reading(now);
         }
-        more.then_some(now)
+        if more { Some(now) } else { look_again }
     }
 
     /// Reading stops while messages wait to be taken. The server's answers arrive on the same
@@ -355,6 +366,7 @@ pub(super) async fn run(
             awaits_answers: false,
             awaits_subscriptions: false,
             full: false,
+            look_at: None,
         },
         stream.writer(),
     ));

@@ -112,7 +112,32 @@ pub(super) struct Shared {
     pub(super) runtime: Handle,
 }
 
+/// Time without a message from the server after which a consumer is said to hold up the others.
+pub(super) const HOLD_UP: Duration = Duration::from_secs(1);
+
 impl Shared {
+    /// Warns, once for each consumer, if the server sends nothing more to the other consumers until
+    /// the message of `token` is acknowledged, which the application has not received. The last
+    /// message came at `since`.
+    pub(super) fn look_at_hold_up(&self, now: Instant, token: u64, since: Instant) {
+        if now < since + HOLD_UP {
+            return;
+        }
+        let consumers: Vec<_> = self.routes.lock().consumers().cloned().collect();
+        let slow = consumers.iter().find(|consumer| consumer.has(token));
+        if let Some(slow) = slow.filter(|_| consumers.len() > 1)
+            && !slow.holds_up.swap(true, Ordering::Relaxed)
+        {
+            warn!(
+                target: logger::MQTT_CONNECTION,
+                "the messages of the consumer {:?} are not received, and the other consumers of the client may \
+                 wait for that: the server has one window of unacknowledged messages for all. Receive and \
+                 acknowledge them, or give that consumer a client of its own",
+                slow.topic(),
+            );
+        }
+    }
+
     pub(super) fn new(
         options: ClientOptions,
         session: Session,

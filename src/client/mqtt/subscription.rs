@@ -147,6 +147,8 @@ pub(super) struct Subscription {
     pub(super) closed: AtomicBool,
     /// Bytes that have not been taken, over all consumers of the client.
     unread: Arc<AtomicUsize>,
+    /// The application has been warned that other consumers wait for this one.
+    pub(super) holds_up: AtomicBool,
 }
 
 impl Subscription {
@@ -166,6 +168,7 @@ impl Subscription {
             signal: Signal::new(events),
             closed: AtomicBool::new(false),
             unread,
+            holds_up: AtomicBool::new(false),
         }
     }
 
@@ -208,6 +211,12 @@ impl Subscription {
         }
         self.signal.ring();
         Ok(())
+    }
+
+    /// Whether a message with this token has come and was not handed out.
+    pub(super) fn has(&self, token: u64) -> bool {
+        let is_it = |message: &Message| message.0.token == token;
+        self.ahead.has(is_it) || self.queue.lock().iter().any(is_it)
     }
 
     /// Number of messages that have not been taken.

@@ -10,9 +10,10 @@ import pytest
 
 import forebay
 
-from support.messages import nothing, numbered, payloads
+from support.messages import gather, nothing, numbered, payloads
 from support.mqtt.harness import MqttService, take
 from support.mqtt.wire import V5, V311
+from support.waiting import until
 
 WORDS = {V311: "3.1.1", V5: "5"}
 BOTH = pytest.mark.parametrize("version", WORDS, ids=WORDS.values(), indirect=True)
@@ -135,3 +136,24 @@ async def test_a_job_has_one_of_the_workers_of_a_client(
         for worker in workers:
             await nothing(worker, 0.05)
         assert sorted(jobs) == numbered(90)
+
+
+async def test_a_consumer_that_is_not_read_is_named(
+    connect: Connect, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def held_up() -> list[str]:
+        return [record.message for record in caplog.records if "are not received" in record.message]
+
+    async with connect() as client, connect() as sender:
+        slow = await client.subscribe(f"{topic}/slow", qos=1)
+        with caplog.at_level("WARNING", "forebay"):
+            await gather(*[sender.publish(f"{topic}/slow", b"x", qos=1) for _ in range(150)])
+            await asyncio.sleep(1.5)
+            assert not held_up(), "there is no other"
+            other = await client.subscribe(f"{topic}/other", qos=1)
+            await until(lambda: len(held_up()) == 1)
+        assert f"'{topic}/slow'" in held_up()[0].replace('"', "'")
+        await sender.publish(f"{topic}/other", b"alarm", qos=1)
+        assert len(await take(slow, 150)) == 150
+        assert payloads(await take(other, 1)) == [b"alarm"]
+        assert len(held_up()) == 1
