@@ -396,17 +396,21 @@ impl Consumer {
     }
 
     /// Leaves the group: other members can take the partitions at once, and receive what was not
-    /// acknowledged.
+    /// acknowledged. All servers together have three seconds to answer, and at most the operation
+    /// timeout.
     pub async fn close(&self) -> Result<()> {
         let core = &self.0.core;
         if core.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         self.ahead().close();
+        let until = clock::now() + LEAVE.min(core.shared.options.operation_timeout);
+        // The master, which is asked last, gets a part of the time.
+        let patience = until.saturating_duration_since(clock::now()).mul_f64(0.8);
         let parts: Vec<_> = std::mem::take(&mut *core.parts.lock()).into_values().collect();
         let mut leaving = tokio::task::JoinSet::new();
         for part in parts {
-            leaving.spawn(async move { part.leave(LEAVE).await });
+            leaving.spawn(async move { part.leave(patience).await });
         }
         leaving.join_all().await;
         core.member.lock().close(clock::now());
@@ -414,7 +418,7 @@ impl Consumer {
         let mut state = core.state.subscribe();
         let gone = state.wait_for(|state| matches!(state, MemberState::Closed | MemberState::Refused(_)));
         // A master that cannot be reached forgets the member by itself.
-        let _ = tokio::time::timeout(LEAVE, gone).await;
+        let _ = tokio::time::timeout_at(until.into(), gone).await;
         self.0.tasks.iter().for_each(AbortHandle::abort);
         core.signal().end(Error::new(ErrorKind::Closed, "the consumer is closed"));
         Ok(())
