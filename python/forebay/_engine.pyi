@@ -709,8 +709,6 @@ class PulsarConsumer(_Redelivering[PulsarMessage, PulsarMessage | MessageId]):
         Raises:
             Closed: the consumer was closed (when awaited).
         """
-    def first_chunk(self, message: PulsarMessage) -> MessageId | None:
-        """Id of the first chunk of a message that was sent in chunks."""
     def last_message_ids(self) -> _Pending[list[MessageId]]:
         """Id of the last message of each partition."""
 
@@ -840,6 +838,10 @@ class MessageId:
         """Index in the batch; -1 if the entry is not a batch."""
     @property
     def batch_size(self) -> int: ...
+    @property
+    def first_chunk(self) -> MessageId | None:
+        """First chunk of a message that was sent in chunks: the id is that of its last one. A ``seek`` or
+        reader with ``inclusive`` begins there. It is part of :meth:`to_bytes`, and not of ``str``."""
     @staticmethod
     def parse(text: str) -> MessageId:
         """Parses the result of ``str``.

@@ -10,11 +10,14 @@ use forebay_pulsar::MessageId;
 use forebay_tubemq::producer::Position;
 
 /// Receipt of a broker for stored messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Receipt {
     /// Pulsar: id of the first message. In a batch `batch_size` is set, and the others have the
     /// indexes that follow.
     Id(MessageId),
+    /// Pulsar: id of a message in chunks, which is that of its last one, and the place of the first
+    /// one: ledger and entry.
+    Chunked(Box<(MessageId, (u64, u64))>),
     /// MQTT: reason code of PUBACK, PUBREC or PUBCOMP; success with QoS 0.
     Reason(Reason),
     /// TubeMQ: position of the message.

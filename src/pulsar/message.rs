@@ -80,13 +80,19 @@ impl MessageId {
         ))
     }
 
-    /// Serialises the id as `MessageIdData`, the form that the official clients store.
-    pub fn to_bytes(self) -> Vec<u8> {
-        prost::Message::encode_to_vec(&pb::MessageIdData::from(self))
+    /// Serialises the id as `MessageIdData`, the form that the official clients store. For a
+    /// message in chunks, of which the id names the last one, it has the entry of the first one as
+    /// well.
+    pub fn to_bytes(self, first_chunk: Option<(u64, u64)>) -> Vec<u8> {
+        let mut data = pb::MessageIdData::from(self);
+        data.first_chunk_message_id = first_chunk.map(|(ledger, entry)| {
+            Box::new(pb::MessageIdData::from(Self::new(ledger, entry).in_partition(self.partition)))
+        });
+        prost::Message::encode_to_vec(&data)
     }
 
     /// Parses the output of [`Self::to_bytes`], from any client.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<(Self, Option<(u64, u64)>)> {
         let refused = |why: &str| {
             Error::new(
                 ErrorKind::InvalidArgument,
@@ -110,7 +116,8 @@ impl MessageId {
                 ),
             ));
         }
-        Ok(id)
+        let first_chunk = data.first_chunk_message_id.map(|first| (first.ledger_id, first.entry_id));
+        Ok((id, first_chunk))
     }
 
     /// Sort key. -1 is `u64::MAX` on the wire but sorts before everything else.
@@ -266,15 +273,18 @@ pub struct RareInfo {
     pub writer: Option<Arc<Writer>>,
     /// Name of the cluster that the entry was replicated from, if any.
     pub replicated_from: Option<String>,
+    /// Ledger and entry of the first chunk of a message that came in chunks.
+    pub first_chunk: Option<(u64, u64)>,
 }
 
 impl RareInfo {
     /// Without any.
-    pub const NONE: Self = Self { schema_version: None, writer: None, replicated_from: None };
+    pub const NONE: Self =
+        Self { schema_version: None, writer: None, replicated_from: None, first_chunk: None };
 
     fn is_none(&self) -> bool {
-        let Self { schema_version, writer, replicated_from } = self;
-        schema_version.is_none() && writer.is_none() && replicated_from.is_none()
+        let Self { schema_version, writer, replicated_from, first_chunk } = self;
+        schema_version.is_none() && writer.is_none() && replicated_from.is_none() && first_chunk.is_none()
     }
 }
 
@@ -399,6 +409,13 @@ impl Message {
         self.payload.len() + keys + properties
     }
 
+    /// Id of the first chunk of a message that came in chunks; [`Self::id`] is that of the last
+    /// one.
+    pub fn first_chunk(&self) -> Option<MessageId> {
+        let (ledger, entry) = self.entry.rare().first_chunk?;
+        Some(MessageId::new(ledger, entry).in_partition(self.id.partition))
+    }
+
     /// Index of the message in the topic, if the broker sends it.
     pub fn index(&self) -> Option<u64> {
         let behind = if self.id.batch_size > 0 { self.id.batch_size - 1 - self.id.batch_index } else { 0 };
@@ -439,7 +456,9 @@ mod tests {
             [MessageId::EARLIEST, MessageId::LATEST, MessageId::new(3, 7).in_partition(2).in_batch(5, 0)]
         {
             assert_eq!(id.to_string().parse::<MessageId>().unwrap(), id);
-            assert_eq!(MessageId::from_bytes(&id.to_bytes()).unwrap(), id);
+            for first_chunk in [None, Some((0, 7))] {
+                assert_eq!(MessageId::from_bytes(&id.to_bytes(first_chunk)).unwrap(), (id, first_chunk));
+            }
         }
         assert_eq!(MessageId::EARLIEST.to_string(), "(-1,-1,-1,-1)");
         for bad in ["", "(1,2,3)", "1,2,3,4", "(1,2,3,x)", "(1,2,3,99999999999)"] {
@@ -453,13 +472,13 @@ mod tests {
             let error = MessageId::from_bytes(bytes).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{bytes:?}");
         }
-        assert_eq!(MessageId::from_bytes(b"\x08\x00\x10\x00").unwrap(), MessageId::new(0, 0));
+        assert_eq!(MessageId::from_bytes(b"\x08\x00\x10\x00").unwrap(), (MessageId::new(0, 0), None));
     }
 
     #[test]
     fn an_id_in_an_impossible_batch_is_refused() {
         let id = MessageId::new(1, 1).in_batch(3, i32::MAX);
-        assert_eq!(MessageId::from_bytes(&id.to_bytes()).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert_eq!(MessageId::from_bytes(&id.to_bytes(None)).unwrap_err().kind(), ErrorKind::InvalidArgument);
     }
 
     #[test]

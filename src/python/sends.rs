@@ -213,7 +213,7 @@ fn receipt_at(receipt: &Receipt, index: u32) -> Receipt {
         Receipt::Id(id) if id.batch_size > 0 => {
             Receipt::Id(id.in_batch(id.batch_index + index as i32, id.batch_size))
         }
-        receipt => *receipt,
+        receipt => receipt.clone(),
     }
 }
 

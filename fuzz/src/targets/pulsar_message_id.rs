@@ -4,9 +4,9 @@ use forebay_pulsar::MessageId;
 
 /// Plays one input.
 pub fn play(data: &[u8]) {
-    if let Ok(id) = MessageId::from_bytes(data) {
-        let again = MessageId::from_bytes(&id.to_bytes()).expect("what we wrote");
-        assert_eq!(again.entry_id(), id.entry_id());
+    if let Ok((id, first_chunk)) = MessageId::from_bytes(data) {
+        let (again, chunk) = MessageId::from_bytes(&id.to_bytes(first_chunk)).expect("what we wrote");
+        assert_eq!((again.entry_id(), chunk), (id.entry_id(), first_chunk));
         let parsed: MessageId = id.to_string().parse().expect("what we printed");
         assert_eq!(parsed.entry_id(), id.entry_id());
         assert_eq!(id.cmp(&id), std::cmp::Ordering::Equal);

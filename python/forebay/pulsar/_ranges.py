@@ -384,9 +384,9 @@ class Planner:
             message = self._received(reader)
             if message is None:
                 return None
-            begin = reader._native.first_chunk(message)
+            begin = message.id.first_chunk or message.id
             size = len(message.data)
-            return _Found(message.id, begin or message.id, message.index, message.publish_time, size)
+            return _Found(message.id, begin, message.index, message.publish_time, size)
 
     def _received(self, reader: PulsarConsumer[bytes]) -> PulsarMessage | None:
         """The next message of a reader; ``None`` if there is none, or only parts of one."""

@@ -70,7 +70,8 @@ pub(super) trait ConsumerRoute: std::fmt::Debug + Send + Sync {
     /// Adds what is due to `out`; returns the time of the next turn.
     fn turn(&self, now: Instant, out: &mut Transmit) -> Option<Instant>;
 
-    fn handle_entry(&self, now: Instant, delivery: hot::Delivery, payload: Payload);
+    /// An error means that the connection must be closed.
+    fn handle_entry(&self, now: Instant, delivery: hot::Delivery, payload: Payload) -> Result<()>;
 
     /// Whether this consumer is the one served, on a Failover subscription.
     fn set_active(&self, active: bool);
@@ -93,7 +94,7 @@ pub(super) trait WatcherRoute: std::fmt::Debug + Send + Sync {
 pub(super) struct Attached {
     protocol: Protocol,
     /// Callers that wait for an answer, by request id.
-    waiting: HashMap<u64, oneshot::Sender<Result<Command>>>,
+    waiting: HashMap<u64, Waiter>,
     producers: HashMap<u64, Arc<dyn ProducerRoute>>,
     consumers: HashMap<u64, Arc<dyn ConsumerRoute>>,
     /// Which of them have something to do.
@@ -109,6 +110,14 @@ pub(super) struct Attached {
     /// Set when a partition finds that the broker violated the protocol.
     broken: Option<Error>,
     closing: bool,
+}
+
+/// A caller that waits for an answer.
+#[derive(Debug)]
+struct Waiter {
+    answer: oneshot::Sender<Result<Command>>,
+    /// The partition without which there will be no answer.
+    of: Option<PartId>,
 }
 
 impl Attached {
@@ -179,6 +188,15 @@ impl Attached {
         }
     }
 
+    /// Ends the requests of a partition that the broker has closed: it answers none of them.
+    fn settle_requests(&mut self, part: PartId) {
+        for (request_id, waiter) in self.waiting.extract_if(|_, waiter| waiter.of == Some(part)) {
+            self.protocol.abandon(request_id);
+            let text = "the broker closed the consumer before it answered";
+            let _ = waiter.answer.send(Err(Error::new(ErrorKind::Disconnected, text)));
+        }
+    }
+
     fn command(&mut self, now: Instant, command: Command) {
         match command {
             Command::SendReceipt(receipt) => {
@@ -208,6 +226,7 @@ impl Attached {
                     let named = (close.assigned_broker_service_url, close.assigned_broker_service_url_tls);
                     part.directions().assign(&named, self.secure);
                     part.detach(Loss::ClosedByBroker);
+                    self.settle_requests(PartId::Consumer(close.consumer_id));
                 }
             }
             Command::ActiveConsumerChange(change) => {
@@ -246,15 +265,18 @@ impl Host for Attached {
             }
             Event::Response { request_id, result } => {
                 if let Some(waiter) = self.waiting.remove(&request_id) {
-                    let _ = waiter.send(result);
+                    let _ = waiter.answer.send(result);
                 }
             }
             // The request stays open without a deadline.
             Event::Queued { .. } => {}
             Event::Command(command) => self.command(now, command),
             Event::Entry { delivery, payload } => {
-                if let Some(part) = self.told_consumer(delivery.consumer_id) {
-                    part.handle_entry(now, delivery, payload);
+                if self.broken.is_none()
+                    && let Some(part) = self.told_consumer(delivery.consumer_id)
+                    && let Err(error) = part.handle_entry(now, delivery, payload)
+                {
+                    self.broken = Some(error);
                 }
             }
             Event::Challenge { .. } => self.challenged.notify_one(),
@@ -345,14 +367,32 @@ impl Connection {
     /// Sends a request and waits for the answer, at most the operation timeout. Dropping the future
     /// abandons the request; the broker may still carry it out.
     pub(super) async fn request(&self, command: impl FnOnce(u64) -> Command) -> Result<Command> {
+        self.request_for(None, command).await
+    }
+
+    /// The same for a request about a partition, which ends with `Disconnected` as soon as the
+    /// broker closes the partition.
+    pub(super) async fn request_of(
+        &self,
+        part: PartId,
+        command: impl FnOnce(u64) -> Command,
+    ) -> Result<Command> {
+        self.request_for(Some(part), command).await
+    }
+
+    async fn request_for(&self, of: Option<PartId>, command: impl FnOnce(u64) -> Command) -> Result<Command> {
         let (answer, answered) = oneshot::channel();
         let request_id = {
             let mut host = self.session.lock();
             if let Some(error) = &*self.ended.borrow() {
                 return Err(error.clone());
             }
+            if of.is_some_and(|part| !host.has(part)) {
+                let text = "the broker has closed the consumer, and it is not subscribed again yet";
+                return Err(Error::new(ErrorKind::Disconnected, text));
+            }
             let id = host.protocol.request(clock::now(), command);
-            host.waiting.insert(id, answer);
+            host.waiting.insert(id, Waiter { answer, of });
             id
         };
         self.session.wake();
@@ -677,12 +717,14 @@ where
 /// next connection may work.
 fn given_up(cause: Error, broker: &str) -> Error {
     match cause.kind() {
-        ErrorKind::Checksum | ErrorKind::FrameTooLarge | ErrorKind::Protocol | ErrorKind::Truncated => {
-            Error::new(
-                ErrorKind::Disconnected,
-                format!("the connection to {broker} was given up: {}", cause.message()),
-            )
-        }
+        ErrorKind::Checksum
+        | ErrorKind::FrameTooLarge
+        | ErrorKind::Protocol
+        | ErrorKind::Tls
+        | ErrorKind::Truncated => Error::new(
+            ErrorKind::Disconnected,
+            format!("the connection to {broker} was given up: {}", cause.message()),
+        ),
         _ => cause,
     }
 }

@@ -207,7 +207,7 @@ impl RangeReader {
                 continue;
             }
             while let Some(message) = self.ahead.front() {
-                let first = self.consumer.first_chunk(message).unwrap_or(message.id);
+                let first = message.first_chunk().unwrap_or(message.id);
                 let wanted = self.range.holds(&first);
                 if wanted && !block.is_empty() && (block.len() >= most || size + message.size() > bytes) {
                     return Ok(block);

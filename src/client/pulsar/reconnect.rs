@@ -195,6 +195,12 @@ pub(super) struct Seek<'a> {
 }
 
 impl Seek<'_> {
+    /// Resolves when the subscription is gone.
+    pub(super) async fn cut(&self) {
+        let mut state = self.part.state.subscribe();
+        let _ = state.wait_for(|state| state.connection().is_none()).await;
+    }
+
     /// Ends the seek after its answer. What is returned resolves when the subscription it was sent
     /// on is gone, at once if it is already.
     pub(super) fn end(self) -> impl Future<Output = ()> + use<> {

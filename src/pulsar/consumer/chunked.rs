@@ -11,14 +11,6 @@ use crate::message::MessageId;
 const MAX_SETTLED: usize = 100;
 
 impl Consumer {
-    /// First chunk of a chunked message.
-    pub fn first_chunk(&self, id: &MessageId) -> Option<MessageId> {
-        let last = id.entry_id();
-        let settled = || self.settled.iter().rfind(|(entry, _)| *entry == last).map(|(_, others)| others);
-        let (ledger, entry) = *self.chunked.get(&last).or_else(settled)?.first()?;
-        Some(MessageId::new(ledger, entry).in_partition(id.partition))
-    }
-
     /// First chunk of each message that has not come whole and has not been given up, and the
     /// publish time of its last chunk so far, in milliseconds since 1970.
     pub fn incomplete(&self) -> impl Iterator<Item = (MessageId, u64)> + '_ {

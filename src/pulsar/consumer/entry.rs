@@ -79,9 +79,10 @@ impl Consumer {
             Ok(body) => body,
             Err((reason, error)) => return self.discard_charged(&id, charge, reason, error),
         };
+        let first_chunk = chunk_entries.first().copied();
         self.remember_chunks(&id, chunk_entries);
         let redeliveries = delivery.redelivery_count.unwrap_or_default();
-        let entry = self.entry_info(&metadata, redeliveries, payload.entry.as_ref());
+        let entry = self.entry_info(&metadata, redeliveries, payload.entry.as_ref(), first_chunk);
         match size {
             // The presence of this field, even with value 1, marks the batch format.
             Some(size) if !chunked => {
@@ -178,11 +179,13 @@ impl Consumer {
         metadata: &pb::MessageMetadata,
         redeliveries: u32,
         said: Option<&pb::BrokerEntryMetadata>,
+        first_chunk: Option<Entry>,
     ) -> Arc<EntryInfo> {
         let rare = RareInfo {
             writer: self.writers.as_mut().map(|writers| writers.of(metadata.schema_version.as_ref())),
             schema_version: metadata.schema_version.clone(),
             replicated_from: metadata.replicated_from.clone(),
+            first_chunk,
         };
         let entry = EntryInfo::new(
             self.origin(&metadata.producer_name),

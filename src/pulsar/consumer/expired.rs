@@ -57,14 +57,6 @@ pub(super) struct ExpiredDeliveries {
     connections: u64,
 }
 
-impl DeadLetter {
-    /// First chunk of a chunked message.
-    pub fn first_chunk(&self) -> Option<MessageId> {
-        let (ledger, entry) = *self.chunks.first()?;
-        Some(MessageId::new(ledger, entry).in_partition(self.message.id.partition))
-    }
-}
-
 impl ExpiredDeliveries {
     pub(super) fn new(max: u32, limit: usize) -> Self {
         let (last, dead, open) = (BTreeMap::new(), VecDeque::new(), HashSet::default());

@@ -5,13 +5,28 @@ use std::time::{Duration, Instant};
 use super::{Consumer, Options, State};
 use crate::command::Command;
 use crate::hot;
+use forebay_base::error::{Error, Result};
 
 /// Permits that a consumer grants before it knows the size of its messages, over all partitions.
 pub const FIRST_PERMITS: u32 = 32;
 
+/// Bytes of entries, and their number, that may come between two grants beyond what was granted.
+/// Brokers charge a batch as a whole and read many entries at a time, by default up to 100 of 5 MiB
+/// together, so that some come; more is a flood.
+const FLOOD_BYTES: usize = 64 << 20;
+const FLOOD_ENTRIES: usize = 10_000;
+
+/// Entries that came without a permit since the last grant.
+#[derive(Debug, Default)]
+pub(super) struct Overrun {
+    bytes: usize,
+    entries: usize,
+}
+
 /// Permits of the current connection.
 #[derive(Debug, Default)]
 pub(super) struct Permits {
+    pub(super) overrun: Overrun,
     pub(super) granted: u64,
     pub(super) charged: u64,
     /// Permits of messages that were taken or dropped.
@@ -108,6 +123,24 @@ impl Consumer {
         self.permits.granted as i64 - self.permits.charged as i64
     }
 
+    /// Counts an entry of `bytes` that has come. The first error means that the caller must close
+    /// the connection.
+    pub fn check_flood(&mut self, bytes: usize) -> Result<()> {
+        if self.outstanding_permits() > 0 {
+            return Ok(());
+        }
+        let Overrun { bytes: sum, entries } = &mut self.permits.overrun;
+        *sum += bytes;
+        *entries += 1;
+        let most = FLOOD_BYTES.max(self.options.receive_buffer.saturating_mul(2));
+        if *sum <= most && *entries <= FLOOD_ENTRIES {
+            return Ok(());
+        }
+        Err(Error::protocol(format!(
+            "the broker sent {entries} entries of {sum} bytes beyond what the consumer asked for"
+        )))
+    }
+
     /// Permits to be granted now.
     pub(super) fn due_permits(&self) -> u32 {
         if self.paused {
@@ -137,6 +170,7 @@ impl Consumer {
 
     pub(super) fn grant(&mut self, permits: u32) {
         self.permits.granted += u64::from(permits);
+        self.permits.overrun = Overrun::default();
         if self.outstanding_permits() > 0 {
             self.stopwatch.go_on();
         }

@@ -1551,9 +1551,9 @@ fn a_chunked_message_knows_its_first_chunk() {
     }
     let message = take(&mut c).remove(0);
     let first = Some(MessageId::new(1, 1));
-    assert_eq!(c.first_chunk(&message.id), first);
+    assert_eq!(message.first_chunk(), first);
     refuse(&mut c, now, &message);
-    assert_eq!((c.first_chunk(&message.id), c.take_dead()[0].first_chunk()), (first, first));
+    assert_eq!(c.take_dead()[0].message.first_chunk(), first);
 }
 
 #[test]
@@ -1716,4 +1716,28 @@ fn what_can_be_taken_ends_before_the_first_message_whose_schema_is_not_known() {
     let wanted = c.next_wanted().expect("the schema is asked for");
     wanted.writer.fail(Error::protocol("lost"));
     assert_eq!((c.available(), c.has_ready()), (2, true), "that it cannot be read is told by the message");
+}
+
+#[test]
+fn a_broker_that_sends_far_more_than_was_asked_for_is_given_up() {
+    let mut c = consumer(Options { receive_buffer: 1 << 20, ..Options::default() });
+    let grants = |c: &mut Consumer| granted(c) > 0;
+    assert!(grants(&mut c));
+    let send = |c: &mut Consumer, entry: u64, size: usize| {
+        let sent = single(&"x".repeat(size));
+        let checked = c.check_flood(sent.covered.len());
+        checked.map(|()| give(c, entry, sent).unwrap())
+    };
+    // What was asked for, and what a broker may have read beyond.
+    for entry in 0..60 {
+        send(&mut c, entry, 1 << 20).unwrap();
+    }
+    let error = (60..80).find_map(|entry| send(&mut c, entry, 1 << 20).err()).expect("it is limited");
+    assert_eq!(error.kind(), ErrorKind::Protocol);
+    // With a new grant the count is 0 again.
+    take(&mut c);
+    assert!(grants(&mut c));
+    send(&mut c, 80, 1 << 20).unwrap();
+    let sent = (81..11_000).take_while(|entry| send(&mut c, *entry, 1).is_ok()).count();
+    assert!((10_000..10_040).contains(&sent), "small ones are limited by their number: {sent}");
 }

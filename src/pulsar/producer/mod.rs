@@ -118,6 +118,8 @@ pub enum Event {
         /// If the entry is a batch, index of the first of these messages in it, and its number of
         /// messages.
         batch: Option<(u32, u32)>,
+        /// Ledger and entry of the first chunk, if it is a message in chunks.
+        first_chunk: Option<(u64, u64)>,
         /// Total payload size in bytes.
         bytes: usize,
     },
@@ -152,6 +154,8 @@ pub struct Producer {
     last_sequence: i64,
     /// Highest sequence id with a receipt, or last one known to the broker; -1 before the first.
     last_published: i64,
+    /// Sequence id of a message in chunks, and the place of its first one.
+    first_chunk: Option<(u64, (u64, u64))>,
     /// Last sequence id that the broker had when the producer was opened; -1 for none. A broker
     /// tells what it has received, and may fail to store the last entry. So with `stop_on_refusal`
     /// the message of this id is sent again, which is answered when all before it are stored, and
@@ -199,6 +203,7 @@ impl Producer {
             next_sequence: after(options.initial_sequence_id.unwrap_or(-1)),
             last_sequence: -1,
             last_published: options.initial_sequence_id.unwrap_or(-1),
+            first_chunk: None,
             known: -1,
             named: false,
             early: VecDeque::new(),
@@ -459,7 +464,14 @@ impl Producer {
             receipt.message_id.as_ref().map_or((u64::MAX, u64::MAX), |id| (id.ledger_id, id.entry_id));
         if entry.count > 0 {
             self.last_published = self.last_published.max(entry.last_sequence as i64);
-            self.end(&entry, Ok(Stored { ledger, entry: number, size: entry.count }));
+            let first_chunk =
+                self.first_chunk.take_if(|(sequence_id, _)| *sequence_id == entry.last_sequence);
+            let first_chunk = first_chunk.map(|(_, first)| first);
+            self.end(&entry, Ok(Stored { ledger, entry: number, size: entry.count, first_chunk }));
+        } else if receipt.message_id.is_some()
+            && self.first_chunk.is_none_or(|(sequence_id, _)| sequence_id != entry.last_sequence)
+        {
+            self.first_chunk = Some((entry.last_sequence, (ledger, number)));
         }
         self.settle();
         Ok(())
@@ -683,9 +695,9 @@ impl Producer {
                 count,
                 bytes,
                 match outcome {
-                    Ok(Stored { ledger, entry: number, size }) => {
+                    Ok(Stored { ledger, entry: number, size, first_chunk }) => {
                         let batch = entry.batch.then_some((0, size));
-                        Event::Stored { count, ledger, entry: number, batch, bytes }
+                        Event::Stored { count, ledger, entry: number, batch, first_chunk, bytes }
                     }
                     Err(error) => Event::Failed { count, error, bytes },
                 },
@@ -710,7 +722,10 @@ impl Producer {
             let entry = self.pop_head().expect("the window has a head");
             match error {
                 Some(error) => self.fail(&entry, error),
-                None => self.end(&entry, Ok(Stored { ledger: u64::MAX, entry: u64::MAX, size: 1 })),
+                None => self.end(
+                    &entry,
+                    Ok(Stored { ledger: u64::MAX, entry: u64::MAX, size: 1, first_chunk: None }),
+                ),
             }
         }
         self.check();

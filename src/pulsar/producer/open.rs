@@ -173,6 +173,8 @@ pub(super) struct Stored {
     pub(super) entry: u64,
     /// Number of messages of the entry.
     pub(super) size: u32,
+    /// Ledger and entry of the first chunk of a message in chunks.
+    pub(super) first_chunk: Option<(u64, u64)>,
 }
 
 impl Group {
@@ -196,11 +198,12 @@ impl Group {
             let run = self.order[self.reported..].iter().take_while(|place| place.batch == batch);
             let (count, bytes) = run.fold((0, 0), |(n, sum), place| (n + 1, sum + place.bytes as usize));
             let event = match outcome {
-                Ok(Stored { ledger, entry, size }) => Event::Stored {
+                Ok(Stored { ledger, entry, size, .. }) => Event::Stored {
                     count,
                     ledger: *ledger,
                     entry: *entry,
                     batch: Some((*reported, *size)),
+                    first_chunk: None,
                     bytes,
                 },
                 Err(error) => Event::Failed { count, error: error.clone(), bytes },

@@ -53,7 +53,7 @@ impl Receipts for Producer {
     fn one(py: Python<'_>, receipt: Receipt) -> PyResult<Py<PyAny>> {
         match receipt {
             Receipt::Reason(reason) => reason_code(py, reason),
-            Receipt::Id(_) | Receipt::Position(_) => Err(foreign_receipt()),
+            Receipt::Id(_) | Receipt::Chunked(_) | Receipt::Position(_) => Err(foreign_receipt()),
         }
     }
 }

@@ -131,13 +131,6 @@ consumer_class! {
         self.0.run(py, |consumer| consumer.wait_for_end())
     }
 
-    /// Id of the first chunk of a message that was sent in chunks.
-    fn first_chunk(&self, py: Python<'_>, message: &Bound<'_, PulsarMessage>) -> PyResult<Option<MessageId>> {
-        let message = &message.get().0;
-        let first = self.0.source(py)?.first_chunk(message);
-        Ok(first.map(|id| MessageId { id, topic: Arc::clone(message.entry.topic()) }))
-    }
-
     fn last_message_ids(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.0.run(py, |consumer| async move { consumer.last_message_ids().await })
     }
@@ -155,7 +148,10 @@ impl IntoPython for ActiveChange {
 
 fn seek_target(position: &Bound<'_, PyAny>, inclusive: bool) -> PyResult<native::SeekTo> {
     Ok(match position.cast::<MessageId>() {
-        Ok(id) => native::SeekTo::Id { topic: Arc::clone(&id.get().topic), id: id.get().id, inclusive },
+        Ok(id) => {
+            let id = id.get();
+            native::SeekTo::Id { topic: Arc::clone(&id.topic), id: id.position(inclusive), inclusive }
+        }
         Err(_) => native::SeekTo::Time(position.extract().map_err(|_| {
             PyTypeError::new_err("seek to a MessageId or to a time in milliseconds since 1970")
         })?),

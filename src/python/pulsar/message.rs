@@ -95,7 +95,11 @@ impl PulsarMessage {
 
     #[getter]
     fn id(&self) -> MessageId {
-        MessageId { id: self.0.id, topic: Arc::clone(self.0.entry.topic()) }
+        MessageId {
+            id: self.0.id,
+            topic: Arc::clone(self.0.entry.topic()),
+            first_chunk: self.0.entry.rare().first_chunk,
+        }
     }
 
     #[getter]

@@ -103,7 +103,7 @@ client_class! {
         let columns: Vec<_> = py_result(py, columns.into_iter().map(parse).collect::<Result<_>>())?;
         let values = values.map(|values| Arc::clone(&values.get().0));
         let shape = Arc::new(range::Shape { columns, values });
-        let from = match from.map(|from| from.get().id) {
+        let from = match from.map(|from| from.get().position(inclusive)) {
             None => native::range::Begin::Earliest,
             Some(id) if inclusive => native::range::Begin::At(id),
             Some(id) => native::range::Begin::Behind(id),

@@ -58,7 +58,7 @@ pub(super) fn consumer(options: &Bound<'_, PyDict>) -> PyResult<ConsumerOptions>
     if let Some(position) = fields.raw("position")? {
         match position.cast::<MessageId>() {
             Ok(id) => {
-                to.position = id.get().id;
+                to.position = id.get().position(to.start_inclusive);
                 to.position_topic = Arc::clone(&id.get().topic);
             }
             Err(_) => {

@@ -192,7 +192,11 @@ fn push_separated<'a>(
 impl Receipts for native::Producer {
     fn one(py: Python<'_>, receipt: Receipt) -> PyResult<Py<PyAny>> {
         match receipt {
-            Receipt::Id(id) => Ok(Py::new(py, MessageId::of(id))?.into_any()),
+            Receipt::Id(id) => Ok(Py::new(py, MessageId::of(id, None))?.into_any()),
+            Receipt::Chunked(receipt) => {
+                let (id, first_chunk) = *receipt;
+                Ok(Py::new(py, MessageId::of(id, Some(first_chunk)))?.into_any())
+            }
             Receipt::Reason(_) | Receipt::Position(_) => Err(foreign_receipt()),
         }
     }
@@ -200,12 +204,19 @@ impl Receipts for native::Producer {
     /// All ids in one object: a list of a million Python objects would not fit into memory beside
     /// the messages.
     fn many(py: Python<'_>, receipts: Vec<Receipt>) -> PyResult<Py<PyAny>> {
-        let id = |receipt| match receipt {
-            Receipt::Id(id) => Ok(id),
-            Receipt::Reason(_) | Receipt::Position(_) => Err(foreign_receipt()),
-        };
-        let ids = receipts.into_iter().map(id).collect::<PyResult<_>>()?;
-        Ok(Py::new(py, MessageIds(ids))?.into_any())
+        let mut ids = MessageIds::default();
+        ids.all.reserve_exact(receipts.len());
+        for receipt in receipts {
+            match receipt {
+                Receipt::Id(id) => ids.all.push(id),
+                Receipt::Chunked(receipt) => {
+                    ids.first_chunks.insert(ids.all.len(), receipt.1);
+                    ids.all.push(receipt.0);
+                }
+                Receipt::Reason(_) | Receipt::Position(_) => return Err(foreign_receipt()),
+            }
+        }
+        Ok(Py::new(py, ids)?.into_any())
     }
 }
 

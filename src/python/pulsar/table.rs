@@ -153,7 +153,9 @@ impl Content {
             }
             Self::MessageIdBytes => {
                 let mut builder = BinaryBuilder::new();
-                messages.iter().for_each(|message| builder.append_value(message.id.to_bytes()));
+                messages.iter().for_each(|message| {
+                    builder.append_value(message.id.to_bytes(message.entry.rare().first_chunk))
+                });
                 Arc::new(builder.finish())
             }
             Self::ProducerName => text(messages, |message| Some(message.entry.producer_name())),

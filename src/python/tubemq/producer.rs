@@ -55,7 +55,7 @@ impl Receipts for Producer {
     fn one(py: Python<'_>, receipt: Receipt) -> PyResult<Py<PyAny>> {
         match receipt {
             Receipt::Position(position) => Ok(Py::new(py, Position(position))?.into_any()),
-            Receipt::Id(_) | Receipt::Reason(_) => Err(foreign_receipt()),
+            Receipt::Id(_) | Receipt::Chunked(_) | Receipt::Reason(_) => Err(foreign_receipt()),
         }
     }
 }

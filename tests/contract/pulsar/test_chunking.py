@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import forebay
+import forebay.pulsar
 
 from support.messages import nothing, payloads, receive
 from support.observing import behind
@@ -132,3 +134,31 @@ async def test_a_reader_gets_a_message_that_began_before_the_one_that_it_took_la
         (second,) = await receive(reader, 1)
         assert second.id > first.id
         await nothing(reader)
+
+
+async def test_a_position_at_a_chunked_message_is_at_its_first_chunk(client: Any, topic: str) -> None:
+    big = bytes(range(256)) * 1200
+    async with (
+        client.producer(topic, batching=False, chunking=True, chunk_max_size=100_000) as producer,
+        client.consumer(topic, "s", position="earliest") as consumer,
+    ):
+        await producer.send(b"before")
+        sent = await producer.send(big)
+        await producer.send(b"behind")
+        _, received, _ = await receive(consumer, 3)
+        assert received.data == big
+        assert received.id.first_chunk is not None
+        assert received.id.first_chunk.entry == received.id.entry - 3
+        stored = forebay.pulsar.MessageId.from_bytes(received.id.to_bytes(), received.id.topic)
+        for id in (received.id, sent, stored, pickle.loads(pickle.dumps(sent))):
+            assert id == received.id and id.first_chunk == received.id.first_chunk
+            await consumer.seek(id, inclusive=True)
+            assert payloads(await receive(consumer, 2)) == [big, b"behind"]
+            await consumer.seek(id)
+            assert payloads(await receive(consumer, 1)) == [b"behind"]
+            async with client.reader(topic, position=id, start_inclusive=True) as reader:
+                assert payloads(await receive(reader, 2)) == [big, b"behind"]
+        # Of those that are sent together as well.
+        ids = await producer.send_many([b"small", big])
+        assert ids[0].first_chunk is None and ids[-1].first_chunk.entry == ids[1].entry - 3
+        assert [each.first_chunk for each in ids[:]] == [None, ids[1].first_chunk]

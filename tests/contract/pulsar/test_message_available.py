@@ -70,6 +70,32 @@ async def test_a_reader_that_begins_at_the_last_message(
             assert not await reader.has_message_available()
 
 
+@BATCHES
+async def test_the_latest_message_is_there_for_a_reader_that_includes_it(
+    client: Any, topic: str, batching: bool
+) -> None:
+    async with client.reader(topic, position="latest", start_inclusive=True) as reader:
+        # The topic is empty.
+        await filled(client, topic, batching)
+        assert payloads(await receive(reader, 10)) == numbered(10)
+    async with client.reader(topic, position="latest", start_inclusive=True) as reader:
+        assert payloads(await receive(reader, 1)) == numbered(10)[9:]
+        await reader.seek("latest", inclusive=True)
+        assert payloads(await receive(reader, 1)) == numbered(10)[9:]
+        await reader.seek("latest")
+        await filled(client, topic, batching, 1)
+        assert payloads(await receive(reader, 1)) == numbered(1)
+
+
+async def test_the_latest_message_of_each_partition(client: Any, service: PulsarService) -> None:
+    topic = service.topic(partitions=3)
+    for partition in (0, 2):
+        await filled(client, f"{topic}-partition-{partition}", False, partition + 1)
+    async with client.reader(topic, position="latest", start_inclusive=True) as reader:
+        assert sorted(payloads(await receive(reader, 2))) == sorted([numbered(1)[0], numbered(3)[2]])
+        assert not await reader.has_message_available()
+
+
 async def test_a_subscription_that_is_taken_up_again(client: Any, topic: str) -> None:
     async with client.consumer(topic, "s", position="earliest", ack_receipt=True) as consumer:
         await filled(client, topic, False)

@@ -30,6 +30,17 @@ async def test_to_the_beginning(client: Any, topic: str, kind: str) -> None:
         assert payloads(await receive(consumer, 10)) == numbered(10)
 
 
+async def test_to_the_beginning_of_a_batch_of_which_some_are_acknowledged(client: Any, topic: str) -> None:
+    async with client.consumer(topic, "s", type="shared", ack_receipt=True) as consumer:
+        async with client.producer(topic) as producer:
+            await producer.send_many(numbered(10))
+        messages = await receive(consumer, 10)
+        assert messages[0].id.batch_size == 10
+        await consumer.ack_many(messages[::2])
+        await consumer.seek("earliest")
+        assert payloads(await receive(consumer, 10)) == numbered(10)
+
+
 async def test_to_the_end(client: Any, topic: str) -> None:
     async with (
         client.consumer(topic, "s", position="earliest") as consumer,

@@ -29,6 +29,20 @@ async def test_every_subscription_gets_every_message(client: Any, topic: str) ->
         assert payloads(await receive(two, 50)) == numbered(50)
 
 
+async def test_a_topic_that_is_given_twice_is_read_once(client: Any, service: PulsarService) -> None:
+    topic = service.topic(partitions=2)
+    twice = [f"{topic}-partition-1", topic, topic.rsplit("/", 1)[1], topic]
+    async with client.consumer(twice, "s", type="shared") as consumer, client.producer(topic) as producer:
+        assert len(await consumer.last_message_ids()) == 2
+        await producer.send_many(numbered(20), keys=[str(i) for i in range(20)])
+        messages = await receive(consumer, 20)
+        assert sorted(payloads(messages)) == sorted(numbered(20))
+        await consumer.ack_many(messages)
+        await nothing(consumer)
+    async with client.consumer(topic, "s", type="shared") as consumer:
+        await nothing(consumer)
+
+
 async def test_latest_begins_after_what_is_there(client: Any, topic: str) -> None:
     async with client.producer(topic) as producer:
         await producer.send(b"before")

@@ -9,5 +9,6 @@ mod pulsar_handshake;
 mod pulsar_moved;
 mod pulsar_reopen;
 mod pulsar_schemas;
+mod pulsar_unloads;
 mod revocation;
 mod script;

@@ -10,8 +10,8 @@ use forebay_base::error::ErrorKind;
 use forebay_client::Engine;
 use forebay_client::pulsar::Client;
 use forebay_client::pulsar::options::{ClientOptions, ConsumerOptions, ProducerOptions};
-use forebay_pulsar::Outgoing;
 use forebay_pulsar::command::Command;
+use forebay_pulsar::{MessageId, Outgoing};
 
 use crate::script::{Broker, Events, run, until};
 
@@ -47,8 +47,9 @@ fn garbage_of_the_broker_ends_its_connection_and_no_producer() {
             .consumer(vec![topic.into()], "s".into(), ConsumerOptions::default(), events.clone())
             .await?;
         // It is not answered.
-        let asking = tokio::spawn(async move { consumer.last_message_ids().await });
-        until(|| broker.count(|command| matches!(command, Command::GetLastMessageId(_))) == 1).await;
+        let target = (Arc::from(topic), MessageId::new(3, 1)).into();
+        let asking = tokio::spawn(async move { consumer.ack_receipt(&[target], false).await });
+        until(|| broker.count(|command| matches!(command, Command::Ack(_))) == 1).await;
         let frame_of_half_a_gigabyte = (512_u32 << 20).to_be_bytes();
         broker.write(&[frame_of_half_a_gigabyte, frame_of_half_a_gigabyte].concat());
         let error = asking.await.unwrap().unwrap_err();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Consumer, Target, letters};
+use crate::pulsar::connection::PartId;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_base::random::HashMap;
@@ -57,11 +58,11 @@ impl Consumer {
         let target = Target::from(message);
         let part = Arc::clone(self.parts().find(&target.topic, &target.id)?);
         let _under_way = letters.begin();
-        let (moves, first_chunk) = part.change(|machine| {
+        let moves = part.change(|machine| {
             machine.taken_over(&target.id);
-            (machine.moves(), machine.first_chunk(&target.id))
+            machine.moves()
         });
-        let sent = letters.retry(message, first_chunk, delay, properties).await;
+        let sent = letters.retry(message, delay, properties).await;
         // What a seek has moved away from is not acknowledged.
         let stays = || part.machine().moves() == moves;
         if sent.is_ok()
@@ -128,7 +129,7 @@ impl Consumer {
                 continue;
             };
             connection
-                .request(|request_id| {
+                .request_of(PartId::Consumer(part.id), |request_id| {
                     ack.request_id = Some(request_id);
                     Command::Ack(ack)
                 })

@@ -47,6 +47,15 @@ impl TopicPartitions {
         Ok(Self { topic, own, partitions })
     }
 
+    pub(super) fn name(&self) -> &TopicName {
+        &self.topic
+    }
+
+    /// Number of partitions; 0 for a topic without any, and for a partition.
+    pub(super) fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
     /// Whether it is a topic without partitions, or one partition.
     pub(super) fn is_whole(&self) -> bool {
         self.partitions == 0

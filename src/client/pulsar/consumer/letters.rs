@@ -265,7 +265,7 @@ impl Letters {
     /// Sends a message to the dead letter topic.
     async fn send_to_dead_letter(&self, letter: &DeadLetter) -> Result<()> {
         let message = &letter.message;
-        let properties = self.properties(message, message.entry.topic(), letter.first_chunk());
+        let properties = self.properties(message, message.entry.topic());
         self.send_dead(message, &properties).await
     }
 
@@ -287,16 +287,10 @@ impl Letters {
 
     /// Sends a message to the topic of retries, to be delivered after `delay`; or to that of dead
     /// letters, if it has been there as often as the policy allows.
-    pub(super) async fn retry(
-        &self,
-        message: &Message,
-        first_chunk: Option<MessageId>,
-        delay: Duration,
-        more: &[Property],
-    ) -> Result<()> {
+    pub(super) async fn retry(&self, message: &Message, delay: Duration, more: &[Property]) -> Result<()> {
         let Some(to) = &self.topics.retry else { return Err(not_enabled()) };
         let origin = TopicName::parse(message.entry.topic())?.without_partition();
-        let mut properties = self.properties(message, &origin.to_string(), first_chunk);
+        let mut properties = self.properties(message, &origin.to_string());
         more.iter().for_each(|(name, value)| set(&mut properties, name, value.clone()));
         let times = properties.iter().find(|(name, _)| name == RECONSUMETIMES);
         let times = times.and_then(|(_, value)| value.parse::<u32>().ok()).unwrap_or(0).saturating_add(1);
@@ -319,11 +313,11 @@ impl Letters {
 
     /// Properties of a message, and those that say where it is from; the first letter of a message
     /// has set them for good.
-    fn properties(&self, message: &Message, topic: &str, first_chunk: Option<MessageId>) -> Vec<Property> {
+    fn properties(&self, message: &Message, topic: &str) -> Vec<Property> {
         let mut all: Vec<Property> =
             message.properties().iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let last = java_text(&message.id);
-        let id = first_chunk.map_or(last.clone(), |first| format!("{};{last}", java_text(&first)));
+        let id = message.first_chunk().map_or(last.clone(), |first| format!("{};{last}", java_text(&first)));
         for (name, value) in [
             (REAL_TOPIC, topic),
             (REAL_SUBSCRIPTION, &*self.subscription),

@@ -20,15 +20,14 @@ use crate::receive::{Ahead, Batch, Receive, Received};
 use crate::registry;
 use crate::together::together;
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_base::random::{self, HashSet};
+use forebay_base::random::{self, HashMap, HashSet};
 use forebay_base::sync::Mutex;
-use forebay_pulsar::command::Command;
 use forebay_pulsar::consumer::{Consumer as Machine, Counts};
 use forebay_pulsar::pattern::Pattern;
 use forebay_pulsar::pb::command_subscribe::SubType;
 use forebay_pulsar::schema::Codec;
 use forebay_pulsar::topic::TopicName;
-use forebay_pulsar::{Message, MessageId, pb};
+use forebay_pulsar::{Message, MessageId};
 
 mod acks;
 mod growth;
@@ -193,6 +192,11 @@ impl Consumer {
             growth: Mutex::default(),
         }));
         wait_until_open(&members, opening).await?;
+        if !options.durable && options.start_inclusive && options.position == MessageId::LATEST {
+            // At the end of a topic brokers begin behind its last message.
+            let to = SeekTo::Id { topic: "".into(), id: MessageId::LATEST, inclusive: true };
+            consumer.seek(to).await?;
+        }
         let rules = Rules {
             partitions_update_interval: options.partitions_update_interval,
             pattern_update_interval: options.pattern_update_interval,
@@ -339,15 +343,8 @@ impl Consumer {
     /// fails in some partitions, it is deleted in the others, and the consumer stays open.
     pub async fn unsubscribe(&self, force: bool) -> Result<()> {
         self.check_open()?;
-        let asked = self.each_part(move |part| async move {
-            let consumer_id = part.id;
-            let connection = part.attached().await?;
-            let force = force.then_some(true);
-            let ask =
-                |request_id| Command::Unsubscribe(pb::CommandUnsubscribe { consumer_id, request_id, force });
-            connection.request(ask).await
-        });
-        asked.await.into_iter().try_for_each(|(_, answer)| answer.map(drop))?;
+        let asked = self.each_part(move |part| async move { part.unsubscribe(force).await });
+        asked.await.into_iter().try_for_each(|(_, answer)| answer)?;
         self.close().await
     }
 
@@ -493,7 +490,22 @@ async fn find_named(
 ) -> Result<Vec<TopicPartitions>> {
     let finding =
         topics.into_iter().map(|topic| TopicPartitions::find(Arc::clone(shared), topic, true, create));
-    together(finding).await.into_iter().collect()
+    let mut found: Vec<TopicPartitions> = together(finding).await.into_iter().collect::<Result<_>>()?;
+    each_once(&mut found);
+    Ok(found)
+}
+
+/// Leaves each topic and each partition once: two consumers of one would get each other's
+/// acknowledgements.
+fn each_once(found: &mut Vec<TopicPartitions>) {
+    let mut known = HashSet::default();
+    found.retain(|topic| known.insert(topic.name().to_string()));
+    let partitions: HashMap<_, _> =
+        found.iter().map(|topic| (topic.name().to_string(), topic.partitions())).collect();
+    found.retain(|topic| {
+        let whole = partitions.get(&topic.name().without_partition().to_string());
+        topic.name().partition().is_none_or(|partition| whole.is_none_or(|count| partition >= *count))
+    });
 }
 
 /// Finds the topics that a pattern, whose text is `title`, matches, with their partitions: at most

@@ -38,6 +38,9 @@ use delivery::Delivery;
 pub(super) use delivery::{ActiveChanges, Ends, MachineEvents};
 pub(super) use reconnect::Supervisor;
 
+/// Time for which a seek waits for its answer when its subscription is gone: the broker ends it
+/// around that answer.
+const LATE_ANSWER: Duration = Duration::from_secs(5);
 /// Time for which a seek that was answered waits for the broker to close the old subscription.
 const SEEK_CLOSE: Duration = Duration::from_secs(1);
 
@@ -295,6 +298,10 @@ impl PartitionConsumer {
         // Also between the attempts.
         let Ok(_turn) = self.seeks.try_acquire() else { return Err(self.seek_under_way()) };
         let until = clock::now() + self.operation_timeout;
+        let to = match to {
+            SeekTo::Id { topic, id: MessageId::LATEST, inclusive: true } => self.last(topic).await?,
+            to => to,
+        };
         let mut pauses = Backoff::new(Duration::from_secs(1));
         let (seek, answer) = loop {
             let begun = tokio::time::timeout_at(until.into(), self.state.begin_seek()).await;
@@ -305,7 +312,8 @@ impl PartitionConsumer {
             };
             let answer = self.ask_seek(&seek, &to).await;
             let Err(error) = &answer else { break (seek, answer) };
-            if !meets_another(error) || clock::now() >= until {
+            let asks_again = meets_another(error) || error.kind() == ErrorKind::Disconnected;
+            if !asks_again || clock::now() >= until {
                 break (seek, answer);
             }
             self.change(Machine::abort_seek);
@@ -342,7 +350,62 @@ impl PartitionConsumer {
             SeekTo::Id { id, .. } => (Some(whole_entry(*id)), None),
             SeekTo::Time(ms) => (None, Some(*ms)),
         };
-        send_seek(connection, self.id, message_id, message_publish_time).await
+        let too_late = async {
+            seek.cut().await;
+            tokio::time::sleep(LATE_ANSWER).await;
+        };
+        tokio::select! {
+            biased;
+            answer = send_seek(connection, self.id, message_id, message_publish_time) => answer,
+            () = too_late => {
+                let text = "the broker closed the consumer and did not answer the seek";
+                Err(Error::new(ErrorKind::Disconnected, text))
+            }
+        }
+    }
+
+    /// The last message there is, as the target of a seek; the end of a topic that has none.
+    async fn last(&self, topic: Arc<str>) -> Result<SeekTo> {
+        let last = MessageId::from(&self.last_message_id().await?.last_message_id);
+        Ok(if last.entry == u64::MAX {
+            SeekTo::Id { topic, id: MessageId::LATEST, inclusive: false }
+        } else {
+            SeekTo::Id { topic, id: last.in_partition(self.partition), inclusive: true }
+        })
+    }
+
+    /// Asks for the last message of the topic and the position of the subscription.
+    pub(super) async fn last_message_id(&self) -> Result<Box<pb::CommandGetLastMessageIdResponse>> {
+        self.ask(last_message_command(self.id)).await.and_then(last_message_answer)
+    }
+
+    /// Deletes the subscription.
+    pub(super) async fn unsubscribe(&self, force: bool) -> Result<()> {
+        let (consumer_id, force) = (self.id, force.then_some(true));
+        let command =
+            move |request_id| Command::Unsubscribe(pb::CommandUnsubscribe { consumer_id, request_id, force });
+        self.ask(command).await.map(drop)
+    }
+
+    /// Asks the broker about the consumer, once it is subscribed. What is lost with the
+    /// subscription is asked again when there is a new one, until the operation timeout.
+    async fn ask(&self, command: impl Fn(u64) -> Command) -> Result<Command> {
+        let mut pauses = Backoff::new(Duration::from_secs(1));
+        let asking = async {
+            loop {
+                let connection = self.attached().await?;
+                match connection.request_of(PartId::Consumer(self.id), &command).await {
+                    Err(error) if error.kind() == ErrorKind::Disconnected => {
+                        tokio::time::sleep(pauses.pause()).await;
+                    }
+                    answer => return answer,
+                }
+            }
+        };
+        tokio::time::timeout(self.operation_timeout, asking).await.unwrap_or_else(|_| {
+            let text = format!("no answer within {:?}", self.operation_timeout);
+            Err(Error::new(ErrorKind::Timeout, because(text, self.trouble.lock().as_ref())))
+        })
     }
 
     fn settle_seek(&self, to: SeekTo, answer: Result<Command>) -> Result<()> {
@@ -410,8 +473,9 @@ impl ConsumerRoute for PartitionConsumer {
         self.delivery.turn(now, out)
     }
 
-    fn handle_entry(&self, now: Instant, delivery: hot::Delivery, payload: Payload) {
-        self.delivery.handle_entry(now, delivery, payload);
+    fn handle_entry(&self, now: Instant, delivery: hot::Delivery, payload: Payload) -> Result<()> {
+        let handled = self.delivery.handle_entry(now, delivery, payload);
+        handled.map_err(|error| error.with_topic(Arc::clone(&self.topic)))
     }
 
     fn set_active(&self, active: bool) {
@@ -466,8 +530,16 @@ pub(super) async fn last_message_id(
     connection: &Connection,
     consumer_id: u64,
 ) -> Result<Box<pb::CommandGetLastMessageIdResponse>> {
-    let ask = |request_id| Command::GetLastMessageId(pb::CommandGetLastMessageId { consumer_id, request_id });
-    match connection.request(ask).await? {
+    let asked = connection.request_of(PartId::Consumer(consumer_id), last_message_command(consumer_id));
+    asked.await.and_then(last_message_answer)
+}
+
+fn last_message_command(consumer_id: u64) -> impl Fn(u64) -> Command {
+    move |request_id| Command::GetLastMessageId(pb::CommandGetLastMessageId { consumer_id, request_id })
+}
+
+fn last_message_answer(answer: Command) -> Result<Box<pb::CommandGetLastMessageIdResponse>> {
+    match answer {
         Command::GetLastMessageIdResponse(response) => Ok(response),
         answer => Err(Error::protocol(format!("GET_LAST_MESSAGE_ID was answered by {}", answer.name()))),
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::Consumer;
-use super::partition::{self, PartitionConsumer, SeekTo, last_message_id};
+use super::partition::{self, PartitionConsumer, SeekTo};
 use crate::together::together;
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_pulsar::{Message, MessageId, pb};
+use forebay_pulsar::{MessageId, pb};
 
 impl Consumer {
     /// Moves the subscription. Resolves when the consumer is subscribed again at the new position.
@@ -61,13 +61,6 @@ impl Consumer {
         }
     }
 
-    /// First chunk of a message that was sent in chunks, as long as the consumer knows it.
-    pub fn first_chunk(&self, message: &Message) -> Option<MessageId> {
-        let parts = self.parts();
-        let part = parts.find(message.entry.topic(), &message.id).ok()?;
-        part.machine().first_chunk(&message.id)
-    }
-
     /// The latest publish time, in milliseconds since 1970, of the chunks of messages that have not
     /// come whole, whose first chunk `is_in` a range; `None` if there are none.
     pub(in crate::pulsar) fn incomplete(&self, is_in: impl Fn(&MessageId) -> bool) -> Option<u64> {
@@ -94,8 +87,7 @@ impl Consumer {
     /// Topic and id of the last message of each partition; -1:-1 when there is none.
     pub async fn last_message_ids(&self) -> Result<Vec<(Arc<str>, MessageId)>> {
         self.check_open()?;
-        let asked =
-            self.each_part(|part| async move { last_message_id(&*part.attached().await?, part.id).await });
+        let asked = self.each_part(|part| async move { part.last_message_id().await });
         let ids = asked.await.into_iter().map(|(part, answer)| {
             let id = MessageId::from(&answer?.last_message_id).in_partition(part.partition);
             Ok((Arc::clone(&part.topic), id))
@@ -112,7 +104,7 @@ impl Consumer {
             return Ok(true);
         }
         let asked = self.each_part(|part| async move {
-            let response = last_message_id(&*part.attached().await?, part.id).await?;
+            let response = part.last_message_id().await?;
             let id = |id: &pb::MessageIdData| {
                 let exists = id.entry_id != u64::MAX;
                 exists.then(|| MessageId::from(id).in_partition(part.partition))

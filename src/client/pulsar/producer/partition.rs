@@ -188,13 +188,17 @@ impl PartitionProducer {
         let mut freed = Freed::default();
         while let Some(event) = machine.poll_event() {
             let outcome = match event {
-                Event::Stored { count, ledger, entry, batch, bytes } => {
+                Event::Stored { count, ledger, entry, batch, first_chunk, bytes } => {
                     let mut id = MessageId::new(ledger, entry).in_partition(self.partition);
                     if let Some((first, size)) = batch {
                         id = id.in_batch(first as i32, size as i32);
                     }
                     freed.stored += bytes;
-                    SendOutcome::Stored { count, receipt: Receipt::Id(id) }
+                    let receipt = match first_chunk {
+                        None => Receipt::Id(id),
+                        Some(first) => Receipt::Chunked(Box::new((id, first))),
+                    };
+                    SendOutcome::Stored { count, receipt }
                 }
                 Event::Failed { count, error, bytes } => {
                     freed.failed += bytes;

@@ -14,7 +14,7 @@ use crate::pulsar::options::SchemaOptions;
 use crate::pulsar::schema;
 use crate::pulsar::shared::Shared;
 use crate::receive::Ahead;
-use forebay_base::error::Error;
+use forebay_base::error::{Error, Result};
 use forebay_base::random::HashMap;
 use forebay_base::sync::{Mutex, MutexGuard, Rank};
 use forebay_base::transmit::Transmit;
@@ -293,8 +293,10 @@ impl Delivery {
         machine.poll_timeout()
     }
 
-    pub(super) fn handle_entry(&self, now: Instant, delivery: hot::Delivery, payload: Payload) {
+    /// An error means that the connection must be closed.
+    pub(super) fn handle_entry(&self, now: Instant, delivery: hot::Delivery, payload: Payload) -> Result<()> {
         let mut machine = self.machine();
+        machine.check_flood(payload.covered.len())?;
         let handled = machine.handle_message(now, delivery, payload);
         let failed = handled.is_err() && machine.has_failed();
         if let Err(error) = &handled
@@ -319,6 +321,7 @@ impl Delivery {
         if readable {
             self.signal.ring();
         }
+        Ok(())
     }
 
     pub(super) fn reached_end(&self) {
