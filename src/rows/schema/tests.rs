@@ -2,11 +2,14 @@ use std::sync::Arc;
 
 use arrow_array::builder::{Int64Builder, ListBuilder, MapBuilder, StringBuilder};
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Date64Array, Decimal128Array, DictionaryArray,
-    FixedSizeBinaryArray, Float64Array, Int32Array, Int64Array, NullArray, RecordBatch, StringArray,
-    StructArray, Time64NanosecondArray, TimestampNanosecondArray, UInt64Array,
+    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Date64Array, Decimal128Array, Decimal256Array,
+    DictionaryArray, FixedSizeBinaryArray, Float32Array, Float64Array, Int32Array, Int64Array, NullArray,
+    RecordBatch, StringArray, StructArray, Time64NanosecondArray, TimestampNanosecondArray, UInt64Array,
 };
+use arrow_buffer::i256;
 use arrow_schema::{DataType, Field, Schema as ArrowSchema, TimeUnit};
+use proptest::collection::vec;
+use proptest::prelude::*;
 use serde_json::Value;
 
 use super::super::{Columns, Cursor, Imported, encode};
@@ -343,6 +346,10 @@ fn a_column_of_structs_is_a_column_of_records_and_payloads_are_none() {
     assert!(error.message().contains("schema=None"), "{error}");
 }
 
+fn number(value: i128, scale: u32) -> Cell {
+    Cell::Decimal(i256::from_i128(value), scale)
+}
+
 fn column(cells: Vec<Cell>, kind: &str) -> Result<ArrayRef> {
     let mut column = Gather::of(&avro(kind), Types::Arrow)?;
     cells.into_iter().try_for_each(|cell| column.push(cell))?;
@@ -374,6 +381,102 @@ fn rows_that_were_written_are_read_as_the_same_columns() {
             column.push(cell.unwrap()).unwrap();
         }
         assert_eq!(column.finish().unwrap().to_data(), StructArray::from(table.clone()).to_data(), "{json}");
+    }
+}
+
+/// The values of a column of one field, written in an encoding and read again.
+fn again(array: ArrayRef, kind: &str, json: bool) -> Result<ArrayRef> {
+    let schema = record(&format!(r#"{{"name": "n", "type": {kind}}}"#));
+    let plan = forebay_avro::Plan::new(Arc::clone(&schema), Arc::clone(&schema)).unwrap();
+    let form = if json { RowSchema::Json(Arc::clone(&schema)) } else { RowSchema::Avro(Arc::clone(&schema)) };
+    let mut column = Gather::of(&schema, Types::Arrow)?;
+    for row in rows(batch(vec![("n", array)]), form)? {
+        column.push(if json { Cell::of_json(&schema, &row)? } else { Cell::of_avro(&plan, &row)? })?;
+    }
+    let read = column.finish()?;
+    Ok(read.as_any().downcast_ref::<StructArray>().unwrap().column(0).clone())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn doubles_and_floats_are_read_as_they_were_written(doubles in vec(any::<f64>(), 1..40), floats in vec(any::<f32>(), 1..40)) {
+        for json in [false, true] {
+            let kept = |value: &f64| !json || value.is_finite();
+            let doubles: Vec<f64> = doubles.iter().copied().filter(kept).collect();
+            let floats: Vec<f32> = floats.iter().copied().filter(|value| kept(&f64::from(*value))).collect();
+            let read = again(Arc::new(Float64Array::from(doubles.clone())), r#""double""#, json).unwrap();
+            let read = read.as_any().downcast_ref::<Float64Array>().unwrap();
+            let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            prop_assert_eq!(bits(read.values()), bits(&doubles));
+            let read = again(Arc::new(Float32Array::from(floats.clone())), r#""float""#, json).unwrap();
+            let read = read.as_any().downcast_ref::<Float32Array>().unwrap();
+            let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            prop_assert_eq!(bits(read.values()), bits(&floats));
+        }
+    }
+
+    #[test]
+    fn decimals_are_read_as_they_were_written(
+        (precision, scale) in (1u8..=76).prop_flat_map(|precision| (Just(precision), 0..=precision)),
+        numbers in vec((any::<bool>(), "[0-9]{1,76}"), 1..20),
+    ) {
+        let unscaled = |(negative, digits): &(bool, String)| {
+            let digits = &digits[..digits.len().min(precision.into())];
+            let number = i256::from_string(digits).unwrap();
+            if *negative { -number } else { number }
+        };
+        let numbers: Vec<i256> = numbers.iter().map(unscaled).collect();
+        let array = Decimal256Array::from(numbers.clone());
+        let array: ArrayRef = Arc::new(array.with_precision_and_scale(precision, scale as i8).unwrap());
+        let kind = format!(r#"{{"type": "bytes", "logicalType": "decimal", "precision": {precision}, "scale": {scale}}}"#);
+        for json in [false, true] {
+            let read = again(Arc::clone(&array), &kind, json).unwrap();
+            let read: Vec<i256> = if let Some(read) = read.as_any().downcast_ref::<Decimal128Array>() {
+                prop_assert!(precision <= 38 && read.scale() == scale as i8);
+                read.values().iter().copied().map(i256::from_i128).collect()
+            } else {
+                let read = read.as_any().downcast_ref::<Decimal256Array>().unwrap();
+                prop_assert!(precision > 38 && read.scale() == scale as i8);
+                read.values().to_vec()
+            };
+            prop_assert_eq!(&read, &numbers, "json: {}", json);
+        }
+    }
+
+    #[test]
+    fn a_long_of_a_union_is_exact_or_refused(long in any::<i64>(), small in -(1i64 << 53)..=1 << 53) {
+        for kind in [r#"["long", "double"]"#, r#"["double", "long"]"#, r#"["null", "float", "long"]"#] {
+            for json in [false, true] {
+                for value in [long, small, 9_007_199_254_740_993, i64::MAX] {
+                    let read = again(Arc::new(Int64Array::from(vec![value])), kind, json);
+                    if i128::from(value) == value as f64 as i128 {
+                        let read = read.unwrap();
+                        let read = read.as_any().downcast_ref::<Float64Array>().unwrap();
+                        prop_assert_eq!(read.value(0) as i64, value);
+                    } else {
+                        let text = read.unwrap_err().message().to_owned();
+                        prop_assert!(text.contains("more digits than the column"), "{}", text);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn numbers_of_json_that_no_double_is_are_refused() {
+    let read = |kind: &str, json: &str| {
+        let cell = Cell::of_json(&avro(&format!(r#""{kind}""#)), json.as_bytes());
+        cell.map_err(|error| error.message().to_owned())
+    };
+    assert_eq!(read("double", "1.7976931348623157E308").unwrap(), Cell::Double(f64::MAX));
+    assert_eq!(read("double", "5e-324").unwrap(), Cell::Double(f64::from_bits(1)));
+    assert_eq!(read("double", "0.1e1").unwrap(), Cell::Double(1.0));
+    for (kind, text) in [("double", "1e+400"), ("double", "-1e+400"), ("float", "1e+39")] {
+        let error = read(kind, text).unwrap_err();
+        assert!(error.ends_with(&format!("{text} is no {kind}")), "{error}");
     }
 }
 
@@ -457,10 +560,10 @@ fn times_and_decimals_of_a_writer_have_the_units_of_the_column() {
     let far = vec![Cell::Number(Logical::TimestampMillis, i64::MAX)];
     assert!(column(far, micros).is_err());
     let decimal = r#"{"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 1}"#;
-    assert!(column(vec![Cell::Decimal(125, 2)], decimal).is_err(), "1.25 has a digit too many");
-    assert!(column(vec![Cell::Decimal(1250, 3)], decimal).is_err());
-    assert!(column(vec![Cell::Decimal(1300, 3)], decimal).is_ok());
-    assert!(column(vec![Cell::Decimal(i128::MAX, 0)], decimal).is_err());
+    assert!(column(vec![number(125, 2)], decimal).is_err(), "1.25 has a digit too many");
+    assert!(column(vec![number(1250, 3)], decimal).is_err());
+    assert!(column(vec![number(1300, 3)], decimal).is_ok());
+    assert!(column(vec![number(i128::MAX, 0)], decimal).is_err());
 }
 
 #[test]
@@ -486,12 +589,20 @@ fn json_is_read_with_defaults_and_within_bounds() {
     );
     let cell = |json: &str| Cell::of_json(&schema, json.as_bytes());
     let read = |d| Cell::Record(vec![Cell::Null, Cell::Bytes(vec![0xff]), d]);
-    assert_eq!(cell(r#"{"d": -0.05, "other": 1}"#).unwrap(), read(Cell::Decimal(-5, 2)));
-    assert_eq!(cell(r#"{"d": 12345678901234567890}"#).unwrap(), read(Cell::Decimal(12345678901234567890, 0)));
-    assert_eq!(cell(r#"{"d": 1e3}"#).unwrap(), read(Cell::Decimal(10000, 1)));
+    assert_eq!(cell(r#"{"d": -0.05, "other": 1}"#).unwrap(), read(number(-5, 2)));
+    assert_eq!(cell(r#"{"d": 12345678901234567890}"#).unwrap(), read(number(12345678901234567890, 0)));
+    assert_eq!(cell(r#"{"d": 1E+3}"#).unwrap(), read(number(1000, 0)));
+    assert_eq!(cell(r#"{"d": -0}"#).unwrap(), read(number(0, 0)));
+    assert_eq!(cell(r#"{"d": 1.500}"#).unwrap(), read(number(15, 1)));
+    assert_eq!(cell(r#"{"d": "0.12345678901234567"}"#).unwrap(), read(number(12345678901234567, 17)));
+    assert_eq!(cell(r#"{"d": 0.12345678901234567}"#).unwrap(), read(number(12345678901234567, 17)));
     for (json, reason) in [
         ("{}", "d: the field is missing"),
-        (r#"{"d": 0.12345678901234567}"#, "without a loss"),
+        (r#"{"d": 1e+999999999}"#, "d: 1e+999999999 is no decimal of up to 76 digits"),
+        (r#"{"d": 1e-99999999999999999999}"#, "no decimal"),
+        (r#"{"d": "1e"}"#, "no decimal"),
+        (r#"{"d": "."}"#, "no decimal"),
+        (r#"{"d": "0x1"}"#, "no decimal"),
         (r#"{"d": 1, "n": "x"}"#, "n:"),
         (r#"{"d": 1, "b": "%"}"#, "base64"),
         ("[", "EOF"),
@@ -547,7 +658,7 @@ fn columns_of_spark_have_types_that_it_exchanges() {
     let (array, _) = values(r#"{"type": "int", "logicalType": "time-millis"}"#, clock);
     assert_eq!(array.as_ref(), &Int64Array::from(vec![Some(5000), Some(6), None]) as &dyn Array);
     let decimal = r#"{"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 2}"#;
-    let (array, pushed) = values(decimal, vec![Cell::Decimal(999, 2), Cell::Decimal(1000, 2)]);
+    let (array, pushed) = values(decimal, vec![number(999, 2), number(1000, 2)]);
     assert_eq!((array.len(), pushed), (1, vec![true, false]), "10.00 has four digits");
     let fixed = r#"{"type": "fixed", "name": "F", "size": 2}"#;
     let (array, pushed) = values(fixed, vec![Cell::Bytes(vec![1, 2]), Cell::Bytes(vec![1])]);

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use super::decode::meant;
 use super::encode::{Result, branch, bytes, fields, plain, symbol};
@@ -262,7 +262,13 @@ impl Decoder<'_> {
         depth: usize,
     ) -> Result<Bound<'py, PyAny>> {
         let mut last = None;
-        for branch in branches {
+        // A double before a long would change integers of more than 53 bits.
+        let is_whole = json.is_instance_of::<PyInt>();
+        let is_float = |id: &&NodeId| {
+            is_whole && matches!(self.structure.avro.node(**id).kind, Kind::Float | Kind::Double)
+        };
+        let whole_first = branches.iter().filter(|id| !is_float(id)).chain(branches.iter().filter(is_float));
+        for branch in whole_first {
             match self.value(*branch, json, depth + 1) {
                 Ok(value) => return Ok(value),
                 Err(fail) => last = Some((*branch, fail)),
