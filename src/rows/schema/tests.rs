@@ -1,12 +1,16 @@
 use std::sync::Arc;
 
 use arrow_array::builder::{Int64Builder, ListBuilder, MapBuilder, StringBuilder};
+use arrow_array::cast::AsArray as _;
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Date64Array, Decimal128Array, Decimal256Array,
-    DictionaryArray, FixedSizeBinaryArray, Float32Array, Float64Array, Int32Array, Int64Array, NullArray,
-    RecordBatch, StringArray, StructArray, Time64NanosecondArray, TimestampNanosecondArray, UInt64Array,
+    DictionaryArray, FixedSizeBinaryArray, Float32Array, Float64Array, Int32Array, Int64Array, ListArray,
+    MapArray, NullArray, RecordBatch, StringArray, StructArray, Time32MillisecondArray,
+    Time64MicrosecondArray, Time64NanosecondArray, TimestampMicrosecondArray, TimestampMillisecondArray,
+    TimestampNanosecondArray, UInt64Array,
 };
-use arrow_buffer::i256;
+use arrow_buffer::{OffsetBuffer, i256};
+use arrow_cast::cast;
 use arrow_schema::{DataType, Field, Schema as ArrowSchema, TimeUnit};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -431,6 +435,12 @@ proptest! {
         let array = Decimal256Array::from(numbers.clone());
         let array: ArrayRef = Arc::new(array.with_precision_and_scale(precision, scale as i8).unwrap());
         let kind = format!(r#"{{"type": "bytes", "logicalType": "decimal", "precision": {precision}, "scale": {scale}}}"#);
+        let small: ArrayRef = if precision <= 38 {
+            cast(&array, &DataType::Decimal128(38, scale as i8)).unwrap()
+        } else {
+            cast(&array, &DataType::Decimal256(76, scale as i8)).unwrap()
+        };
+        assert_kept(&kind, &array, &small, &[false, true]);
         for json in [false, true] {
             let read = again(Arc::clone(&array), &kind, json).unwrap();
             let read: Vec<i256> = if let Some(read) = read.as_any().downcast_ref::<Decimal128Array>() {
@@ -462,6 +472,133 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+/// A type within others: its definition, and a column of that with one value each.
+fn within(place: usize, kind: &str, array: &ArrayRef) -> (String, ArrayRef) {
+    let ones = || OffsetBuffer::from_lengths(vec![1; array.len()]);
+    let field = |name: &str, array: &ArrayRef| Arc::new(Field::new(name, array.data_type().clone(), true));
+    match place {
+        0 => (kind.to_owned(), array.clone()),
+        1 => (format!(r#"["null", {kind}]"#), array.clone()),
+        2 => {
+            let list = ListArray::new(field("item", array), ones(), array.clone(), None);
+            (format!(r#"{{"type": "array", "items": {kind}}}"#), Arc::new(list))
+        }
+        3 => {
+            let keys: ArrayRef = Arc::new(StringArray::from(vec!["k"; array.len()]));
+            let key = Arc::new(Field::new("key", DataType::Utf8, false));
+            let fields = vec![key, field("value", array)];
+            let entries = StructArray::new(fields.into(), vec![keys, array.clone()], None);
+            let of = Arc::new(Field::new("entries", entries.data_type().clone(), false));
+            let map = MapArray::new(of, ones(), entries, None, false);
+            (format!(r#"{{"type": "map", "values": {kind}}}"#), Arc::new(map))
+        }
+        _ => {
+            let record = StructArray::new(vec![field("x", array)].into(), vec![array.clone()], None);
+            let definition =
+                format!(r#"{{"type": "record", "name": "I", "fields": [{{"name": "x", "type": {kind}}}]}}"#);
+            (definition, Arc::new(record))
+        }
+    }
+}
+
+/// The values that [`within`] put somewhere.
+fn out_of(array: &ArrayRef) -> ArrayRef {
+    match array.data_type() {
+        DataType::List(_) => array.as_list::<i32>().values().clone(),
+        DataType::Map(..) => array.as_map().values().clone(),
+        DataType::Struct(_) => array.as_struct().column(0).clone(),
+        _ => array.clone(),
+    }
+}
+
+/// Writes values in both encodings and all places, and expects to read the same, bit by bit.
+fn assert_kept(kind: &str, written: &ArrayRef, expected: &ArrayRef, encodings: &[bool]) {
+    for json in encodings {
+        for place in 0..5 {
+            let (definition, array) = within(place, kind, written);
+            let read = again(array, &definition, *json);
+            let read = read.unwrap_or_else(|error| panic!("{definition}, json: {json}: {error}"));
+            assert_eq!(out_of(&read).to_data(), expected.to_data(), "{definition}, json: {json}");
+        }
+    }
+}
+
+/// The same for a type of single values.
+fn assert_kept_plain(plain: Plain, array: &ArrayRef) {
+    let table = batch(vec![("v", array.clone())]);
+    let mut column = Gather::of_plain(plain, Types::Arrow);
+    for row in payloads(table, RowSchema::Plain(plain), Some("v")).unwrap() {
+        column.push(plain.cell(&row.unwrap()).unwrap()).unwrap();
+    }
+    assert_eq!(column.finish().unwrap().to_data(), array.to_data(), "{plain:?}");
+}
+
+fn extreme<T: Clone + std::fmt::Debug + 'static>(
+    any: impl Strategy<Value = T> + 'static,
+    extremes: Vec<T>,
+) -> impl Strategy<Value = Vec<T>> {
+    vec(prop_oneof![3 => any, 1 => proptest::sample::select(extremes)], 1..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// The net under all numbers: every type, in both encodings and in every place.
+    #[test]
+    fn every_value_is_read_bit_by_bit(
+        ints in extreme(any::<i32>(), vec![i32::MIN, -1, 0, 1, i32::MAX]),
+        longs in extreme(any::<i64>(), vec![i64::MIN, -(1 << 53) - 1, -1, 0, 1, (1 << 53) + 1, i64::MAX]),
+        doubles in extreme(any::<u64>().prop_map(f64::from_bits), vec![0.0, -0.0, f64::MIN, f64::MIN_POSITIVE, 5e-324, 0.1]),
+        floats in extreme(any::<u32>().prop_map(f32::from_bits), vec![0.0, -0.0, f32::MIN, f32::MIN_POSITIVE, 1e-45, 0.1]),
+        millis_of_day in extreme(0..86_400_000i32, vec![0, 86_399_999]),
+        micros_of_day in extreme(0..86_400_000_000i64, vec![0, 86_399_999_999]),
+        bytes in vec(vec(any::<u8>(), 0..40), 1..12),
+        ids in vec(any::<[u8; 16]>(), 1..12),
+        texts in vec(any::<String>(), 1..12),
+        flags in vec(any::<bool>(), 1..12),
+    ) {
+        const BOTH: &[bool] = &[false, true];
+        let same = |kind: &str, array: ArrayRef| assert_kept(kind, &array, &array, BOTH);
+        let logical = |kind: &str, name: &str| format!(r#"{{"type": "{kind}", "logicalType": "{name}"}}"#);
+        same(r#""int""#, Arc::new(Int32Array::from(ints.clone())));
+        same(r#""long""#, Arc::new(Int64Array::from(longs.clone())));
+        same(&logical("int", "date"), Arc::new(Date32Array::from(ints.clone())));
+        same(&logical("int", "time-millis"), Arc::new(Time32MillisecondArray::from(millis_of_day)));
+        same(&logical("long", "time-micros"), Arc::new(Time64MicrosecondArray::from(micros_of_day)));
+        let millis = TimestampMillisecondArray::from(longs.clone());
+        let micros = TimestampMicrosecondArray::from(longs.clone());
+        same(&logical("long", "local-timestamp-millis"), Arc::new(millis.clone()));
+        same(&logical("long", "local-timestamp-micros"), Arc::new(micros.clone()));
+        same(&logical("long", "timestamp-millis"), Arc::new(millis.clone().with_timezone("UTC")));
+        same(&logical("long", "timestamp-micros"), Arc::new(micros.with_timezone("UTC")));
+        same(r#""boolean""#, Arc::new(BooleanArray::from(flags.clone())));
+        same(r#""string""#, Arc::new(StringArray::from(texts.clone())));
+        same(r#""bytes""#, Arc::new(BinaryArray::from_iter_values(&bytes)));
+        let fixed: ArrayRef = Arc::new(FixedSizeBinaryArray::try_from_iter(ids.iter()).unwrap());
+        same(r#"{"type": "fixed", "name": "F", "size": 16}"#, fixed.clone());
+        let uuids: ArrayRef = Arc::new(ids.iter().map(|id| Some(hyphenated(*id))).collect::<StringArray>());
+        assert_kept(&logical("string", "uuid"), &fixed, &uuids, BOTH);
+        assert_kept(&logical("string", "uuid"), &uuids, &uuids, BOTH);
+
+        // Floats of 32 bits are doubles on the way, which has its own idea of the bits of a NaN.
+        let floats: Vec<f32> = floats.into_iter().map(|value| if value.is_nan() { f32::NAN } else { value }).collect();
+        let (all_doubles, all_floats): (ArrayRef, ArrayRef) =
+            (Arc::new(Float64Array::from(doubles.clone())), Arc::new(Float32Array::from(floats.clone())));
+        assert_kept(r#""double""#, &all_doubles, &all_doubles, &[false]);
+        assert_kept(r#""float""#, &all_floats, &all_floats, &[false]);
+        same(r#""double""#, Arc::new(doubles.into_iter().filter(|value| value.is_finite()).map(Some).collect::<Float64Array>()));
+        same(r#""float""#, Arc::new(floats.into_iter().filter(|value| value.is_finite()).map(Some).collect::<Float32Array>()));
+
+        assert_kept_plain(Plain::Double, &all_doubles);
+        assert_kept_plain(Plain::Float, &all_floats);
+        assert_kept_plain(Plain::Integer(4), &(Arc::new(Int32Array::from(ints)) as ArrayRef));
+        assert_kept_plain(Plain::Integer(8), &(Arc::new(Int64Array::from(longs)) as ArrayRef));
+        assert_kept_plain(Plain::Millis, &(Arc::new(millis.with_timezone("UTC")) as ArrayRef));
+        assert_kept_plain(Plain::Text, &(Arc::new(StringArray::from(texts)) as ArrayRef));
+        assert_kept_plain(Plain::Boolean, &(Arc::new(BooleanArray::from(flags)) as ArrayRef));
     }
 }
 
@@ -555,7 +692,7 @@ fn times_and_decimals_of_a_writer_have_the_units_of_the_column() {
     let micros = r#"{"type": "long", "logicalType": "timestamp-micros"}"#;
     let cells = vec![Cell::Number(Logical::TimestampMillis, -1), Cell::Number(Logical::TimestampMicros, 5)];
     let array = column(cells, micros).unwrap();
-    let array = array.as_any().downcast_ref::<arrow_array::TimestampMicrosecondArray>().unwrap();
+    let array = array.as_any().downcast_ref::<TimestampMicrosecondArray>().unwrap();
     assert_eq!(array.values()[..], [-1000, 5]);
     let far = vec![Cell::Number(Logical::TimestampMillis, i64::MAX)];
     assert!(column(far, micros).is_err());
