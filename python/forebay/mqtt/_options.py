@@ -63,7 +63,9 @@ class MqttClientOptions(TypedDict, total=False):
         ),
     ]
     username: Annotated[str, Option(parse.text, None, "User name.", common=True)]
-    password: Annotated[Secret, Option(parse.secret, None, "Password.", common=True, secret=True)]
+    password: Annotated[
+        Secret, Option(parse.binary_secret, None, "Password. MQTT takes any bytes.", common=True, secret=True)
+    ]
     will: Annotated[
         "Will",
         Option(
@@ -227,6 +229,14 @@ class MqttClientOptions(TypedDict, total=False):
             None,
             "SHA-256 fingerprints, in hexadecimal, of the only certificates to accept. Authority,"
             " host name and validity period are then not checked.",
+        ),
+    ]
+    tls_server_name: Annotated[
+        str,
+        Option(
+            parse.text,
+            None,
+            "Name of the broker to send (SNI) and to check in its certificate. Default: the host of the URL.",
         ),
     ]
     tls_skip_hostname_check: Annotated[

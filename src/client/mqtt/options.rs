@@ -72,8 +72,8 @@ options! {
         custom keep_alive: u16 = KEEP_ALIVE => DURATION.seconds(Duration::from_secs(KEEP_ALIVE as u64));
         /// User name.
         option username: Option<String> = None => TEXT.common();
-        /// Password.
-        custom password: Option<Secret> = None => own("secret").common().secret();
+        /// Password. MQTT takes any bytes.
+        custom password: Option<Secret> = None => own("binary_secret").common().secret();
         /// Will: message that the broker publishes if the connection ends without DISCONNECT.
         custom will: Option<Will> = None => own("will").common();
         /// Message to publish after each connect, before unsent messages. If the broker rejects it,

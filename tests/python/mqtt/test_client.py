@@ -78,6 +78,23 @@ async def test_bad_options_are_refused_at_once(options):
         await forebay.connect("mqtt://127.0.0.1:1", **options)
 
 
+@pytest.mark.parametrize("version", ["3.1.1", "5"])
+async def test_a_password_is_any_bytes(url: str, version: Any, tmp_path: Path):
+    file = tmp_path / "password"
+    file.write_bytes(b"\xfe\n")
+    for given, sent in (
+        (b"\xff\0", b"\xff\0"),
+        (lambda: b"\xff\0", b"\xff\0"),
+        (f"file:{file}", b"\xfe\n"),
+        ("w\u00f6rd", "w\u00f6rd".encode()),
+    ):
+        with Proxy(MqttService.port_of(url)) as proxy:
+            async with forebay.connect(proxy.url, username="ann", password=given, version=version):
+                pass
+            ((_, first), *_) = proxy.packets
+        assert wire.parse(first, wire.V5 if version == "5" else wire.V311)["password"] == sent
+
+
 LIMIT = 0xFFFF_FFFF
 
 
