@@ -78,6 +78,7 @@ def connect(
     outbox: str | os.PathLike[str] = default(None),
     tls_alpn: str = default("mqtt"),
     ws_headers: Mapping[str, str] = default(None),
+    ws_query: Secret = default(None),
     authentication_method: str = default(None),
     authenticator: Callable[[bytes | None], bytes | None] = default(None),
     connect_properties: Mapping[str, str] = default(None),

@@ -168,7 +168,22 @@ class MqttClientOptions(TypedDict, total=False):
     tls_alpn: Annotated[str, Option(str, "mqtt", 'ALPN protocol of the TLS handshake. "" offers none.')]
     ws_headers: Annotated[
         Mapping[str, str],
-        Option(parse.mapping, None, "Additional headers of the WebSocket handshake.", secret=True),
+        Option(
+            parse.mapping,
+            None,
+            "Headers of the WebSocket handshake. They replace those of the client.",
+            secret=True,
+        ),
+    ]
+    ws_query: Annotated[
+        Secret,
+        Option(
+            parse.query,
+            None,
+            "Query of the WebSocket URL, such as the signature of a presigned URL. A callable is "
+            "asked at each connect.",
+            secret=True,
+        ),
     ]
     tls_cert: Annotated[Pem, Option(parse.pem, None, "Client certificate chain for mutual TLS.")]
     authentication_method: Annotated[
