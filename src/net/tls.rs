@@ -547,7 +547,7 @@ mod tests {
                 let error = handshake(pem, pem, version, pinned(other)).await.unwrap_err();
                 assert!(error.to_string().contains("tls_pin does not list"), "{error}");
             }
-            // Who has the certificate and not its key is somebody else.
+            // A server with the certificate and without its key is another one.
             let of_the_same_kind = b"-----BEGIN PRIVATE KEY-----\n\
                 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgzNzLx5Ll9/NP++uL\n\
                 79g7yKJA1Sfro3cYJHKnP3nBAzqhRANCAAT6HAbchqxTM4a63hddRpj/ztC3SVii\n\

@@ -36,7 +36,7 @@ const MESSAGE: usize = 64 << 10;
 /// cheap.
 const READ_BUFFER: usize = 4 << 10;
 
-/// Headers that the handshake itself decides, and those of a body, which it has not.
+/// Headers that the handshake sets itself, and those of a body, which a handshake lacks.
 const OWN_HEADERS: [&str; 7] = [
     "connection",
     "upgrade",

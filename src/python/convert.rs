@@ -310,7 +310,7 @@ fn supplier(callable: Py<PyAny>) -> SecretSupplier {
     })
 }
 
-/// What a function that supplies a secret may return: text or bytes.
+/// The text or bytes of a function that supplies a secret.
 fn supplied_bytes(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     match value.cast::<PyBytes>() {
         Ok(bytes) => Ok(bytes.as_bytes().to_vec()),

@@ -181,7 +181,7 @@ class MqttClientOptions(TypedDict, total=False):
             parse.query,
             None,
             "Query of the WebSocket URL, such as the signature of a presigned URL. A callable is "
-            "asked at each connect.",
+            "called at each connect.",
             secret=True,
         ),
     ]

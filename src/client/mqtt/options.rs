@@ -130,8 +130,8 @@ options! {
         option tls_alpn: Option<String> = Some("mqtt".into()) => own("any_text");
         /// Headers of the WebSocket handshake. They replace those of the client.
         option ws_headers: Vec<(String, String)> = Vec::new() => PAIRS.secret();
-        /// Query of the WebSocket URL, such as the signature of a presigned URL. A callable is asked
-        /// at each connect.
+        /// Query of the WebSocket URL, such as the signature of a presigned URL. A callable is
+        /// called at each connect.
         custom ws_query: Option<Secret> = None => own("secret").secret();
         /// Client certificate chain for mutual TLS.
         row tls_cert => own("pem");
