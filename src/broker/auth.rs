@@ -28,9 +28,9 @@ use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::Value;
 
-use crate::der::{BITS, INTEGER, OID, SEQUENCE, element};
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_base::sync::{Mutex, Rank};
+use forebay_net::der::{BITS, INTEGER, OID, SEQUENCE, element};
 
 /// Least bytes of a secret: a short one can be guessed.
 const LEAST_SECRET: usize = 16;

@@ -34,7 +34,6 @@ use forebay_base::error::{Error, ErrorKind, Result};
 
 mod admission;
 pub mod auth;
-mod der;
 mod free_space;
 pub mod http;
 mod listener;

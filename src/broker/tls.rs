@@ -13,9 +13,9 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 use webpki::EndEntityCert;
 
-use crate::der::{OID, SEQUENCE, SET, element};
 use crate::listeners::ServerTls;
 use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_net::der::{OID, SEQUENCE, SET, element};
 use forebay_net::socket::is_end;
 use forebay_net::tls;
 

@@ -14,13 +14,15 @@ use tracing::warn;
 
 /// Returns a token or password when one is needed: at each connect, and whenever the broker asks
 /// for a fresh one.
-pub type SecretSupplier = Callback<(), String>;
+pub type SecretSupplier = Callback<(), Vec<u8>>;
 
 /// A token or password. `Debug` never shows it.
 #[derive(Clone)]
 pub enum Secret {
     /// The text itself.
     Text(String),
+    /// The bytes themselves.
+    Bytes(Vec<u8>),
     /// A function that is called each time.
     Supplier(SecretSupplier),
 }
@@ -34,13 +36,21 @@ impl std::fmt::Debug for Secret {
 impl Secret {
     /// A function that is called each time.
     pub fn supplier(supply: impl Fn() -> Result<String> + Send + Sync + 'static) -> Self {
-        Self::Supplier(Callback::new(move |()| supply()))
+        Self::Supplier(Callback::new(move |()| supply().map(String::into_bytes)))
     }
 
     /// The current text. A supplier gets `limit` to return it.
     pub(super) async fn get(&self, limit: Duration) -> Result<String> {
+        let not_text = "the token or password is not UTF-8: only passwords of MQTT may be other bytes";
+        let bytes = self.get_bytes(limit).await?;
+        String::from_utf8(bytes).map_err(|_| Error::new(ErrorKind::Authentication, not_text))
+    }
+
+    /// The current bytes, of MQTT's passwords.
+    pub(super) async fn get_bytes(&self, limit: Duration) -> Result<Vec<u8>> {
         match self {
-            Self::Text(text) => Ok(text.clone()),
+            Self::Text(text) => Ok(text.clone().into_bytes()),
+            Self::Bytes(bytes) => Ok(bytes.clone()),
             Self::Supplier(supplier) => supplier.call((), limit).await,
         }
     }
@@ -189,6 +199,19 @@ mod tests {
             let (first, second, ()) = tokio::join!(first, second, answer);
             assert_eq!((first.unwrap().as_str(), second.unwrap().as_str()), ("fresh", "fresh"));
         });
+    }
+
+    #[test]
+    fn a_secret_of_bytes_is_no_text() {
+        let limit = Duration::from_secs(60);
+        for secret in
+            [Secret::Bytes(b"\xff\0".to_vec()), Secret::Supplier(Callback::new(|()| Ok(b"\xff\0".to_vec())))]
+        {
+            assert_eq!(run(secret.get_bytes(limit)).unwrap(), b"\xff\0");
+            let error = run(secret.get(limit)).unwrap_err();
+            assert!(error.kind() == ErrorKind::Authentication && !error.message().contains("255"), "{error}");
+        }
+        assert_eq!(run(Secret::Bytes(b"text".to_vec()).get(limit)).unwrap(), "text");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Options that the clients of all protocols have. The bindings read them.
 
 use forebay_base::options;
-use forebay_base::options::{FLAG, own, whole};
+use forebay_base::options::{FLAG, TEXT, own, whole};
 
 options! {
     /// Options of every client.
@@ -19,6 +19,9 @@ options! {
         /// SHA-256 fingerprints, in hexadecimal, of the only certificates to accept. Authority,
         /// host name and validity period are then not checked.
         row tls_pin => own("fingerprints");
+        /// Name of the broker to send (SNI) and to check in its certificate. Default: the host of
+        /// the URL.
+        row tls_server_name => TEXT;
         /// Accept a certificate for any host name. For tests only.
         row tls_skip_hostname_check => FLAG.flag(false);
         /// Number of engine threads. The first client of the process sets it. With 1, sending one

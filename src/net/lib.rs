@@ -25,12 +25,11 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
 
 use forebay_base::error::{Error, ErrorKind, Result};
 
 pub mod backoff;
+pub mod der;
 pub mod driver;
 mod exchange;
 pub mod http;
@@ -91,7 +90,7 @@ pub async fn connect_unix(path: &str) -> Result<Stream> {
 pub async fn connect(
     host: &str,
     port: u16,
-    tls: Option<&TlsConnector>,
+    tls: Option<&tls::Connector>,
     pacing: Pacing,
     timeout: Duration,
 ) -> Result<Stream> {
@@ -102,9 +101,7 @@ pub async fn connect(
             Socket::Simulated(socket) => return Ok(Stream::Simulated(socket)),
         };
         let Some(tls) = tls else { return Ok(Stream::Plain(tcp)) };
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| Error::new(ErrorKind::InvalidArgument, format!("{host:?} is not a host name")))?;
-        let stream = tls.connect(name, tcp).await.map_err(|error| tls::error(host, port, &error))?;
+        let stream = tls.connect(host, tcp)?.await.map_err(|error| tls::error(host, port, &error))?;
         Ok(Stream::Tls(Box::new(stream)))
     };
     tokio::time::timeout(timeout, attempt).await.unwrap_or_else(|_| {

@@ -10,11 +10,15 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, ServerName, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer,
+    UnixTime,
+};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-use rustls_platform_verifier::BuilderVerifierExt;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
+use crate::der;
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_base::sync::Mutex;
 
@@ -29,6 +33,8 @@ pub struct TlsOptions {
     pub key: Option<Vec<u8>>,
     /// Whether any host name is accepted. For tests.
     pub skip_hostname_check: bool,
+    /// Name to send and to check instead of the host's.
+    pub server_name: Option<String>,
     /// SHA-256 fingerprints of the only certificates to accept, of any authority; empty to check
     /// them as usual.
     pub pins: Vec<[u8; 32]>,
@@ -70,7 +76,7 @@ impl TlsOptions {
 /// A connector that follows the files of its options.
 pub struct FollowingConnector {
     alpn: Option<String>,
-    current: Mutex<(TlsOptions, TlsConnector)>,
+    current: Mutex<(TlsOptions, Connector)>,
 }
 
 impl std::fmt::Debug for FollowingConnector {
@@ -87,7 +93,7 @@ impl FollowingConnector {
     }
 
     /// [`Self::get`] of a connector that there may be.
-    pub async fn get_of(this: Option<&Self>) -> (Option<TlsConnector>, Option<Error>) {
+    pub async fn get_of(this: Option<&Self>) -> (Option<Connector>, Option<Error>) {
         match this {
             None => (None, None),
             Some(this) => {
@@ -100,7 +106,7 @@ impl FollowingConnector {
     /// The connector for the files as they are now. If one cannot be read or used, perhaps because
     /// only half of them have been replaced so far, the connector is the last good one, and the
     /// error says why.
-    pub async fn get(&self) -> (TlsConnector, Option<Error>) {
+    pub async fn get(&self) -> (Connector, Option<Error>) {
         let (options, last) = self.current.lock().clone();
         if options.files == TlsFiles::default() {
             return (last, None);
@@ -128,14 +134,45 @@ impl std::fmt::Debug for TlsOptions {
             .field("certificate", &self.certificate.is_some())
             .field("key", &"***")
             .field("skip_hostname_check", &self.skip_hostname_check)
+            .field("server_name", &self.server_name)
             .field("pins", &self.pins.len())
             .field("files", &self.files)
             .finish()
     }
 }
 
+/// Begins TLS on connected sockets.
+#[derive(Clone)]
+pub struct Connector {
+    inner: TlsConnector,
+    server_name: Option<ServerName<'static>>,
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connector").field("server_name", &self.server_name).finish_non_exhaustive()
+    }
+}
+
+impl Connector {
+    /// The handshake with a host.
+    pub(crate) fn connect<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        host: &str,
+        socket: S,
+    ) -> Result<tokio_rustls::Connect<S>> {
+        let name = match &self.server_name {
+            Some(name) => name.clone(),
+            None => ServerName::try_from(host.to_owned()).map_err(|_| {
+                Error::new(ErrorKind::InvalidArgument, format!("{host:?} is not a host name"))
+            })?,
+        };
+        Ok(self.inner.connect(name, socket))
+    }
+}
+
 /// Connector for these options; `alpn` is the application protocol to offer, if any.
-pub fn connector(options: &TlsOptions, alpn: Option<&str>) -> Result<TlsConnector> {
+pub fn connector(options: &TlsOptions, alpn: Option<&str>) -> Result<Connector> {
     let provider = provider();
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -146,25 +183,34 @@ pub fn connector(options: &TlsOptions, alpn: Option<&str>) -> Result<TlsConnecto
             "tls_pin excludes tls_ca and tls_skip_hostname_check: only the certificates with these fingerprints are accepted",
         ));
     }
+    let server_name = options.server_name.as_deref().map(|name| {
+        let unfit = |_| {
+            let text = format!("tls_server_name is the name of a host or an IP address, not {name:?}");
+            Error::new(ErrorKind::InvalidArgument, text)
+        };
+        ServerName::try_from(name.trim_matches(['[', ']']).to_owned()).map_err(unfit)
+    });
+    let server_name = server_name.transpose()?;
     let builder = match &options.ca {
         None if !options.pins.is_empty() => {
             let verifier = Pinned { pins: options.pins.clone(), provider };
             builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
         }
-        None => builder.with_platform_verifier().map_err(config_error)?,
+        None => {
+            let verifier = rustls_platform_verifier::Verifier::new(provider).map_err(config_error)?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Named(Arc::new(verifier))))
+        }
         Some(pem) => {
             let mut roots = RootCertStore::empty();
             for certificate in certificates("tls_ca", pem)? {
                 roots.add(certificate).map_err(config_error)?;
             }
-            if options.skip_hostname_check {
-                let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
-                    .build()
-                    .map_err(config_error)?;
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyHostName(verifier)))
-            } else {
-                builder.with_root_certificates(roots)
-            }
+            let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .map_err(config_error)?;
+            let verifier: Arc<dyn ServerCertVerifier> =
+                if options.skip_hostname_check { Arc::new(AnyHostName(verifier)) } else { verifier };
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Named(verifier)))
         }
     };
     if options.skip_hostname_check && options.ca.is_none() {
@@ -186,25 +232,39 @@ pub fn connector(options: &TlsOptions, alpn: Option<&str>) -> Result<TlsConnecto
         }
     };
     config.alpn_protocols = alpn.into_iter().map(|name| name.as_bytes().to_vec()).collect();
-    Ok(TlsConnector::from(Arc::new(config)))
+    Ok(Connector { inner: TlsConnector::from(Arc::new(config)), server_name })
 }
 
 /// Certificates in `pem`; `name` is the option for error messages.
 pub fn certificates(name: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
     let found: Vec<_> =
-        CertificateDer::pem_slice_iter(pem).collect::<std::result::Result<_, _>>().map_err(|e| {
-            Error::new(ErrorKind::InvalidArgument, format!("{name} is not a PEM certificate: {e}"))
-        })?;
+        CertificateDer::pem_slice_iter(without_mark(pem)).collect::<std::result::Result<_, _>>().map_err(
+            |e| Error::new(ErrorKind::InvalidArgument, format!("{name} is not a PEM certificate: {e}")),
+        )?;
     if found.is_empty() {
         return Err(Error::new(ErrorKind::InvalidArgument, format!("{name} holds no PEM certificate")));
     }
     Ok(found)
 }
 
+/// PEM without the byte order mark that editors put before text.
+fn without_mark(pem: &[u8]) -> &[u8] {
+    pem.strip_prefix(b"\xef\xbb\xbf").unwrap_or(pem)
+}
+
 /// Private key in `pem`; `name` is the option for error messages.
 pub fn private_key(name: &str, pem: &[u8]) -> Result<PrivateKeyDer<'static>> {
-    if pem.windows(9).any(|window| window == b"ENCRYPTED") {
-        return Err(Error::new(ErrorKind::InvalidArgument, format!("{name} is encrypted: decrypt it first")));
+    let pem = without_mark(pem);
+    let is_encrypted = |line: &[u8]| {
+        line.starts_with(b"-----BEGIN ENCRYPTED PRIVATE KEY") || line.starts_with(b"Proc-Type: 4,ENCRYPTED")
+    };
+    if pem.split(|byte| *byte == b'\n').any(is_encrypted) {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!(
+                "{name} is encrypted: decrypt it with `openssl pkey -in KEY -out PLAIN`, and keep that file to yourself (chmod 600)"
+            ),
+        ));
     }
     PrivateKeyDer::from_pem_slice(pem)
         .map_err(|e| Error::new(ErrorKind::InvalidArgument, format!("{name} is not a PEM private key: {e}")))
@@ -308,7 +368,21 @@ impl ServerCertVerifier for Pinned {
         dss: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
         let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
+        if !is_of_version_1(cert) {
+            return rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms);
+        }
+        let key = public_key(cert)?;
+        let key = webpki::RawPublicKeyEntity::try_from(&key)
+            .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
+        // A scheme of TLS 1.2 says nothing about curves: one of several algorithms fits the key.
+        let mut fitting = algorithms.mapping.iter().filter(|(scheme, _)| *scheme == dss.scheme);
+        let verifies = |algorithm: &&dyn SignatureVerificationAlgorithm| {
+            key.verify_signature(*algorithm, message, dss.signature()).is_ok()
+        };
+        if fitting.any(|(_, algorithms)| algorithms.iter().any(verifies)) {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
+        Err(rustls::Error::InvalidCertificate(CertificateError::BadSignature))
     }
 
     fn verify_tls13_signature(
@@ -318,11 +392,75 @@ impl ServerCertVerifier for Pinned {
         dss: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
         let algorithms = &self.provider.signature_verification_algorithms;
+        if is_of_version_1(cert) {
+            let key = public_key(cert)?;
+            return rustls::crypto::verify_tls13_signature_with_raw_key(message, &key, dss, algorithms);
+        }
         rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Whether a certificate has the version that webpki does not read.
+fn is_of_version_1(certificate: &CertificateDer<'_>) -> bool {
+    let read = webpki::EndEntityCert::try_from(certificate);
+    matches!(read, Err(webpki::Error::UnsupportedCertVersion))
+}
+
+fn public_key<'a>(
+    certificate: &'a CertificateDer<'_>,
+) -> std::result::Result<SubjectPublicKeyInfoDer<'a>, rustls::Error> {
+    let key = der::public_key_of(certificate);
+    key.map(SubjectPublicKeyInfoDer::from)
+        .ok_or(rustls::Error::InvalidCertificate(CertificateError::BadEncoding))
+}
+
+/// Says of a certificate that has no names what to do about it.
+#[derive(Debug)]
+struct Named(Arc<dyn ServerCertVerifier>);
+
+impl ServerCertVerifier for Named {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        if is_of_version_1(end_entity) {
+            return Err(rustls::Error::General(
+                "the server's certificate is of X.509 version 1, which has no names to check: issue one with \
+                 subjectAltName (`openssl x509 -req -extfile FILE`), or accept this one by its fingerprint with tls_pin"
+                    .into(),
+            ));
+        }
+        self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
     }
 }
 
@@ -377,7 +515,105 @@ pub fn provider() -> Arc<CryptoProvider> {
 
 #[cfg(test)]
 mod tests {
-    use super::fingerprint;
+    use rustls::server::{ClientHello, ResolvesServerCert};
+    use rustls::sign::CertifiedKey;
+    use rustls::{ServerConfig, SupportedProtocolVersion};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    const EC: &[u8] = include_bytes!("../../tests/golden/tls/version-1-ec.pem");
+    const RSA: &[u8] = include_bytes!("../../tests/golden/tls/version-1-rsa.pem");
+
+    /// Shows a certificate whatever its version, with any key.
+    #[derive(Debug)]
+    struct Shows(Arc<CertifiedKey>);
+
+    impl ResolvesServerCert for Shows {
+        fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+            Some(Arc::clone(&self.0))
+        }
+    }
+
+    /// The handshake with a server that has the certificate of one file and the key of another.
+    async fn handshake(
+        certificate: &[u8],
+        key: &[u8],
+        version: &'static SupportedProtocolVersion,
+        options: TlsOptions,
+    ) -> io::Result<()> {
+        let key = provider().key_provider.load_private_key(private_key("key", key).unwrap()).unwrap();
+        let shown = CertifiedKey::new(certificates("certificate", certificate).unwrap(), key);
+        let server = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(Shows(Arc::new(shown))));
+        let (near, far) = tokio::io::duplex(100_000);
+        let serve = async {
+            if let Ok(mut stream) = tokio_rustls::TlsAcceptor::from(Arc::new(server)).accept(far).await {
+                let _ = stream.write_all(b"x").await;
+                let _ = stream.shutdown().await;
+            }
+        };
+        let connect = async {
+            let connector = connector(&options, None).unwrap();
+            let mut stream = connector.connect("127.0.0.1", near).unwrap().await?;
+            assert_eq!(stream.read_u8().await?, b'x');
+            Ok(())
+        };
+        tokio::join!(connect, serve).0
+    }
+
+    fn pinned(pem: &[u8]) -> TlsOptions {
+        let certificate = certificates("certificate", pem).unwrap().remove(0);
+        let digest = ::ring::digest::digest(&::ring::digest::SHA256, &certificate);
+        TlsOptions { pins: vec![digest.as_ref().try_into().unwrap()], ..TlsOptions::default() }
+    }
+
+    #[tokio::test]
+    async fn a_certificate_of_version_1_is_accepted_by_its_fingerprint() {
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            for (pem, other) in [(EC, RSA), (RSA, EC)] {
+                handshake(pem, pem, version, pinned(pem)).await.unwrap();
+                let error = handshake(pem, pem, version, pinned(other)).await.unwrap_err();
+                assert!(error.to_string().contains("tls_pin does not list"), "{error}");
+            }
+            // A server with the certificate and without its key is another one.
+            let of_the_same_kind = b"-----BEGIN PRIVATE KEY-----\n\
+                MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgzNzLx5Ll9/NP++uL\n\
+                79g7yKJA1Sfro3cYJHKnP3nBAzqhRANCAAT6HAbchqxTM4a63hddRpj/ztC3SVii\n\
+                vLLJDA/o4Ch09DoOlErCJ4rU0yA1rx15pln5hGDHJJnvYR8c65LIiPr4\n\
+                -----END PRIVATE KEY-----\n";
+            let error = handshake(EC, of_the_same_kind, version, pinned(EC)).await.unwrap_err();
+            assert!(error.to_string().contains("BadSignature"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_certificate_of_version_1_without_a_pin_says_what_to_do() {
+        for skip_hostname_check in [false, true] {
+            let options = TlsOptions { ca: Some(EC.to_vec()), skip_hostname_check, ..TlsOptions::default() };
+            let refused = handshake(EC, EC, &rustls::version::TLS13, options).await;
+            let refusal = error("127.0.0.1", 1, &refused.unwrap_err());
+            for words in ["X.509 version 1", "subjectAltName", "tls_pin"] {
+                assert!(refusal.message().contains(words), "{refusal}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_name_of_the_server_is_a_host_or_an_address() {
+        let connector = |name: &str| {
+            let options = TlsOptions { server_name: Some(name.into()), ..pinned(EC) };
+            connector(&options, None).map(|connector| connector.server_name)
+        };
+        for name in ["broker.example", "10.0.0.1", "::1", "[::1]"] {
+            let found = connector(name).unwrap().unwrap();
+            assert_eq!(found.to_str(), name.trim_matches(['[', ']']));
+        }
+        assert!(connector("two words").unwrap_err().message().contains("tls_server_name"));
+    }
 
     #[test]
     fn a_fingerprint_has_32_bytes() {
@@ -396,5 +632,31 @@ mod tests {
         ] {
             assert_eq!(fingerprint(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_byte_order_mark_before_pem_is_no_matter() {
+        let pem = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+        let marked = format!("\u{feff}{pem}");
+        assert_eq!(certificates("tls_ca", marked.as_bytes()).unwrap().len(), 1);
+        let key = "\u{feff}-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
+        assert!(private_key("tls_key", key.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn an_encrypted_key_is_refused_with_what_to_do() {
+        let body = "\nMAA=\n-----END PRIVATE KEY-----\n";
+        for head in [
+            "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n-----END ENCRYPTED PRIVATE KEY-----\n",
+            "-----BEGIN RSA PRIVATE KEY-----\r\nProc-Type: 4,ENCRYPTED\r\nMAA=\n-----END RSA PRIVATE KEY-----\n",
+        ] {
+            let error = private_key("tls_key", head.as_bytes()).unwrap_err();
+            assert!(
+                error.message().contains("tls_key is encrypted: decrypt it with `openssl pkey"),
+                "{error}"
+            );
+        }
+        let comment = format!("# not ENCRYPTED\n-----BEGIN PRIVATE KEY-----{body}");
+        assert!(private_key("tls_key", comment.as_bytes()).is_ok());
     }
 }

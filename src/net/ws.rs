@@ -4,6 +4,7 @@
 //! the connection (MQTT 5.0 section 6). The peers agree on the subprotocol `mqtt`, or on `mqttv3.1`
 //! from the time before MQTT 3.1.1.
 
+use std::fmt::Write as _;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -13,15 +14,16 @@ use bytes::{Buf, Bytes};
 use futures_util::{Sink, Stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::client::ClientRequestBuilder;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
-use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode, Uri};
+use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, StatusCode, Uri};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 
 use crate::socket::is_end;
 use crate::tls;
+use crate::url::Address;
 use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Path of the broker's listener. `/` is also accepted, because many clients send no other path,
@@ -35,6 +37,17 @@ const MESSAGE: usize = 64 << 10;
 /// cheap.
 const READ_BUFFER: usize = 4 << 10;
 
+/// Headers that the handshake sets itself, and those of a body, which a handshake lacks.
+const OWN_HEADERS: [&str; 7] = [
+    "connection",
+    "upgrade",
+    "sec-websocket-key",
+    "sec-websocket-version",
+    "sec-websocket-extensions",
+    "content-length",
+    "transfer-encoding",
+];
+
 /// A WebSocket as a stream of bytes.
 #[derive(Debug)]
 pub struct WebSocket<S> {
@@ -43,9 +56,60 @@ pub struct WebSocket<S> {
     rest: Bytes,
 }
 
-/// Client side of the handshake. `url` is `ws://` or `wss://` with host and path; TLS, if any, is
-/// in `stream`. A message of more than `max_message` bytes ends the connection. `headers` are sent
-/// with the request, for proxies that authenticate.
+/// The URL of a handshake. Characters that no path has are percent-encoded, and a default port is
+/// left out, as servers and signatures of URLs expect it. `query` is used as it is.
+pub fn url(tls: bool, address: &Address, path: &str, query: Option<&str>) -> Result<String> {
+    let (scheme, default) = if tls { ("wss", 443) } else { ("ws", 80) };
+    let authority = address.to_string();
+    let authority = match authority.strip_suffix(&format!(":{default}")) {
+        Some(host) if address.port == default => host,
+        _ => &authority,
+    };
+    let mut url = format!("{scheme}://{authority}");
+    let path = if path.is_empty() { PATH } else { path };
+    let is_escape = |at: usize| {
+        let digits = path.as_bytes().get(at + 1..at + 3);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    for (at, byte) in path.bytes().enumerate() {
+        let is_of_paths = byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&byte);
+        if is_of_paths || byte == b'%' && is_escape(at) {
+            url.push(byte.into());
+        } else {
+            let _ = write!(url, "%{byte:02X}");
+        }
+    }
+    if let Some(query) = query {
+        let query = query.strip_prefix('?').unwrap_or(query);
+        if !query.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+            let text = "ws_query has a space, a #, or a character that is not ASCII: percent-encode it";
+            return Err(Error::new(ErrorKind::InvalidArgument, text));
+        }
+        url.push('?');
+        url.push_str(query);
+    }
+    Ok(url)
+}
+
+/// Checks the additional headers of a handshake. Errors name the header and never show its value.
+pub fn check_headers(headers: &[(String, String)]) -> Result<()> {
+    headers.iter().try_for_each(|(name, value)| header(name, value).map(drop))
+}
+
+fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue)> {
+    let bad = |why: &str| Error::new(ErrorKind::InvalidArgument, format!("ws_headers: {name:?} {why}"));
+    let parsed: HeaderName = name.parse().map_err(|_| bad("is not the name of a header"))?;
+    if OWN_HEADERS.contains(&parsed.as_str()) {
+        return Err(bad("is set by the handshake: leave it out"));
+    }
+    let mut value = HeaderValue::from_str(value).map_err(|_| bad("has a value that no header can have"))?;
+    value.set_sensitive(true);
+    Ok((parsed, value))
+}
+
+/// Client side of the handshake. `url` is that of [`url`]; TLS, if any, is in `stream`. A message
+/// of more than `max_message` bytes ends the connection. `headers` replace those of the same name;
+/// they are for proxies that authenticate.
 pub async fn connect<S>(
     stream: S,
     url: &str,
@@ -55,12 +119,18 @@ pub async fn connect<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let uri: Uri = url.parse().map_err(|error| {
-        Error::new(ErrorKind::InvalidArgument, format!("{url:?} is not a WebSocket URL: {error}"))
-    })?;
-    let mut request = ClientRequestBuilder::new(uri).with_sub_protocol(SUBPROTOCOLS[0]);
+    // A query may hold a secret.
+    let shown = url.split('?').next().unwrap_or_default();
+    let wrong = |error: &dyn std::fmt::Display| {
+        Error::new(ErrorKind::InvalidArgument, format!("{shown:?} is not a WebSocket URL: {error}"))
+    };
+    let uri: Uri = url.parse().map_err(|error| wrong(&error))?;
+    let mut request = uri.into_client_request().map_err(|error| wrong(&error))?;
+    let subprotocol = HeaderValue::from_static(SUBPROTOCOLS[0]);
+    request.headers_mut().insert("Sec-WebSocket-Protocol", subprotocol);
     for (name, value) in headers {
-        request = request.with_header(name, value);
+        let (name, value) = header(name, value)?;
+        request.headers_mut().insert(name, value);
     }
     let (inner, _) = tokio_tungstenite::client_async_with_config(request, stream, Some(config(max_message)))
         .await
@@ -68,7 +138,7 @@ where
             tungstenite::Error::Io(io) if tls::broken(io).kind() == ErrorKind::Tls => tls::broken(io),
             _ => Error::new(
                 ErrorKind::ConnectFailed,
-                format!("the WebSocket handshake with {url} failed: {error}"),
+                format!("the WebSocket handshake with {shown} failed: {error}"),
             ),
         })?;
     Ok(WebSocket { inner, rest: Bytes::new() })
@@ -219,6 +289,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WebSocket<S> {
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
+    use tokio_tungstenite::tungstenite::client::ClientRequestBuilder;
+
     use super::*;
 
     const URL: &str = "ws://broker.example:9001/mqtt";
@@ -324,6 +396,91 @@ mod tests {
         };
         assert_eq!(hosts(&["localhost"]), StatusCode::OK);
         assert_eq!(hosts(&["localhost", "evil.example"]), StatusCode::BAD_REQUEST);
+    }
+
+    /// The request line and the headers of a handshake.
+    async fn requested(url: &str, headers: &[(&str, &str)]) -> (String, Vec<(String, String)>) {
+        let (near, far) = duplex(10_000);
+        let headers: Vec<_> =
+            headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let mut seen = None;
+        #[expect(clippy::result_large_err, reason = "the library's signature")]
+        let check = |request: &Request, mut response: Response| {
+            let text = |value: &HeaderValue| value.to_str().unwrap().to_owned();
+            let all = request.headers().iter().map(|(name, value)| (name.to_string(), text(value)));
+            seen = Some((request.uri().to_string(), all.collect()));
+            let chosen = request.headers()["sec-websocket-protocol"].clone();
+            response.headers_mut().insert("sec-websocket-protocol", chosen);
+            Ok(response)
+        };
+        let (client, server) = tokio::join!(
+            connect(near, url, &headers, 1 << 20),
+            tokio_tungstenite::accept_hdr_async_with_config(far, check, None)
+        );
+        client.unwrap();
+        server.unwrap();
+        seen.unwrap()
+    }
+
+    #[tokio::test]
+    async fn headers_replace_those_of_the_handshake() {
+        let values = |all: &[(String, String)], wanted: &str| -> Vec<String> {
+            let of = all.iter().filter(|(name, _)| name == wanted);
+            of.map(|(_, value)| value.clone()).collect()
+        };
+        let (line, all) = requested(URL, &[]).await;
+        assert_eq!(line, "/mqtt");
+        assert_eq!(values(&all, "host"), ["broker.example:9001"]);
+        assert_eq!(values(&all, "sec-websocket-protocol"), ["mqtt"]);
+        let own = [
+            ("Host", "front.example"),
+            ("sec-websocket-protocol", "mqttv3.1"),
+            ("Authorization", "Bearer x"),
+            ("Origin", "https://front.example"),
+        ];
+        let (_, all) = requested(URL, &own).await;
+        for (name, value) in own {
+            assert_eq!(values(&all, &name.to_lowercase()), [value], "{name}");
+        }
+    }
+
+    #[test]
+    fn headers_of_the_handshake_itself_are_refused_by_name() {
+        let refusal = |name: &str, value: &str| {
+            check_headers(&[(name.to_owned(), value.to_owned())]).unwrap_err().message().to_owned()
+        };
+        for name in ["Connection", "UPGRADE", "Sec-WebSocket-Key", "sec-websocket-version", "Content-Length"]
+        {
+            let text = refusal(name, "x");
+            assert!(text.contains(&format!("{name:?} is set by the handshake")), "{text}");
+        }
+        assert!(refusal("two words", "x").contains("not the name"));
+        let text = refusal("Authorization", "secret\r\nX: 1");
+        assert!(text.contains("Authorization") && !text.contains("secret"), "{text}");
+        assert!(check_headers(&[("X-Any".into(), "value".into())]).is_ok());
+    }
+
+    #[tokio::test]
+    async fn the_url_of_a_handshake_has_no_default_port_and_its_path_is_encoded() {
+        let at = |host: &str, port| Address { host: host.into(), port };
+        let of = |tls, address: &Address, path: &str, query| url(tls, address, path, query).unwrap();
+        assert_eq!(of(false, &at("h", 80), "", None), "ws://h/mqtt");
+        assert_eq!(of(true, &at("h", 443), "/x", None), "wss://h/x");
+        assert_eq!(of(true, &at("h", 80), "/x", None), "wss://h:80/x");
+        assert_eq!(of(false, &at("::1", 80), "/", None), "ws://[::1]/");
+        assert_eq!(of(false, &at("::80", 8080), "/", None), "ws://[::80]:8080/");
+        let path = of(false, &at("h", 8080), "/a b/ü%2F%zz/\u{1}\"{#", Some("?a=b%20c&d=e/f?"));
+        assert_eq!(path, "ws://h:8080/a%20b/%C3%BC%2F%25zz/%01%22%7B%23?a=b%20c&d=e/f?");
+        let (line, _) = requested(&path, &[]).await;
+        assert_eq!(line, "/a%20b/%C3%BC%2F%25zz/%01%22%7B%23?a=b%20c&d=e/f?");
+        for bad in ["a b", "a#b", "ü", "a\r\nb"] {
+            let error = url(false, &at("h", 80), "", Some(bad)).unwrap_err();
+            assert!(error.message().contains("percent-encode") && !error.message().contains(bad), "{error}");
+        }
+        let (near, far) = duplex(1000);
+        drop(far);
+        let error = connect(near, "ws://h/mqtt?sig=secret", &[], 1000).await.unwrap_err();
+        assert!(error.message().contains("ws://h/mqtt") && !error.message().contains("secret"), "{error}");
     }
 
     #[tokio::test]

@@ -255,12 +255,15 @@ pub(super) fn threads(options: &Bound<'_, PyDict>) -> PyResult<usize> {
     Ok(Fields(options).get("threads")?.unwrap_or(1))
 }
 
-/// A secret: the text itself, or a function that returns it.
+/// A secret: the text or the bytes themselves, or a function that returns them.
 pub(super) fn secret(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<Secret>> {
     Ok(match fields.raw(name)? {
         None => None,
         Some(value) if value.is_callable() => Some(Secret::Supplier(supplier(value.unbind()))),
-        Some(value) => Some(Secret::Text(value.extract()?)),
+        Some(value) => match value.cast::<PyBytes>() {
+            Ok(bytes) => Some(Secret::Bytes(bytes.as_bytes().to_vec())),
+            Err(_) => Some(Secret::Text(value.extract()?)),
+        },
     })
 }
 
@@ -278,6 +281,7 @@ pub(super) fn tls(fields: &Fields<'_, '_>) -> PyResult<TlsOptions> {
         },
         pins: pins.iter().filter_map(|pin| fingerprint(pin)).collect(),
         skip_hostname_check: fields.is_set("tls_skip_hostname_check")?,
+        server_name: fields.text("tls_server_name")?,
     })
 }
 
@@ -295,7 +299,7 @@ fn supplier(callable: Py<PyAny>) -> SecretSupplier {
         };
         let call = Call::begin().ok_or_else(|| failed("the interpreter is shutting down".into()))?;
         let supplied =
-            Python::try_attach(|py| callable.call0(py).and_then(|token| token.extract::<String>(py)))
+            Python::try_attach(|py| callable.call0(py).and_then(|value| supplied_bytes(value.bind(py))))
                 .unwrap_or_else(|| Err(PyTypeError::new_err("the interpreter is shutting down")))
                 .map_err(|error| {
                     Python::try_attach(|py| failed(told(py, &error)))
@@ -304,6 +308,14 @@ fn supplier(callable: Py<PyAny>) -> SecretSupplier {
         drop(call);
         supplied
     })
+}
+
+/// The text or bytes of a function that supplies a secret.
+fn supplied_bytes(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    match value.cast::<PyBytes>() {
+        Ok(bytes) => Ok(bytes.as_bytes().to_vec()),
+        Err(_) => Ok(value.extract::<String>()?.into_bytes()),
+    }
 }
 
 /// The text of an error of this package, and of others the type only: their text may hold the

@@ -11,11 +11,38 @@ use arrow_array::{
 };
 use arrow_cast::display::FormatOptions;
 use arrow_cast::{CastOptions, cast_with_options};
-use arrow_schema::{ArrowError, DataType, TimeUnit};
+use arrow_schema::{ArrowError, DataType, Field, TimeUnit};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::imported::arrow_error;
+use crate::schema::hyphenated;
 use forebay_base::error::{Error, ErrorKind, Result};
+
+/// The name of the extension type of Arrow for UUIDs.
+pub(crate) const UUID: &str = "arrow.uuid";
+
+/// Whether the values of a field are UUIDs, which are text wherever a message has text.
+pub(crate) fn is_uuid(field: &Field) -> bool {
+    fn is_of_16(kind: &DataType) -> bool {
+        match kind {
+            DataType::Dictionary(_, of) => is_of_16(of),
+            DataType::RunEndEncoded(_, of) => is_of_16(of.data_type()),
+            kind => *kind == DataType::FixedSizeBinary(16),
+        }
+    }
+    field.extension_type_name() == Some(UUID) && is_of_16(field.data_type())
+}
+
+/// UUIDs as text; other columns as they are.
+pub(crate) fn uuids_as_text(field: &Field, array: &ArrayRef) -> Result<ArrayRef> {
+    if !is_uuid(field) {
+        return Ok(Arc::clone(array));
+    }
+    let ids = cast_array(array, &DataType::FixedSizeBinary(16), arrow_error)?;
+    let text = |id: Option<&[u8]>| id.and_then(|id| id.try_into().ok()).map(hyphenated);
+    Ok(Arc::new(ids.as_fixed_size_binary().iter().map(text).collect::<StringArray>()))
+}
 
 pub(crate) fn invalid(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, text)
@@ -80,8 +107,20 @@ pub(crate) fn encoded(bytes: &BinaryArray) -> StringArray {
     bytes.iter().map(|bytes| bytes.map(|bytes| STANDARD.encode(bytes))).collect()
 }
 
+/// Whether a column has bytes that are no UUIDs.
+pub(crate) fn is_column_of_bytes(batch: &RecordBatch, name: &str) -> Result<bool> {
+    let schema = batch.schema_ref();
+    let field = schema.field(index(batch, name)?);
+    Ok(is_of_bytes(field.data_type()) && !is_uuid(field))
+}
+
 /// A column as text.
 pub(crate) fn text_column(batch: &RecordBatch, name: &str) -> Result<StringArray> {
+    let at = index(batch, name)?;
+    if is_uuid(batch.schema_ref().field(at)) {
+        let ids = uuids_as_text(batch.schema_ref().field(at), batch.column(at))?;
+        return Ok(ids.as_string().clone());
+    }
     let column = cast_column(batch, name, &DataType::Utf8, "text")?;
     Ok(column.as_any().downcast_ref::<StringArray>().expect("cast to it").clone())
 }
@@ -156,17 +195,18 @@ pub(crate) fn property_column(batch: &RecordBatch, name: &str) -> Result<Propert
             "column {name:?} is {kind}, which is neither a map of text to text nor a struct of texts"
         ))
     };
-    let text = |array: &ArrayRef| -> Result<StringArray> {
-        let array = cast_array(array, &DataType::Utf8, |_| wrong())?;
+    let text = |field: &Field, array: &ArrayRef| -> Result<StringArray> {
+        let array = cast_array(&uuids_as_text(field, array)?, &DataType::Utf8, |_| wrong())?;
         Ok(array.as_any().downcast_ref::<StringArray>().expect("cast to it").clone())
     };
     if let Some(map) = column.as_any().downcast_ref::<MapArray>() {
-        let (names, values) = (text(map.keys())?, text(map.values())?);
+        let parts = map.entries().fields();
+        let (names, values) = (text(&parts[0], map.keys())?, text(&parts[1], map.values())?);
         return Ok(PropertyColumn::Map { map: Box::new(map.clone()), names, values });
     }
     let of = column.as_any().downcast_ref::<StructArray>().ok_or_else(wrong)?.clone();
     let fields = of.fields().iter().zip(of.columns());
-    let fields = fields.map(|(field, values)| Ok((field.name().clone(), text(values)?)));
+    let fields = fields.map(|(field, values)| Ok((field.name().clone(), text(field, values)?)));
     Ok(PropertyColumn::Struct { fields: fields.collect::<Result<_>>()?, of })
 }
 

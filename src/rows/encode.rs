@@ -8,8 +8,8 @@ use arrow_select::take::take_record_batch;
 
 use crate::buffer::{BadRow, NewRow, Rare, Rows};
 use crate::columns::{
-    PropertyColumn, base64_column, cast_column, flag_column, index, invalid, is_of_bytes, payload_column,
-    property_column, text_column, time_column, whole_column,
+    PropertyColumn, base64_column, cast_column, flag_column, index, invalid, is_column_of_bytes,
+    payload_column, property_column, text_column, time_column, whole_column,
 };
 use crate::imported::{Imported, arrow_error, check_offsets};
 use crate::json::json_lines;
@@ -98,7 +98,7 @@ impl<'a> Beside<'a> {
         let texts = |name: &String| text_column(batch, name);
         let times = |name: &String| time_column(batch, name);
         let of_bytes = match &columns.key {
-            Some(name) if columns.keys_of_bytes => is_of_bytes(batch.column(index(batch, name)?).data_type()),
+            Some(name) if columns.keys_of_bytes => is_column_of_bytes(batch, name)?,
             _ => false,
         };
         let keys = match &columns.key {
@@ -107,8 +107,7 @@ impl<'a> Beside<'a> {
         };
         let topics = columns.topic.as_ref();
         let ordering_key = |name: &String| -> Result<_> {
-            let column = batch.column(index(batch, name)?);
-            if !is_of_bytes(column.data_type()) {
+            if !is_column_of_bytes(batch, name)? {
                 return Ok(BinaryArray::from(text_column(batch, name)?));
             }
             let column = cast_column(batch, name, &DataType::Binary, "binary")?;

@@ -1,11 +1,12 @@
 //! The rows of a batch as JSON objects, in the form that Spark's `to_json` gives them.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Float32Type, Float64Type};
-use arrow_array::{Array, ArrayRef, MapArray, RecordBatch, StringArray};
+use arrow_array::{Array, ArrayRef, FixedSizeBinaryArray, MapArray, RecordBatch, StringArray};
 use arrow_cast::cast_with_options;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder, make_encoder};
@@ -13,8 +14,9 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::columns::{STRICT, cast_array, encoded, invalid, is_of_bytes};
+use crate::columns::{STRICT, cast_array, encoded, invalid, is_of_bytes, is_uuid, uuids_as_text};
 use crate::imported::arrow_error;
+use crate::schema::hyphenated;
 use forebay_base::error::Result;
 
 /// The type that values are written from as JSON. Time zones become UTC, whose offset is known
@@ -82,6 +84,9 @@ impl EncoderFactory for AsSpark {
             DataType::Binary => Some(bytes(Box::new(|row| array.as_binary::<i32>().value(row)))),
             DataType::LargeBinary => Some(bytes(Box::new(|row| array.as_binary::<i64>().value(row)))),
             DataType::BinaryView => Some(bytes(Box::new(|row| array.as_binary_view().value(row)))),
+            DataType::FixedSizeBinary(16) if is_uuid(field) => {
+                Some(Box::new(Ids(array.as_fixed_size_binary())) as Box<dyn Encoder>)
+            }
             DataType::FixedSizeBinary(_) => {
                 Some(bytes(Box::new(|row| array.as_fixed_size_binary().value(row))))
             }
@@ -89,6 +94,24 @@ impl EncoderFactory for AsSpark {
                 numbers(Box::new(|row| array.as_primitive::<Float32Type>().value(row).into()))?
             }
             DataType::Float64 => numbers(Box::new(|row| array.as_primitive::<Float64Type>().value(row)))?,
+            // arrow-json itself gives items the field of their list.
+            DataType::List(item) if is_extended(item) => {
+                let list = array.as_list::<i32>();
+                let ends = list.value_offsets();
+                let range = Box::new(|row: usize| ends[row] as usize..ends[row + 1] as usize);
+                Some(Box::new(Items { range, values: make_encoder(item, list.values(), options)? }) as _)
+            }
+            DataType::LargeList(item) if is_extended(item) => {
+                let list = array.as_list::<i64>();
+                let ends = list.value_offsets();
+                let range = Box::new(|row: usize| ends[row] as usize..ends[row + 1] as usize);
+                Some(Box::new(Items { range, values: make_encoder(item, list.values(), options)? }) as _)
+            }
+            DataType::FixedSizeList(item, size) if is_extended(item) => {
+                let (list, size) = (array.as_fixed_size_list(), *size as usize);
+                let range = Box::new(move |row: usize| row * size..(row + 1) * size);
+                Some(Box::new(Items { range, values: make_encoder(item, list.values(), options)? }) as _)
+            }
             DataType::Map(..) => Some(Box::new(Entries::of(array.as_map(), options)?) as _),
             kind if kind.is_temporal() => {
                 let formatter = ArrayFormatter::try_new(array, &FormatOptions::default())?;
@@ -107,6 +130,51 @@ impl Encoder for Base64<'_> {
     fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
         out.push(b'"');
         out.extend_from_slice(STANDARD.encode((self.0)(row)).as_bytes());
+        out.push(b'"');
+    }
+}
+
+/// Whether items are UUIDs, or lists of such.
+fn is_extended(item: &Field) -> bool {
+    match item.data_type() {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            is_extended(item)
+        }
+        _ => is_uuid(item),
+    }
+}
+
+/// The items of lists.
+struct Items<'a> {
+    range: Box<dyn Fn(usize) -> Range<usize> + 'a>,
+    values: NullableEncoder<'a>,
+}
+
+impl Encoder for Items<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        out.push(b'[');
+        for (index, at) in (self.range)(row).enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            if self.values.is_null(at) {
+                out.extend_from_slice(b"null");
+            } else {
+                self.values.encode(at, out);
+            }
+        }
+        out.push(b']');
+    }
+}
+
+/// UUIDs as text.
+struct Ids<'a>(&'a FixedSizeBinaryArray);
+
+impl Encoder for Ids<'_> {
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        let id = hyphenated(self.0.value(row).try_into().expect("16 bytes"));
+        out.push(b'"');
+        out.extend_from_slice(id.as_bytes());
         out.push(b'"');
     }
 }
@@ -141,14 +209,19 @@ impl<'a> Entries<'a> {
         if map.keys().null_count() > 0 || map.entries().null_count() > 0 {
             return Err(ArrowError::InvalidArgumentError("a key of a map is null".to_owned()));
         }
-        let keys = if is_of_bytes(map.keys().data_type()) {
+        let DataType::Map(entries, _) = map.data_type() else { unreachable!("the type of a map") };
+        let DataType::Struct(parts) = entries.data_type() else { unreachable!("entries are structs") };
+        let keys = if is_uuid(&parts[0]) {
+            let ids = uuids_as_text(&parts[0], map.keys());
+            ids.map_err(|error| ArrowError::InvalidArgumentError(error.message().to_owned()))?
+                .as_string()
+                .clone()
+        } else if is_of_bytes(map.keys().data_type()) {
             let keys = cast_with_options(map.keys(), &DataType::Binary, &STRICT)?;
             encoded(keys.as_binary())
         } else {
             cast_with_options(map.keys(), &DataType::Utf8, &STRICT)?.as_string().clone()
         };
-        let DataType::Map(entries, _) = map.data_type() else { unreachable!("the type of a map") };
-        let DataType::Struct(parts) = entries.data_type() else { unreachable!("entries are structs") };
         Ok(Self { ends: map.value_offsets(), keys, values: make_encoder(&parts[1], map.values(), options)? })
     }
 }

@@ -2,15 +2,17 @@ use std::sync::Arc;
 
 use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, DictionaryArray, FixedSizeListArray, Float64Array, Int8Array, Int32Array,
-    IntervalDayTimeArray, ListArray, MapArray, RecordBatch, RunArray, StringArray, StructArray,
-    TimestampMillisecondArray,
+    Array, ArrayRef, BinaryArray, DictionaryArray, FixedSizeBinaryArray, FixedSizeListArray, Float64Array,
+    Int8Array, Int32Array, IntervalDayTimeArray, LargeListArray, ListArray, MapArray, RecordBatch, RunArray,
+    StringArray, StructArray, TimestampMillisecondArray,
 };
 use arrow_buffer::{IntervalDayTime, NullBuffer, OffsetBuffer};
-use arrow_schema::Field;
+use arrow_schema::{DataType, Field, Schema as ArrowSchema};
 use serde_json::{Value, json};
 
-use super::{Columns, Cursor, Imported, encode};
+use super::schema::{RowSchema, define};
+use super::{Columns, Cursor, Imported, Rows, encode};
+use forebay_avro::Schema;
 
 /// The rows of a table of one column as JSON.
 fn written(column: ArrayRef) -> Vec<Value> {
@@ -259,7 +261,7 @@ fn the_first_row_is_split_from_the_others() {
         sequence: Some(5),
         ..Columns::default()
     };
-    let found = |rows: &super::Rows| -> Vec<_> {
+    let found = |rows: &Rows| -> Vec<_> {
         let properties: Vec<(&str, &str)> = rows.properties().iter().map(|(n, v)| (&**n, &**v)).collect();
         Cursor::default()
             .rows(rows, &properties)
@@ -411,4 +413,145 @@ fn shared_payloads_go_their_ways_by_topic_and_beside_rows_that_are_left_out() {
         })
         .collect();
     assert_eq!(found, [("x", vec![b"a".to_vec(), b"dddd".to_vec()]), ("y", vec![b"bb".to_vec()])]);
+}
+
+/// A field of UUIDs, and two of them with a null between.
+fn ids(name: &str) -> (Field, ArrayRef) {
+    let array = FixedSizeBinaryArray::try_from_sparse_iter_with_size(
+        [Some([1u8; 16]), None, Some([0xab; 16])].into_iter(),
+        16,
+    );
+    let metadata: std::collections::HashMap<_, _> =
+        [("ARROW:extension:name".to_owned(), "arrow.uuid".to_owned())].into();
+    (Field::new(name, DataType::FixedSizeBinary(16), true).with_metadata(metadata), Arc::new(array.unwrap()))
+}
+
+const FIRST: &str = "01010101-0101-0101-0101-010101010101";
+const LAST: &str = "abababab-abab-abab-abab-abababababab";
+
+/// A table with UUIDs as a column, in a list, a struct, a map and a dictionary.
+fn table_of_ids() -> RecordBatch {
+    let (field, array) = ids("id");
+    let item = Arc::new(ids("item").0);
+    let list = ListArray::new(item, OffsetBuffer::from_lengths([1, 0, 2]), Arc::clone(&array), None);
+    let nested = Arc::new(Field::new("item", list.data_type().clone(), true));
+    let nested =
+        LargeListArray::new(nested, OffsetBuffer::from_lengths([1, 1, 1]), Arc::new(list.clone()), None);
+    let inside = StructArray::new(vec![field.clone()].into(), vec![Arc::clone(&array)], None);
+    let words: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "c"]));
+    let entry = |key: Field, keys: ArrayRef, value: Field, values: ArrayRef| {
+        let entries = StructArray::new(vec![key, value].into(), vec![keys, values], None);
+        let field = Arc::new(Field::new("entries", entries.data_type().clone(), false));
+        MapArray::new(field, OffsetBuffer::from_lengths([1, 1, 1]), entries, None, false)
+    };
+    let word = |name: &str| Field::new(name, DataType::Utf8, false);
+    let values = entry(word("key"), Arc::clone(&words), ids("value").0, Arc::clone(&array));
+    let full: ArrayRef =
+        Arc::new(FixedSizeBinaryArray::try_from_iter([[1u8; 16], [2; 16], [0xab; 16]].iter()).unwrap());
+    let keys = entry(ids("key").0.with_nullable(false), Arc::clone(&full), word("value"), words);
+    let indices = Int8Array::from(vec![0, 1, 2]);
+    let dictionary: ArrayRef =
+        Arc::new(DictionaryArray::<Int8Type>::try_new(indices, Arc::clone(&array)).unwrap());
+    let of_dictionary = ids("dictionary").0.with_data_type(dictionary.data_type().clone());
+    let plain = |name: &str, array: &ArrayRef| Field::new(name, array.data_type().clone(), true);
+    let (list, inside): (ArrayRef, ArrayRef) = (Arc::new(list), Arc::new(inside));
+    let nested: ArrayRef = Arc::new(nested);
+    let (values, keys): (ArrayRef, ArrayRef) = (Arc::new(values), Arc::new(keys));
+    let fields = vec![
+        field,
+        plain("list", &list),
+        plain("inside", &inside),
+        plain("values", &values),
+        plain("keys", &keys),
+        of_dictionary,
+        plain("raw", &full),
+        plain("nested", &nested),
+    ];
+    let columns = vec![array, list, inside, values, keys, dictionary, full, nested];
+    RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), columns).unwrap()
+}
+
+#[test]
+fn uuids_are_text_in_json_with_and_without_a_schema() {
+    let batch = table_of_ids();
+    let text = |schema: Option<RowSchema>| -> Vec<Value> {
+        let columns = Columns { json: schema.is_none(), schema, ..Columns::default() };
+        let rows = encode(Imported::new(vec![batch.clone()]), &columns).unwrap();
+        Cursor::default().rows(&rows, &[]).map(|row| serde_json::from_slice(row.payload).unwrap()).collect()
+    };
+    let first = json!({
+        "id": FIRST, "list": [FIRST], "inside": {"id": FIRST}, "values": {"a": FIRST}, "keys": {FIRST: "a"},
+        "dictionary": FIRST, "raw": "AQEBAQEBAQEBAQEBAQEBAQ==",
+        "nested": [[FIRST]]
+    });
+    let rows = text(None);
+    assert_eq!(rows[0], first);
+    assert_eq!(rows[1]["values"], json!({"b": null}));
+    assert_eq!(rows[2]["list"], json!([null, LAST]));
+    let texts = Schema::parse(
+        br#"{"type": "record", "name": "R", "fields": [{"name": "id", "type": ["null", "string"]},
+            {"name": "list", "type": {"type": "array", "items": ["null", "string"]}},
+            {"name": "inside", "type": {"type": "record", "name": "I", "fields": [{"name": "id", "type": ["null", "string"]}]}},
+            {"name": "values", "type": {"type": "map", "values": ["null", "string"]}},
+            {"name": "keys", "type": {"type": "map", "values": "string"}},
+            {"name": "dictionary", "type": ["null", "string"]}, {"name": "raw", "type": "bytes"},
+            {"name": "nested", "type": {"type": "array", "items": {"type": "array", "items": ["null", "string"]}}}]}"#,
+    );
+    assert_eq!(text(Some(RowSchema::Json(Arc::new(texts.unwrap()))))[0], first);
+    let without_keys = batch.project(&[0, 1, 2, 3, 5, 6, 7]).unwrap();
+    let defined = Schema::parse(define(without_keys.schema_ref(), "Row").unwrap().as_bytes()).unwrap();
+    let columns = Columns { schema: Some(RowSchema::Json(Arc::new(defined))), ..Columns::default() };
+    let rows = encode(Imported::new(vec![without_keys]), &columns).unwrap();
+    let row: Value =
+        serde_json::from_slice(Cursor::default().rows(&rows, &[]).next().unwrap().payload).unwrap();
+    assert_eq!(
+        (&row["id"], &row["list"], &row["dictionary"]),
+        (&first["id"], &first["list"], &first["dictionary"])
+    );
+}
+
+fn properties_of(rows: &Rows) -> Vec<(&str, &str)> {
+    rows.properties().iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+}
+
+#[test]
+fn uuids_are_text_as_keys_topics_and_properties() {
+    let batch = table_of_ids();
+    for key in ["id", "dictionary"] {
+        for properties in ["inside", "values", "keys"] {
+            let columns = Columns {
+                value: Some("raw".into()),
+                key: Some(key.into()),
+                keys_of_bytes: true,
+                ordering_key: Some(key.into()),
+                properties: Some(properties.into()),
+                ..Columns::default()
+            };
+            let rows = encode(Imported::new(vec![batch.clone()]), &columns).unwrap();
+            assert!(!rows.key_is_base64);
+            let keys: Vec<_> = Cursor::default()
+                .rows(&rows, &properties_of(&rows))
+                .map(|row| row.key.map(str::to_owned))
+                .collect();
+            assert_eq!(keys, [Some(FIRST.to_owned()), None, Some(LAST.to_owned())]);
+            let all = properties_of(&rows);
+            let row = Cursor::default().rows(&rows, &all).next().unwrap();
+            assert_eq!(row.payload, [1; 16], "payloads are the bytes");
+            let expected = match properties {
+                "inside" => ("id", FIRST),
+                "values" => ("a", FIRST),
+                _ => (FIRST, "a"),
+            };
+            let found: Vec<_> = row.properties.iter().map(|(name, value)| (*name, *value)).collect();
+            assert_eq!(found, [expected]);
+        }
+    }
+    // Bytes that are no UUIDs are still keys of bytes.
+    let columns = Columns {
+        value: Some("raw".into()),
+        key: Some("raw".into()),
+        keys_of_bytes: true,
+        ..Columns::default()
+    };
+    assert!(encode(Imported::new(vec![batch]), &columns).unwrap().key_is_base64);
 }

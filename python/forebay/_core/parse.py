@@ -248,6 +248,33 @@ def secret(value: Any) -> str | Callable[[], str]:
     return _secret(value, _password)
 
 
+def binary_secret(value: Any) -> str | bytes | Callable[[], str | bytes]:
+    """As :func:`secret`, for passwords that may be any bytes. A file of text is stripped, other bytes are as
+    they are."""
+    if isinstance(value, bytes) and value:
+        return value
+    if not isinstance(value, str) or not value.startswith("file:"):
+        return secret(value)
+
+    def current() -> str | bytes:
+        content = _read(value)
+        try:
+            return content.decode().strip()
+        except UnicodeDecodeError:
+            return content
+
+    current()
+    return current
+
+
+def query(value: Any) -> str | Callable[[], str]:
+    """As :func:`secret`, for the query of a URL, which is sent as it is."""
+    found = secret(value)
+    if isinstance(found, str) and not re.fullmatch(r'[!"$-~]+', found):
+        raise ValueError("it has a space, a #, or a character that is not ASCII: percent-encode it")
+    return found
+
+
 def token(value: Any) -> str | Callable[[], str]:
     """As :func:`secret`, for tokens: all that looks like a path is refused."""
     return _secret(value, not_a_path)
@@ -259,7 +286,11 @@ def _secret(value: Any, check: Callable[[str], str]) -> str | Callable[[], str]:
     if not isinstance(value, str | bytes) or not value:
         raise ValueError('expected a secret: text, "env:NAME", "file:PATH" or a callable that returns text')
     if isinstance(value, bytes):
-        return value.decode()
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            # The bytes are not shown.
+            raise ValueError("expected text, not bytes that are no UTF-8") from None
     if value.startswith("file:"):
         _read(value)
         return lambda: _read(value).decode().strip()

@@ -330,8 +330,17 @@ def inherited_for(url: str | None) -> tuple[str, dict[str, dict[str, Any]]]:
     """
     base, query = split_url(url)
     row = of(base)
-    set_outside, queried = options.environment(row.tables), row.split(query)
+    set_outside, queried = options.environment(row.tables), _split_query(row, base, query)
     return base, {scope: {**set_outside[scope], **queried[scope]} for scope in SCOPES}
+
+
+def _split_query(row: Protocol, base: str, query: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    try:
+        return row.split(query)
+    except InvalidArgument as error:
+        if not base.startswith(("ws:", "wss:")):
+            raise
+        raise InvalidArgument(f"{error}; a query for the server itself is ws_query=") from None
 
 
 def of_url(url: str | None) -> dict[str, dict[str, Any]]:
@@ -341,7 +350,7 @@ def of_url(url: str | None) -> dict[str, dict[str, Any]]:
         InvalidArgument: as :func:`inherited_for`.
     """
     base, query = split_url(url)
-    return of(base).split(query)
+    return _split_query(of(base), base, query)
 
 
 def for_connection(

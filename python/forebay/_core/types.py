@@ -17,8 +17,8 @@ Size = int | str
 """Bytes, or text such as ``"64MiB"``."""
 Timestamp = datetime | int
 """An aware ``datetime``, or milliseconds since 1970."""
-Secret = str | Callable[[], str]
-"""The text itself, ``"env:NAME"``, ``"file:PATH"``, or a callable. Never shown in a ``repr``."""
+Secret = str | bytes | Callable[[], str] | Callable[[], bytes]
+"""The text or bytes, ``"env:NAME"``, ``"file:PATH"``, or a callable. Never shown in a ``repr``."""
 Pem = str | bytes | os.PathLike[str]
 """PEM itself or the path of a file."""
 

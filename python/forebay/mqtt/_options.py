@@ -63,7 +63,9 @@ class MqttClientOptions(TypedDict, total=False):
         ),
     ]
     username: Annotated[str, Option(parse.text, None, "User name.", common=True)]
-    password: Annotated[Secret, Option(parse.secret, None, "Password.", common=True, secret=True)]
+    password: Annotated[
+        Secret, Option(parse.binary_secret, None, "Password. MQTT takes any bytes.", common=True, secret=True)
+    ]
     will: Annotated[
         "Will",
         Option(
@@ -166,7 +168,22 @@ class MqttClientOptions(TypedDict, total=False):
     tls_alpn: Annotated[str, Option(str, "mqtt", 'ALPN protocol of the TLS handshake. "" offers none.')]
     ws_headers: Annotated[
         Mapping[str, str],
-        Option(parse.mapping, None, "Additional headers of the WebSocket handshake.", secret=True),
+        Option(
+            parse.mapping,
+            None,
+            "Headers of the WebSocket handshake. They replace those of the client.",
+            secret=True,
+        ),
+    ]
+    ws_query: Annotated[
+        Secret,
+        Option(
+            parse.query,
+            None,
+            "Query of the WebSocket URL, such as the signature of a presigned URL. A callable is "
+            "called at each connect.",
+            secret=True,
+        ),
     ]
     tls_cert: Annotated[Pem, Option(parse.pem, None, "Client certificate chain for mutual TLS.")]
     authentication_method: Annotated[
@@ -227,6 +244,14 @@ class MqttClientOptions(TypedDict, total=False):
             None,
             "SHA-256 fingerprints, in hexadecimal, of the only certificates to accept. Authority,"
             " host name and validity period are then not checked.",
+        ),
+    ]
+    tls_server_name: Annotated[
+        str,
+        Option(
+            parse.text,
+            None,
+            "Name of the broker to send (SNI) and to check in its certificate. Default: the host of the URL.",
         ),
     ]
     tls_skip_hostname_check: Annotated[

@@ -113,6 +113,14 @@ class PulsarClientOptions(TypedDict, total=False):
             " host name and validity period are then not checked.",
         ),
     ]
+    tls_server_name: Annotated[
+        str,
+        Option(
+            parse.text,
+            None,
+            "Name of the broker to send (SNI) and to check in its certificate. Default: the host of the URL.",
+        ),
+    ]
     tls_skip_hostname_check: Annotated[
         bool, Option(parse.boolean, False, "Accept a certificate for any host name. For tests only.")
     ]

@@ -294,7 +294,7 @@ async fn connect_packet(shared: &Shared, version: Version, first: bool) -> Resul
     connect.user_name = options.username.as_deref().map(Into::into);
     connect.password = match &options.password {
         None => None,
-        Some(password) => Some(Bytes::from(password.get(options.connect_timeout).await?)),
+        Some(password) => Some(Bytes::from(password.get_bytes(options.connect_timeout).await?)),
     };
     if !v5 {
         return Ok(connect);

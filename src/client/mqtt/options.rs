@@ -72,8 +72,8 @@ options! {
         custom keep_alive: u16 = KEEP_ALIVE => DURATION.seconds(Duration::from_secs(KEEP_ALIVE as u64));
         /// User name.
         option username: Option<String> = None => TEXT.common();
-        /// Password.
-        custom password: Option<Secret> = None => own("secret").common().secret();
+        /// Password. MQTT takes any bytes.
+        custom password: Option<Secret> = None => own("binary_secret").common().secret();
         /// Will: message that the broker publishes if the connection ends without DISCONNECT.
         custom will: Option<Will> = None => own("will").common();
         /// Message to publish after each connect, before unsent messages. If the broker rejects it,
@@ -128,8 +128,11 @@ options! {
         field tls: TlsOptions = TlsOptions::default();
         /// ALPN protocol of the TLS handshake. "" offers none.
         option tls_alpn: Option<String> = Some("mqtt".into()) => own("any_text");
-        /// Additional headers of the WebSocket handshake.
+        /// Headers of the WebSocket handshake. They replace those of the client.
         option ws_headers: Vec<(String, String)> = Vec::new() => PAIRS.secret();
+        /// Query of the WebSocket URL, such as the signature of a presigned URL. A callable is
+        /// called at each connect.
+        custom ws_query: Option<Secret> = None => own("secret").secret();
         /// Client certificate chain for mutual TLS.
         row tls_cert => own("pem");
         /// Method of extended authentication (MQTT 5, 4.12).

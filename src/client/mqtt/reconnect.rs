@@ -56,6 +56,12 @@ impl Connector {
             Transport::WebSocket | Transport::Unix | Transport::Http => None,
         };
         let tls = if url.tls { Some(tls::FollowingConnector::new(&options.tls, alpn)?) } else { None };
+        if url.transport == Transport::WebSocket {
+            ws::check_headers(&options.ws_headers)?;
+        } else if options.ws_query.is_some() {
+            let text = "ws_query is for MQTT over WebSocket: use a URL of ws:// or wss://";
+            return Err(Error::new(ErrorKind::InvalidArgument, text));
+        }
         let versions = match options.version {
             Some(version) => vec![version],
             None => vec![Version::V3_1, Version::V3_1_1, Version::V5],
@@ -111,15 +117,17 @@ impl Connector {
         if self.url.transport != Transport::WebSocket {
             return Ok(stream);
         }
-        let scheme = if self.url.tls { "wss" } else { "ws" };
-        let path = if self.url.path.is_empty() { ws::PATH } else { &self.url.path };
-        let url = format!("{scheme}://{address}{path}");
+        let query = match &options.ws_query {
+            Some(query) => Some(query.get(options.connect_timeout).await?),
+            None => None,
+        };
+        let url = ws::url(self.url.tls, address, &self.url.path, query.as_deref())?;
         let upgraded = ws::connect(stream, &url, &options.ws_headers, options.max_packet_size.max(1 << 20));
         let upgraded =
             tokio::time::timeout(options.connect_timeout, upgraded).await.unwrap_or_else(|_| {
                 Err(Error::new(
                     ErrorKind::Timeout,
-                    format!("no WebSocket handshake with {url} within {:?}", options.connect_timeout),
+                    format!("no WebSocket handshake with {address} within {:?}", options.connect_timeout),
                 ))
             })?;
         Ok(Stream::WebSocket(Box::new(upgraded)))

@@ -44,6 +44,7 @@ pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<Clien
         to.keep_alive = seconds.extract::<f64>()?.ceil().min(f64::from(u16::MAX)) as u16;
     }
     to.password = secret(&fields, "password")?;
+    to.ws_query = secret(&fields, "ws_query")?;
     to.will = match fields.raw("will")? {
         None => None,
         Some(will) => Some(will_of(py, will.cast::<PyDict>()?)?),

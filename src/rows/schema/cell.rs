@@ -3,6 +3,7 @@
 //! A value is whole before any of it gets into a column, so that one that cannot be decoded leaves
 //! no half of itself behind.
 
+use arrow_buffer::i256;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value as Json};
@@ -33,7 +34,7 @@ pub enum Cell {
     /// The bytes or the text that stand for a value with a meaning.
     Meant(Logical, Vec<u8>),
     /// A number with this many digits behind the point.
-    Decimal(i128, u32),
+    Decimal(i256, u32),
     /// The index of a symbol of an enum.
     Symbol(u32),
     /// Items.
@@ -160,7 +161,11 @@ impl Parser<'_> {
             (Kind::Boolean, _) => Cell::Boolean(json.as_bool().ok_or_else(wants)?),
             (Kind::Int, _) => Cell::Long(i32::try_from(integer()?).map_err(|_| wants())?.into()),
             (Kind::Long, _) => Cell::Long(integer()?),
-            (Kind::Float | Kind::Double, _) => Cell::Double(json.as_f64().ok_or_else(wants)?),
+            (Kind::Float, _) => {
+                let held = |value: &f64| (*value as f32).is_finite();
+                Cell::Double(json.as_f64().filter(held).ok_or_else(wants)?)
+            }
+            (Kind::Double, _) => Cell::Double(json.as_f64().ok_or_else(wants)?),
             (Kind::String, _) => Cell::Text(json.as_str().ok_or_else(wants)?.to_owned()),
             (Kind::Bytes, _) => Cell::Bytes(bytes(json.as_str().ok_or_else(wants)?)?),
             (Kind::Fixed(fixed), _) => {
@@ -185,7 +190,13 @@ impl Parser<'_> {
             }
             (Kind::Union(branches), _) => {
                 let mut last = None;
-                for branch in branches {
+                // A double before a long would change integers of more than 53 bits.
+                let is_whole = json.is_i64();
+                let is_float =
+                    |id: &&NodeId| matches!(schema.node(**id).kind, Kind::Float | Kind::Double) && is_whole;
+                let whole_first =
+                    branches.iter().filter(|id| !is_float(id)).chain(branches.iter().filter(is_float));
+                for branch in whole_first {
                     match self.value(*branch, json, default, depth + 1) {
                         Ok(cell) => return Ok(cell),
                         Err(error) => last = Some(error),
@@ -238,25 +249,44 @@ fn symbol(of: &Enum, name: &str) -> Result<u32> {
     index.ok_or_else(|| bad(format_args!("{} has no symbol {name:?}", of.name.full)))
 }
 
-/// Most digits of a number of JSON that is exact although it was read as a float.
-const EXACT: usize = 15;
+/// Most digits of a decimal in a column.
+pub(super) const DIGITS: usize = 76;
 
-/// A decimal of JSON.
+/// A decimal of JSON: all its digits, without zeros at the end.
 fn decimal(text: &str) -> Result<Cell> {
-    let inexact = || bad(format_args!("{text} cannot be read as a decimal without a loss"));
+    let inexact = || bad(format_args!("{} is no decimal of up to {DIGITS} digits", shortened(text)));
     let (number, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let (sign, number) = match number.strip_prefix('-') {
+        Some(number) => ("-", number),
+        None => ("", number.strip_prefix('+').unwrap_or(number)),
+    };
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
-    let digits = format!("{whole}{part}");
-    let is_integer = part.is_empty() && exponent == "0";
-    let significant = digits.trim_start_matches(['-', '0']).len();
-    let value: i128 = digits.parse().map_err(|_| inexact())?;
-    if !is_integer && significant > EXACT {
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let power = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
+    let is_number = is_digits(whole) && is_digits(part) && is_digits(power) && !power.is_empty();
+    if !is_number || whole.len() + part.len() == 0 {
         return Err(inexact());
     }
-    let scale = part.len() as i64 - exponent.parse::<i64>().map_err(|_| inexact())?;
-    if scale >= 0 {
-        return Ok(Cell::Decimal(value, u32::try_from(scale).map_err(|_| inexact())?));
+    let digits = format!("{whole}{part}");
+    let digits = digits.trim_start_matches('0');
+    let significant = digits.trim_end_matches('0');
+    if significant.is_empty() {
+        return Ok(Cell::Decimal(i256::ZERO, 0));
     }
-    let power = u32::try_from(-scale).ok().and_then(|up| 10i128.checked_pow(up));
-    power.and_then(|power| value.checked_mul(power)).map(|value| Cell::Decimal(value, 0)).ok_or_else(inexact)
+    // An exponent that no column has costs no more than any other.
+    let exponent: i64 = exponent.parse().map_err(|_| inexact())?;
+    let zeros = (digits.len() - significant.len()) as i64;
+    let scale = exponent.checked_add(zeros).and_then(|up| (part.len() as i64).checked_sub(up));
+    let scale = scale.ok_or_else(inexact)?;
+    let zeros = usize::try_from(scale.min(0).unsigned_abs()).map_err(|_| inexact())?;
+    let scale = u32::try_from(scale.max(0)).map_err(|_| inexact())?;
+    if significant.len().saturating_add(zeros) > DIGITS || scale as usize > DIGITS {
+        return Err(inexact());
+    }
+    let number = format!("{sign}{significant}{}", "0".repeat(zeros));
+    i256::from_string(&number).map(|number| Cell::Decimal(number, scale)).ok_or_else(inexact)
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(100).collect()
 }

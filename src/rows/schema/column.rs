@@ -12,10 +12,11 @@ use arrow_array::{
 };
 use arrow_buffer::i256;
 use arrow_cast::{CastOptions, cast_with_options};
-use arrow_schema::{DataType, TimeUnit};
+use arrow_schema::{DataType, Field, TimeUnit};
 
 use super::Flaw;
 use super::define::is_text;
+use crate::columns::uuids_as_text;
 use forebay_avro::encode::default_of;
 use forebay_avro::schema::{Enum, Record};
 use forebay_avro::{Kind, Logical, MAX_DEPTH, NodeId, Schema};
@@ -171,6 +172,32 @@ fn plain(array: &ArrayRef) -> Result<ArrayRef> {
 }
 
 impl<'s> Column<'s> {
+    /// Prepares the values of a field, whose UUIDs are text where the schema has text.
+    pub(super) fn of_field(
+        schema: &'s Schema,
+        id: NodeId,
+        field: &Field,
+        array: &ArrayRef,
+        depth: usize,
+    ) -> Result<Self> {
+        let is = |id: &NodeId, logical| {
+            let node = schema.node(*id);
+            matches!(node.kind, Kind::String) && node.logical == logical
+        };
+        let is_text = match &schema.node(id).kind {
+            Kind::Union(branches) => {
+                branches.iter().any(|id| is(id, None))
+                    && !branches.iter().any(|id| is(id, Some(Logical::Uuid)))
+            }
+            _ => is(&id, None),
+        };
+        if !is_text {
+            return Self::of(schema, id, array, depth);
+        }
+        let array = uuids_as_text(field, array).map_err(|error| Flaw::new(error.message()))?;
+        Self::of(schema, id, &array, depth)
+    }
+
     /// Prepares the values of `array` as values of the type `id`.
     pub(super) fn of(schema: &'s Schema, id: NodeId, array: &ArrayRef, depth: usize) -> Result<Self> {
         if depth > MAX_DEPTH {
@@ -210,15 +237,18 @@ impl<'s> Column<'s> {
                 Values::Enum(texts, of, of.symbols.iter().map(String::as_str).zip(0..).collect())
             }
             (Kind::Array(items), _) => {
-                let (lists, values) = lists(&array).ok_or_else(unfit)?;
-                let items = Self::of(schema, *items, &values, depth + 1);
+                let (lists, item, values) = lists(&array).ok_or_else(unfit)?;
+                let items = Self::of_field(schema, *items, item, &values, depth + 1);
                 Values::Array(lists, items.map_err(|flaw| flaw.within("[]"))?.into())
             }
             (Kind::Map(values), _) => {
                 let map = array.as_map_opt().ok_or_else(unfit)?;
-                let keys = plain(map.keys())?;
+                let parts = map.entries().fields();
+                let keys =
+                    uuids_as_text(&parts[0], map.keys()).map_err(|error| Flaw::new(error.message()))?;
+                let keys = plain(&keys)?;
                 let keys = Bytes::of(&keys).filter(|_| is_text(keys.data_type())).ok_or_else(unfit)?;
-                let values = Self::of(schema, *values, map.values(), depth + 1);
+                let values = Self::of_field(schema, *values, &parts[1], map.values(), depth + 1);
                 let values = values.map_err(|flaw| flaw.within("[]"))?.into();
                 Values::Map(Lists::Small(map.value_offsets().to_vec()), keys, values)
             }
@@ -241,10 +271,10 @@ pub(super) fn parts<'s>(
     beside: &[&str],
     depth: usize,
 ) -> Result<Vec<Part<'s>>> {
-    let mut columns: HashMap<&str, &ArrayRef> = HashMap::default();
+    let mut columns: HashMap<&str, (&Field, &ArrayRef)> = HashMap::default();
     for (field, column) in rows.fields().iter().zip(rows.columns()) {
         let name = field.name().as_str();
-        if columns.insert(name, column).is_some() {
+        if columns.insert(name, (field, column)).is_some() {
             return Err(Flaw::new("there are two columns of this name").within(name));
         }
     }
@@ -253,8 +283,9 @@ pub(super) fn parts<'s>(
         let name = field.name.as_str();
         let within = |flaw: Flaw| flaw.within(name);
         let from = match (columns.remove(name), &field.default) {
-            (Some(column), _) => {
-                Source::Column(Column::of(schema, field.node, column, depth + 1).map_err(within)?)
+            (Some((of, column)), _) => {
+                let column = Column::of_field(schema, field.node, of, column, depth + 1);
+                Source::Column(column.map_err(within)?)
             }
             (None, Some(default)) => {
                 let encoded = default_of(schema, field.node, default);
@@ -465,18 +496,18 @@ fn meant<'s>(kind: &Kind, logical: Logical, precision: u32, array: &ArrayRef) ->
     Some(numbers(plain).map(|numbers| Values::Time(numbers, change, if is_time { width } else { 8 })))
 }
 
-fn lists(array: &ArrayRef) -> Option<(Lists, ArrayRef)> {
+fn lists(array: &ArrayRef) -> Option<(Lists, &Field, ArrayRef)> {
     Some(match array.data_type() {
-        DataType::List(_) => {
+        DataType::List(item) => {
             let list = array.as_list::<i32>();
-            (Lists::Small(list.value_offsets().to_vec()), list.values().clone())
+            (Lists::Small(list.value_offsets().to_vec()), item, list.values().clone())
         }
-        DataType::LargeList(_) => {
+        DataType::LargeList(item) => {
             let list = array.as_list::<i64>();
-            (Lists::Large(list.value_offsets().to_vec()), list.values().clone())
+            (Lists::Large(list.value_offsets().to_vec()), item, list.values().clone())
         }
-        DataType::FixedSizeList(_, size) => {
-            (Lists::Fixed(usize::try_from(*size).ok()?), array.as_fixed_size_list().values().clone())
+        DataType::FixedSizeList(item, size) => {
+            (Lists::Fixed(usize::try_from(*size).ok()?), item, array.as_fixed_size_list().values().clone())
         }
         _ => return None,
     })

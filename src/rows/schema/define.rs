@@ -3,6 +3,7 @@
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
 use serde_json::{Value, json};
 
+use crate::columns::is_uuid;
 use forebay_avro::MAX_DEPTH;
 use forebay_base::error::{Error, ErrorKind, Result};
 
@@ -22,9 +23,6 @@ pub fn define(schema: &Schema, name: &str) -> Result<String> {
     }
     Ok(record(schema.fields(), name, "", "", 0)?.to_string())
 }
-
-/// The name of the extension type of Arrow for UUIDs.
-const UUID: &str = "arrow.uuid";
 
 pub(super) fn refused(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::Schema, text)
@@ -64,7 +62,7 @@ fn record(fields: &Fields, name: &str, namespace: &str, path: &str, depth: usize
 }
 
 fn nullable(field: &Field, name: &str, namespace: &str, path: &str, depth: usize) -> Result<Value> {
-    let kind = if field.extension_type_name() == Some(UUID) {
+    let kind = if is_uuid(field) {
         json!({"type": "string", "logicalType": "uuid"})
     } else {
         kind(field.data_type(), name, namespace, path, depth)?

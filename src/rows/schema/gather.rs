@@ -39,7 +39,7 @@ pub struct Gather {
 
 /// The most digits of the two widths of decimals.
 const SMALL: u32 = 38;
-const LARGE: u32 = 76;
+const LARGE: u32 = super::cell::DIGITS as u32;
 /// Largest fixed that is bytes of a fixed size in Arrow, in which a null takes as much as a value.
 const MAX_WIDTH: usize = 256;
 
@@ -259,7 +259,7 @@ impl Column {
                 }
                 Self::decimal(scale, precision)
             }
-            Logical::Decimal(scale) if scale <= SMALL => Self::decimal(scale, SMALL),
+            Logical::Decimal(scale) if scale <= SMALL && precision <= SMALL => Self::decimal(scale, SMALL),
             Logical::Decimal(scale) if scale <= LARGE => {
                 let kind = DataType::Decimal256(LARGE as u8, scale as i8);
                 Self::LargeDecimal(Decimal256Builder::new().with_data_type(kind), scale)
@@ -285,8 +285,16 @@ impl Column {
             }
             (_, Cell::Null)
             | (Self::Boolean(_), Cell::Boolean(_))
-            | (Self::Long(_) | Self::Float(_) | Self::Double(_), Cell::Long(_))
+            | (Self::Long(_), Cell::Long(_))
             | (Self::Float(_) | Self::Double(_), Cell::Double(_)) => true,
+            // Of a union of numbers, whose values stay what they are.
+            (Self::Float(_), Cell::Long(value)) => i128::from(*value) == *value as f32 as i128,
+            (Self::Double(_), Cell::Long(value)) if i128::from(*value) != *value as f64 as i128 => {
+                return Err(bad(format_args!(
+                    "{value} has more digits than the column, which is of doubles"
+                )));
+            }
+            (Self::Double(_), Cell::Long(_)) => true,
             (Self::Text(_), Cell::Text(text)) => return Ok(text.len()),
             (Self::Bytes(_), Cell::Bytes(bytes)) => return Ok(bytes.len()),
             (Self::Int(_), Cell::Long(value)) => i32::try_from(*value).is_ok(),
@@ -512,7 +520,7 @@ fn widest(schema: &Schema, branches: &[NodeId]) -> Option<Column> {
 /// A decimal as an integer with this many digits behind the point; `None` if that would lose some.
 fn unscaled(cell: &Cell, scale: u32) -> Option<i256> {
     let (value, own) = match cell {
-        Cell::Decimal(value, own) => (i256::from_i128(*value), *own),
+        Cell::Decimal(value, own) => (*value, *own),
         Cell::Meant(Logical::Decimal(own), bytes) => (number(bytes)?, *own),
         _ => return None,
     };

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, StructArray};
+use arrow_schema::Field;
 
 use forebay_avro::{Kind, Schema};
 use forebay_base::error::{Error, Result};
@@ -25,7 +26,9 @@ pub use cell::Cell;
 pub use define::{DEFAULT_NAME, define};
 pub use gather::{Gather, Types};
 pub use plain::Plain;
+pub(crate) use write::hyphenated;
 
+use crate::columns::uuids_as_text;
 use column::{Column, Part};
 use define::refused;
 
@@ -92,16 +95,17 @@ impl<'s> Values<'s> {
         value: Option<&'s str>,
         beside: &[&str],
     ) -> Result<Self> {
-        let column = |name: &str| -> Result<ArrayRef> {
-            Ok(batch.column(crate::columns::index(batch, name)?).clone())
+        let column = |name: &str| -> Result<(&Field, ArrayRef)> {
+            let at = crate::columns::index(batch, name)?;
+            Ok((batch.schema_ref().field(at), batch.column(at).clone()))
         };
         let form = match (schema, value) {
             (RowSchema::Avro(avro) | RowSchema::Json(avro), value) => {
                 let json = matches!(schema, RowSchema::Json(_));
                 match (value, &avro.node(avro.root()).kind) {
                     (Some(name), root) => {
-                        let array = column(name)?;
-                        let made = Column::of(avro, avro.root(), &array, 0).map_err(|flaw| {
+                        let (field, array) = column(name)?;
+                        let made = Column::of_field(avro, avro.root(), field, &array, 0).map_err(|flaw| {
                             let is_payload = array.data_type().is_binary() && matches!(root, Kind::Record(_));
                             let error = flaw.within(name).of_column();
                             if is_payload { error.with_note(ENCODED) } else { error }
@@ -123,7 +127,11 @@ impl<'s> Values<'s> {
                 }
             }
             (RowSchema::Plain(plain), Some(name)) => {
-                let values = plain.values(&column(name)?);
+                let (field, mut array) = column(name)?;
+                if *plain == Plain::Text {
+                    array = uuids_as_text(field, &array)?;
+                }
+                let values = plain.values(&array);
                 Form::Plain(values.map_err(|flaw| flaw.within(name).of_column())?)
             }
             (RowSchema::Plain(plain), None) => {

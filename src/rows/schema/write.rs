@@ -313,7 +313,7 @@ pub(super) fn parsed(bytes: &[u8]) -> Option<[u8; 16]> {
     (digits == 32).then_some(id)
 }
 
-pub(super) fn hyphenated(id: [u8; 16]) -> String {
+pub(crate) fn hyphenated(id: [u8; 16]) -> String {
     let number = u128::from_be_bytes(id);
     let hex = format!("{number:032x}");
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import random
 import re
+import struct
 from datetime import UTC, date, datetime, time
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -64,6 +68,45 @@ async def test_objects_are_read_as_a_column_of_structs(client: Any, topic: str, 
             assert (value["raw"], value["paid"], value["price"]) == (sent.raw, True, sent.price)
     raw = await read(client, topic, 1, schema, decode=False)
     assert (raw["value"].type, schema.decode(raw["value"][0].as_py())) == (pa.binary(), ORDERS[0])
+
+
+@pytest.mark.parametrize("kind", ["json", "avro"])
+async def test_numbers_are_what_was_written(client: Any, topic: str, kind: str) -> None:
+    chance = random.Random(12)
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 20}
+    fields = [("n", "double"), ("d", decimal), ("u", ["double", "long"])]
+    definition = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": name, "type": kind} for name, kind in fields],
+    }
+    schema = getattr(Schema, kind)(definition)
+
+    def double() -> float:
+        number: float = struct.unpack("<d", chance.randbytes(8))[0]
+        return number if math.isfinite(number) else 5e-324
+
+    def digits() -> Decimal:
+        return Decimal(chance.randrange(-(10**60), 10**60)).scaleb(-20, Context(prec=76))
+
+    sent = [{"n": double(), "d": digits(), "u": chance.choice((2**53 - 1, double()))} for _ in range(200)]
+    async with client.producer(topic, schema=schema) as producer:
+        await producer.send_many(sent)
+    async with client.reader(topic, schema=schema, position="earliest") as reader:
+        values = [(await reader.receive(timeout=PATIENCE)).value for _ in sent]
+    assert values == sent
+    for how in (schema, "auto"):
+        got = await read(client, topic, len(sent), how)
+        assert got["value"].type == pa.struct(
+            [("n", pa.float64()), ("d", pa.decimal256(76, 20)), ("u", pa.float64())]
+        )
+        assert got["value"].to_pylist() == sent
+    async with client.producer(f"{topic}-far", schema=schema) as producer:
+        await producer.send({"n": 1.0, "d": Decimal(1), "u": 2**53 + 1})
+    async with client.reader(f"{topic}-far", schema=schema, position="earliest") as reader:
+        with pytest.raises(errors.SchemaError, match=r"9007199254740993 has more digits than the column"):
+            await reader.read_frame(1, timeout=PATIENCE)
+        assert (await reader.receive(timeout=PATIENCE)).value["u"] == 2**53 + 1
 
 
 async def test_a_frame_that_was_read_can_be_sent(client: Any, topic: str) -> None:

@@ -145,7 +145,7 @@ async def test_a_schema_of_arrow_stands_for_dictionaries(client: Any, topic: str
     async with client.producer(topic, schema=schema) as producer:
         await producer.send({"n": 0})
         await producer.send_frame(table)
-    assert await values(client, topic, 3, schema) == [{"n": 0}, *table.to_pylist()]
+    assert await values(client, topic, 3, schema) == [{"n": 0, "s": None}, *table.to_pylist()]
     stored = await client.schema(topic)
     assert (stored.type.lower(), json.loads(stored.definition)["name"]) == ("json", "shop.Sale")
 

@@ -123,6 +123,84 @@ async def test_dates_decimals_and_ids_are_read_as_they_were_written(
     assert await exchange(client, topic, getattr(Schema, kind)(Times), [TIMES]) == [TIMES]
 
 
+async def test_auto_gives_the_values_of_json_that_frames_and_avro_have(client: Any, topic: str) -> None:
+    fields: list[dict[str, Any]] = [
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
+        {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "d", "type": {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 20}},
+        {"name": "raw", "type": "bytes"},
+        {"name": "kept", "type": "bytes", "default": "\u00ff"},
+        {"name": "day2", "type": {"type": "int", "logicalType": "date"}, "default": 1},
+        {"name": "none", "type": ["null", "string"], "default": None},
+    ]
+    definition = {"type": "record", "name": "R", "fields": fields}
+    digits = Decimal("1234567890.12345678901234567890")
+    sent = {"day": date(2024, 2, 29), "at": MOMENT, "id": uuid.UUID(int=7), "d": digits, "raw": b"\0\xff"}
+    full = {**sent, "kept": b"\xff", "day2": date(1970, 1, 2), "none": None}
+    for kind in ("json", "avro"):
+        name, schema = f"{topic}-{kind}", getattr(Schema, kind)(definition)
+        assert await exchange(client, name, schema, [sent], "auto") == [full]
+        assert await exchange(client, name, schema, [sent]) == [full]
+        async with client.reader(name, schema="auto", position="earliest") as reader:
+            column = (await reader.read_frame(2, timeout=PATIENCE))["value"].to_pylist()
+        assert column == [{**full, "id": str(full["id"])}] * 2
+        pairs = Schema.key_value("string", schema)
+        assert await exchange(client, f"{name}-pairs", pairs, [("k", sent)], "auto") == [("k", full)]
+
+
+async def test_auto_leaves_what_does_not_fit_as_json_has_it(client: Any, topic: str) -> None:
+    fields: list[dict[str, Any]] = [
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {
+            "name": "d",
+            "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}],
+        },
+        {"name": "colour", "type": {"type": "enum", "name": "Colour", "symbols": ["RED"]}},
+        {
+            "name": "inner",
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "I",
+                    "fields": [
+                        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+                        {"name": "x", "type": "double"},
+                    ],
+                },
+            ],
+        },
+    ]
+    definition = json.dumps({"type": "record", "name": "R", "fields": fields})
+    # As Jackson writes dates, with the value of an enum, and with a name that the definition lacks.
+    odd = {
+        "day": [2026, 1, 31],
+        "d": 1.25,
+        "colour": "r",
+        "inner": {"day": [2026, 1, 31], "x": 0.5, "y": [0.25]},
+        "more": {"n": 0.1},
+    }
+    payloads = [json.dumps(odd).encode(), b"[1.5]", b"{"]
+    raw = Schema("json", "R", definition, raw=True)
+    async with client.producer(topic, schema=raw) as producer:
+        await producer.send_many(payloads)
+    async with client.reader(topic, schema="auto", position="earliest") as reader:
+        value = (await reader.receive(timeout=PATIENCE)).value
+        assert value == {**odd, "d": Decimal("1.25")}
+        assert [type(value["d"]), type(value["more"]["n"]), type(value["inner"]["y"][0])] == [
+            Decimal,
+            float,
+            float,
+        ]
+        assert (await reader.receive(timeout=PATIENCE)).value == [1.5]
+        with pytest.raises(errors.SchemaError, match="cannot be decoded"):
+            _ = (await reader.receive(timeout=PATIENCE)).value
+    async with client.reader(topic, schema=Schema.json(definition), position="earliest") as reader:
+        with pytest.raises(errors.SchemaError, match="expected an integer, got list"):
+            _ = (await reader.receive(timeout=PATIENCE)).value
+
+
 async def test_a_definition_of_avro_stands_for_dictionaries(client: Any, topic: str) -> None:
     definition = {
         "type": "record",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import ssl
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from forebay import errors
 from support.certificates import DAY, HERE, NOW, Authority, listening
 from support.waiting import PATIENCE
 
+ROOT = Path(__file__).resolve().parents[3]
 Shown = tuple[bytes, bytes]
 BAD: dict[str, Callable[[Authority], Shown]] = {}
 
@@ -239,3 +241,77 @@ async def test_an_authority_that_cannot_be_read_is_said_so(pem: bytes) -> None:
         with pytest.raises((errors.InvalidArgument, errors.TlsError)):
             await forebay.connect(f"pulsar+ssl://127.0.0.1:{server.port}", tls_ca=pem, connect_timeout=4)
         assert server.said == b""
+
+
+URLS = ["pulsar+ssl://127.0.0.1:{}", "mqtts://127.0.0.1:{}", "tubemq+ssl://127.0.0.1:{}"]
+
+
+@pytest.mark.parametrize("url", URLS)
+async def test_the_name_of_the_server_is_sent_and_checked(url: str) -> None:
+    ca, names = Authority(), list[str | None]()
+
+    def note(context: ssl.SSLContext) -> None:
+        context.sni_callback = lambda _, name, __: names.append(name)  # pyright: ignore[reportAttributeAccessIssue]
+
+    with listening(*ca.leaf((x509.DNSName("broker.example.test"),)), note) as server:
+        # TubeMQ's TLS is mutual.
+        chain, key = ca.leaf(usage=ExtendedKeyUsageOID.CLIENT_AUTH)
+        options: dict[str, Any] = {"tls_ca": ca.pem, "tls_cert": chain, "tls_key": key, "connect_timeout": 4}
+        for name in ("other.example.test", "127.0.0.1"):
+            with pytest.raises(errors.TlsError):
+                await forebay.connect(url.format(server.port), tls_server_name=name, **options)
+        assert server.said == b""
+        with pytest.raises(forebay.Error):
+            await forebay.connect(url.format(server.port), tls_server_name="broker.example.test", **options)
+        assert server.said
+        # An address is no name to send.
+        assert names[:2] == ["other.example.test", None]
+        assert set(names[2:]) == {"broker.example.test"}
+        with pytest.raises(errors.InvalidArgument, match="tls_server_name"):
+            await forebay.connect(url.format(server.port), tls_server_name="two words", **options)
+
+
+@pytest.mark.parametrize("kind", ["ec", "rsa"])
+async def test_a_certificate_of_version_1_needs_a_pin(kind: str) -> None:
+    pem = (ROOT / "tests" / "golden" / "tls" / f"version-1-{kind}.pem").read_bytes()
+    chain = pem[: pem.index(b"-----BEGIN PRIVATE KEY")]
+    pin = hashlib.sha256(ssl.PEM_cert_to_DER_cert(chain.decode())).hexdigest()
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+
+        def only(context: ssl.SSLContext, version: ssl.TLSVersion = version) -> None:
+            context.minimum_version = context.maximum_version = version
+
+        with listening(chain, pem, only) as server:
+            url = f"pulsar+ssl://127.0.0.1:{server.port}"
+            for options in ({}, {"tls_ca": chain}):
+                with pytest.raises(errors.TlsError, match=r"X.509 version 1.*tls_pin"):
+                    await forebay.connect(url, token="a-secret", **options)
+            with pytest.raises(errors.TlsError, match="does not list"):
+                await forebay.connect(url, token="a-secret", tls_pin="00" * 32)
+            assert server.said == b""
+            with pytest.raises(forebay.Error):
+                await forebay.connect(url, token="a-secret", tls_pin=pin, connect_timeout=4)
+            assert b"a-secret" in server.said
+
+
+async def test_a_byte_order_mark_before_pem_is_no_matter(tmp_path: Path) -> None:
+    ca, mark = Authority(), b"\xef\xbb\xbf"
+
+    def demand(context: ssl.SSLContext) -> None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=ca.pem.decode())
+
+    chain, key = ca.leaf(usage=ExtendedKeyUsageOID.CLIENT_AUTH)
+    files = {"tls_ca": ca.pem, "tls_cert": chain, "tls_key": key}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(mark + content)
+    with listening(*ca.leaf(), demand) as server:
+        url = f"pulsar+ssl://127.0.0.1:{server.port}"
+        for options in (
+            {name: tmp_path / name for name in files},
+            {name: mark + content for name, content in files.items()},
+        ):
+            server.said = b""
+            with pytest.raises(forebay.Error):
+                await forebay.connect(url, token="a-secret", connect_timeout=4, **options)
+            assert b"a-secret" in server.said

@@ -8,6 +8,7 @@ import datetime
 import math
 import re
 import signal
+import socket
 import uuid
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import forebay
 from forebay import errors, mqtt
 from forebay._core import protocols
 
+from support.accepting import Acceptor
 from support.mqtt import wire
 from support.mqtt.harness import MqttService
 from support.mqtt.proxy import Proxy
@@ -71,11 +73,92 @@ def test_an_option_of_mqtt_is_refused_by_pulsar():
         {"max_packet_size": 1},
         {"offline": "forget"},
         {"offline": "spill"},
+        {"ws_query": "a=b"},
     ],
 )
 async def test_bad_options_are_refused_at_once(options):
     with pytest.raises(errors.InvalidArgument):
         await forebay.connect("mqtt://127.0.0.1:1", **options)
+
+
+@pytest.mark.parametrize(
+    "name", ["Connection", "upgrade", "Sec-WebSocket-Key", "Sec-WebSocket-Version", "a b"]
+)
+async def test_a_header_of_the_handshake_itself_is_refused_by_name(name: str):
+    with pytest.raises(errors.InvalidArgument, match=f'ws_headers: "{name}"'):
+        await forebay.connect("ws://127.0.0.1:1", ws_headers={name: "x"})
+
+
+async def test_a_query_for_the_server_is_an_option():
+    with pytest.raises(
+        errors.InvalidArgument, match=r"unknown option 'sig'.*; a query for the server itself is ws_query="
+    ):
+        await forebay.connect("ws://127.0.0.1:1/mqtt?sig=1")
+    with pytest.raises(errors.InvalidArgument, match=r"'ws_query': it has a space"):
+        await forebay.connect("ws://127.0.0.1:1/mqtt", ws_query="a b")
+    server = Acceptor(lambda connection: connection.close())
+    try:
+        with pytest.raises(errors.InvalidArgument, match="ws_query has a space") as refused:
+            await forebay.connect(f"ws://127.0.0.1:{server.port}/mqtt", ws_query=lambda: "a-secret b")
+        assert "a-secret" not in str(refused.value)
+    finally:
+        server.close()
+
+
+async def test_the_request_of_a_websocket():
+    requests: list[str] = []
+
+    def serve(connection: socket.socket) -> None:
+        connection.settimeout(PATIENCE)
+        with connection, contextlib.suppress(OSError):
+            data = b""
+            while b"\r\n\r\n" not in data and (more := connection.recv(4096)):
+                data += more
+            requests.append(data.decode())
+            connection.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+
+    queries = iter(["X-Sig=first%20one&b", "X-Sig=second"])
+    server = Acceptor(serve)
+    headers = {
+        "Host": "front.example",
+        "Authorization": "Bearer a-secret",
+        "sec-websocket-protocol": "mqttv3.1",
+    }
+    try:
+        for _ in range(2):
+            url = f"ws://127.0.0.1:{server.port}/a b/\u00fc%2F"
+            with pytest.raises(errors.ConnectFailed) as refused:
+                await within(
+                    forebay.connect(url, ws_headers=headers, ws_query=lambda: next(queries))._start()
+                )  # pyright: ignore
+            assert "403" in str(refused.value)
+            assert "X-Sig" not in str(refused.value)
+            assert "a-secret" not in str(refused.value)
+    finally:
+        server.close()
+    (first, *lines), (second, *_) = (request.split("\r\n") for request in requests)
+    assert first == "GET /a%20b/%C3%BC%2F?X-Sig=first%20one&b HTTP/1.1"
+    assert second == "GET /a%20b/%C3%BC%2F?X-Sig=second HTTP/1.1"
+    found = [tuple(line.split(": ", 1)) for line in lines if line]
+    for name, value in headers.items():
+        assert [given for one, given in found if one.lower() == name.lower()] == [value]
+
+
+@pytest.mark.parametrize("version", ["3.1.1", "5"])
+async def test_a_password_is_any_bytes(url: str, version: Any, tmp_path: Path):
+    file = tmp_path / "password"
+    file.write_bytes(b"\xfe\n")
+    for given, sent in (
+        (b"\xff\0", b"\xff\0"),
+        (lambda: b"\xff\0", b"\xff\0"),
+        (f"file:{file}", b"\xfe\n"),
+        ("w\u00f6rd", "w\u00f6rd".encode()),
+    ):
+        with Proxy(MqttService.port_of(url)) as proxy:
+            async with forebay.connect(proxy.url, username="ann", password=given, version=version):
+                pass
+            ((_, first), *_) = proxy.packets
+        assert wire.parse(first, wire.V5 if version == "5" else wire.V311)["password"] == sent
 
 
 LIMIT = 0xFFFF_FFFF

@@ -53,6 +53,7 @@ def connect(
     outbox: str | os.PathLike[str] = default(None),
     tls_alpn: str = default("mqtt"),
     ws_headers: Mapping[str, str] = default(None),
+    ws_query: Secret = default(None),
     tls_cert: Pem = default(None),
     authentication_method: str = default(None),
     authenticator: Callable[[bytes | None], bytes | None] = default(None),
@@ -62,6 +63,7 @@ def connect(
     retry_first: bool | Duration = default(False),
     tls_key: Pem = default(None),
     tls_pin: str | Sequence[str] = default(None),
+    tls_server_name: str = default(None),
     tls_skip_hostname_check: bool = default(False),
     threads: int = default(1),
     # end of options

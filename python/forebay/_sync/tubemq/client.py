@@ -41,6 +41,7 @@ def connect(
     retry_first: bool | Duration = default(False),
     tls_key: Pem = default(None),
     tls_pin: str | Sequence[str] = default(None),
+    tls_server_name: str = default(None),
     tls_skip_hostname_check: bool = default(False),
     threads: int = default(1),
     # end of options

@@ -233,8 +233,9 @@ class Web:
         expired.start()
         try:
             if split.scheme == "https" and self._context:
+                name = self._options.get("tls_server_name") or host
                 secured = self._context.wrap_socket(
-                    plain, server_hostname=host, do_handshake_on_connect=False
+                    plain, server_hostname=name, do_handshake_on_connect=False
                 )
                 sock[0] = secured
                 try:
@@ -338,7 +339,7 @@ def _context(options: Mapping[str, Any]) -> ssl.SSLContext:
     """TLS as a client's options ask for it."""
     authorities: bytes | None = options.get("tls_ca")
     try:
-        context = ssl.create_default_context(cadata=authorities.decode() if authorities else None)
+        context = ssl.create_default_context(cadata=authorities.decode("utf-8-sig") if authorities else None)
     except (ssl.SSLError, ValueError) as error:
         raise InvalidArgument(f"client option 'tls_ca': {_name(error)}") from None
     # Newer versions of Python are strict by default, and the engine is not.
@@ -366,7 +367,8 @@ def _present(context: ssl.SSLContext, certificate: bytes, key: bytes | None) -> 
     with tempfile.TemporaryDirectory(prefix="forebay-") as folder:
         file = Path(folder, "client.pem")
         file.touch(mode=0o600)
-        file.write_bytes(certificate + b"\n" + key)
+        mark = b"\xef\xbb\xbf"
+        file.write_bytes(certificate.removeprefix(mark) + b"\n" + key.removeprefix(mark))
         try:
             context.load_cert_chain(file)
         except ssl.SSLError as error:

@@ -56,14 +56,14 @@ def _reach_unix(path: str) -> str:
 
 def _tls(host: str, port: int, alpn: str, settings: dict[str, Any]) -> str:
     authorities: bytes | None = settings.get("tls_ca")
-    context = ssl.create_default_context(cadata=authorities.decode() if authorities else None)
+    context = ssl.create_default_context(cadata=authorities.decode("utf-8-sig") if authorities else None)
     if settings.get("tls_skip_hostname_check"):
         context.check_hostname = False
     if alpn:
         context.set_alpn_protocols([alpn])
     with (
         socket.create_connection((host, port), timeout=5) as plain,
-        context.wrap_socket(plain, server_hostname=host) as sock,
+        context.wrap_socket(plain, server_hostname=settings.get("tls_server_name") or host) as sock,
     ):
         cipher = sock.cipher()
         certificate: dict[str, Any] = sock.getpeercert() or {}

@@ -7,11 +7,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use super::decode::meant;
 use super::encode::{Result, branch, bytes, fields, plain, symbol};
 use super::{Names, Structure, bad, float, helpers, instance, integer, text, type_of, wants};
+use forebay_avro::decode::DEFAULT_BYTES_PER_VALUE;
 use forebay_avro::schema::{Enum, Record};
 use forebay_avro::{Kind, Logical, MAX_DEPTH, NodeId};
 
@@ -151,44 +152,104 @@ impl Encoder<'_> {
     }
 }
 
+/// The value of a payload. With `lenient`, for readers that get the structure from the topic, names
+/// that it lacks and values that do not fit it are as JSON has them.
 pub(super) fn decode<'py>(
     py: Python<'py>,
     structure: Option<&Structure>,
+    lenient: bool,
     payload: &[u8],
 ) -> Result<Bound<'py, PyAny>> {
     let exact = structure.is_some_and(|structure| {
         structure.avro.any(|node| matches!(node.logical, Some(Logical::Decimal(_))))
     });
-    let loads = helpers(py)?.getattr(intern!(py, "load_json"))?;
-    let value = loads.call1((PyBytes::new(py, payload), exact))?;
+    let value = load(py, payload, exact)?;
     match structure {
         None => Ok(value),
         Some(structure) => {
             let names = structure.names(py)?;
             // Branches of unions are tried one after the other, each as deep as it fits.
             let left = Cell::new(payload.len().saturating_mul(16).saturating_add(1 << 16));
-            Decoder { structure, names, left }.value(structure.avro.root(), &value, 0)
+            let (lenient, spent, default) = (Cell::new(lenient), Cell::new(false), Cell::new(false));
+            let decoder = Decoder { structure, names, exact, left, spent, lenient, default };
+            decoder.value(structure.avro.root(), &value, 0)
         }
     }
+}
+
+fn load<'py>(py: Python<'py>, json: &[u8], exact: bool) -> Result<Bound<'py, PyAny>> {
+    let loads = helpers(py)?.getattr(intern!(py, "load_json"))?;
+    Ok(loads.call1((PyBytes::new(py, json), exact))?)
 }
 
 struct Decoder<'a> {
     structure: &'a Structure,
     names: &'a Names,
+    /// Whether numbers with a point are decimals.
+    exact: bool,
     /// Values that may still be looked at.
     left: Cell<usize>,
+    /// Whether there were more.
+    spent: Cell<bool>,
+    /// Whether what does not fit stays as it is.
+    lenient: Cell<bool>,
+    /// In the default of a field bytes are text with a character for each.
+    default: Cell<bool>,
 }
 
 impl Decoder<'_> {
     fn value<'py>(&self, id: NodeId, json: &Bound<'py, PyAny>, depth: usize) -> Result<Bound<'py, PyAny>> {
+        match self.fitting(id, json, depth) {
+            Err(fail) if self.lenient.get() && !self.spent.get() && fail.is_of_value(json.py()) => {
+                self.as_it_is(json, 0)
+            }
+            result => result,
+        }
+    }
+
+    fn take(&self, values: usize) -> Result<()> {
+        let left = self.left.get().checked_sub(values);
+        self.spent.set(left.is_none());
+        self.left.set(left.ok_or_else(|| bad("its values and the branches of its unions are too many"))?);
+        Ok(())
+    }
+
+    /// A value of JSON as it would be without a structure.
+    fn as_it_is<'py>(&self, json: &Bound<'py, PyAny>, depth: usize) -> Result<Bound<'py, PyAny>> {
+        if !self.exact {
+            return Ok(json.clone());
+        }
         if depth > MAX_DEPTH {
             return Err(bad(format_args!("values are nested more than {MAX_DEPTH} deep")));
         }
-        let left = self.left.get().checked_sub(1);
-        self.left.set(left.ok_or_else(|| bad("it takes too long to find the branches of its unions"))?);
+        let py = json.py();
+        if let Ok(list) = json.cast::<PyList>() {
+            let items = list.iter().map(|item| self.as_it_is(&item, depth + 1));
+            return Ok(PyList::new(py, items.collect::<Result<Vec<_>>>()?)?.into_any());
+        }
+        if let Ok(dict) = json.cast::<PyDict>() {
+            let values = PyDict::new(py);
+            for (key, item) in dict.iter() {
+                values.set_item(key, self.as_it_is(&item, depth + 1)?)?;
+            }
+            return Ok(values.into_any());
+        }
+        let is_plain = json.is_none() || json.is_instance_of::<PyString>() || json.is_instance_of::<PyInt>();
+        Ok(if is_plain { json.clone() } else { PyFloat::new(py, json.extract()?).into_any() })
+    }
+
+    fn fitting<'py>(&self, id: NodeId, json: &Bound<'py, PyAny>, depth: usize) -> Result<Bound<'py, PyAny>> {
+        if depth > MAX_DEPTH {
+            return Err(bad(format_args!("values are nested more than {MAX_DEPTH} deep")));
+        }
+        self.take(1)?;
         let py = json.py();
         let node = self.structure.avro.node(id);
         if let Some(logical) = node.logical {
+            let is_of_bytes = matches!(node.kind, Kind::Bytes | Kind::Fixed(_));
+            if self.default.get() && is_of_bytes && json.is_instance_of::<PyString>() {
+                return Ok(meant(logical, self.bytes(json)?.into_any())?);
+            }
             return Ok(meant(logical, json.clone())?);
         }
         match &node.kind {
@@ -198,13 +259,23 @@ impl Decoder<'_> {
             Kind::Boolean => return Err(wants("true or false", json)),
             Kind::Int => drop(integer(json, 4)?),
             Kind::Long => drop(integer(json, 8)?),
-            Kind::Float | Kind::Double => return Ok(PyFloat::new(py, float(json)?).into_any()),
+            Kind::Float | Kind::Double => {
+                let number = float(json)?;
+                if !number.is_finite() {
+                    return Err(bad("expected a float, got a number that is too large"));
+                }
+                return Ok(PyFloat::new(py, number).into_any());
+            }
             Kind::String if json.is_instance_of::<PyString>() => {}
             Kind::String => return Err(wants("a text", json)),
-            Kind::Bytes | Kind::Fixed(_) => {
-                let bytes = BASE64.decode(text(json)?.as_bytes());
-                let bytes = bytes.map_err(|error| bad(format_args!("bytes are base64 text: {error}")))?;
-                return Ok(PyBytes::new(py, &bytes).into_any());
+            Kind::Bytes => return Ok(self.bytes(json)?.into_any()),
+            Kind::Fixed(fixed) => {
+                let bytes = self.bytes(json)?;
+                let length = bytes.as_bytes().len();
+                if length != fixed.size {
+                    return Err(bad(format_args!("expected {} bytes, got {length}", fixed.size)));
+                }
+                return Ok(bytes.into_any());
             }
             Kind::Array(items) => return self.array(*items, json, depth),
             Kind::Map(of) => return self.map(*of, json, depth),
@@ -213,6 +284,18 @@ impl Decoder<'_> {
             Kind::Record(record) => return self.record(id, record, json, depth),
         }
         Ok(json.clone())
+    }
+
+    fn bytes<'py>(&self, json: &Bound<'py, PyAny>) -> Result<Bound<'py, PyBytes>> {
+        let text = text(json)?;
+        let bytes = if self.default.get() {
+            let latin = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect::<Option<Vec<u8>>>();
+            latin.ok_or_else(|| bad("a character of the default is no byte"))?
+        } else {
+            let bytes = BASE64.decode(text.as_bytes());
+            bytes.map_err(|error| bad(format_args!("bytes are base64 text: {error}")))?
+        };
+        Ok(PyBytes::new(json.py(), &bytes))
     }
 
     fn array<'py>(&self, items: NodeId, json: &Bound<'py, PyAny>, depth: usize) -> Result<Bound<'py, PyAny>> {
@@ -240,13 +323,15 @@ impl Decoder<'_> {
         let py = json.py();
         let name = text(json)?;
         let index = of.symbols.iter().position(|symbol| *symbol == *name);
+        let class = self.structure.classes.get(&id);
+        let index = index.or(of.default.filter(|_| class.is_none()).map(|index| index as usize));
         let members = self.names.enums.get(&id);
         let member = index.and_then(|index| members?.get(index));
         if let Some(member) = member {
             return Ok(member.bind(py).clone());
         }
         // The official Python client writes the value of a member.
-        if let Some(class) = self.structure.classes.get(&id)
+        if let Some(class) = class
             && let Ok(member) = class.bind(py).call1((json,))
         {
             return Ok(member);
@@ -261,8 +346,33 @@ impl Decoder<'_> {
         json: &Bound<'py, PyAny>,
         depth: usize,
     ) -> Result<Bound<'py, PyAny>> {
+        let lenient = self.lenient.replace(false);
+        let found = self.branch(branches, json, depth);
+        self.lenient.set(lenient);
+        let is_null = |id: &&NodeId| matches!(self.structure.avro.node(**id).kind, Kind::Null);
+        let mut others = branches.iter().filter(|id| !is_null(id));
+        match (found, others.next(), others.next()) {
+            (Err(fail), Some(only), None) if lenient && !self.spent.get() && fail.is_of_value(json.py()) => {
+                self.value(*only, json, depth + 1)
+            }
+            (found, ..) => found,
+        }
+    }
+
+    fn branch<'py>(
+        &self,
+        branches: &[NodeId],
+        json: &Bound<'py, PyAny>,
+        depth: usize,
+    ) -> Result<Bound<'py, PyAny>> {
         let mut last = None;
-        for branch in branches {
+        // A double before a long would change integers of more than 53 bits.
+        let is_whole = json.is_instance_of::<PyInt>();
+        let is_float = |id: &&NodeId| {
+            is_whole && matches!(self.structure.avro.node(**id).kind, Kind::Float | Kind::Double)
+        };
+        let whole_first = branches.iter().filter(|id| !is_float(id)).chain(branches.iter().filter(is_float));
+        for branch in whole_first {
             match self.value(*branch, json, depth + 1) {
                 Ok(value) => return Ok(value),
                 Err(fail) => last = Some((*branch, fail)),
@@ -289,14 +399,44 @@ impl Decoder<'_> {
             return Err(bad("an unknown record"));
         };
         let values = PyDict::new(py);
-        // What the definition does not name is passed over, and what is missing has the default of
-        // its class.
+        let mut known = 0;
         for (field, key) in record.fields.iter().zip(keys) {
-            if let Some(item) = dict.get_item(key.bind(py))? {
-                let value = self.value(field.node, &item, depth + 1);
-                values.set_item(key.bind(py), value.map_err(|fail| fail.within(&field.name))?)?;
+            let value = match (dict.get_item(key.bind(py))?, &field.default) {
+                (Some(item), _) => {
+                    known += 1;
+                    self.value(field.node, &item, depth + 1)
+                }
+                // A class has its own defaults.
+                (None, Some(default)) if class.is_none() => self.default_of(py, field.node, default, depth),
+                (None, _) => continue,
+            };
+            values.set_item(key.bind(py), value.map_err(|fail| fail.within(&field.name))?)?;
+        }
+        // What the definition does not name is passed over by readers that have one of their own.
+        if self.lenient.get() && known < dict.len() {
+            for (key, item) in dict.iter() {
+                if !values.contains(&key)? {
+                    values.set_item(&key, self.as_it_is(&item, 0)?)?;
+                }
             }
         }
         Ok(instance(class.as_ref(), values)?)
+    }
+
+    fn default_of<'py>(
+        &self,
+        py: Python<'py>,
+        id: NodeId,
+        default: &serde_json::Value,
+        depth: usize,
+    ) -> Result<Bound<'py, PyAny>> {
+        let json = default.to_string();
+        // A default is in no payload, and its text may be long.
+        self.take(json.len() / DEFAULT_BYTES_PER_VALUE)?;
+        let json = load(py, json.as_bytes(), self.exact)?;
+        let around = self.default.replace(true);
+        let value = self.value(id, &json, depth + 1);
+        self.default.set(around);
+        value
     }
 }

@@ -186,7 +186,8 @@ impl std::fmt::Debug for Coder {
 enum Reader {
     /// A type without a definition.
     Plain(Encoding),
-    /// JSON, with what it is made into; without that, the definition that it was written with.
+    /// JSON, with what it is made into, and the definition that it was written with if the reader
+    /// has none of its own.
     Json(Option<Structure>, Option<Arc<Avro>>),
     /// AVRO, with the reader's structure.
     Avro(Plan, Structure),
@@ -273,7 +274,11 @@ impl Coder {
     /// The reader of a schema that the program does not know.
     fn reader_of(writer: &SchemaInfo) -> Result<Reader> {
         Ok(match Encoding::of(writer.kind) {
-            Encoding::Json => Reader::Json(None, Avro::parse(&writer.data).ok().map(Arc::new)),
+            Encoding::Json => {
+                let avro = Avro::parse(&writer.data).ok().map(Arc::new);
+                let structure = |avro: &Arc<Avro>| Structure::new(Arc::clone(avro), Arc::default());
+                Reader::Json(avro.as_ref().map(structure), avro)
+            }
             Encoding::Avro => {
                 let avro = Arc::new(Avro::parse(&writer.data)?);
                 let plan = Plan::new(Arc::clone(&avro), Arc::clone(&avro))?;
@@ -416,6 +421,14 @@ impl Fail {
                 Self::At { path: format!("{part}{dot}{path}"), text }
             }
             raised => raised,
+        }
+    }
+
+    /// Whether a value does not fit; not an interrupt.
+    fn is_of_value(&self, py: Python<'_>) -> bool {
+        match self {
+            Self::At { .. } => true,
+            Self::Raised(error) => error.is_instance_of::<pyo3::exceptions::PyException>(py),
         }
     }
 
@@ -602,7 +615,9 @@ impl Reader {
             if fits { Ok(payload) } else { Err(bad(text)) }
         };
         Ok(match self {
-            Self::Json(structure, _) => return json::decode(py, structure.as_ref(), payload),
+            Self::Json(structure, written) => {
+                return json::decode(py, structure.as_ref(), written.is_some(), payload);
+            }
             Self::Avro(plan, structure) => return decode::decode(py, plan, structure, payload),
             Self::Plain(Encoding::Text) => {
                 let text = std::str::from_utf8(payload).map_err(|_| bad("it is no UTF-8"))?;

@@ -1,14 +1,18 @@
 //! Elements of DER (X.690), as certificates and public keys have them.
 
-/// Tags.
-pub(super) const SEQUENCE: u8 = 0x30;
-pub(super) const SET: u8 = 0x31;
-pub(super) const INTEGER: u8 = 0x02;
-pub(super) const BITS: u8 = 0x03;
-pub(super) const OID: u8 = 0x06;
+/// Tag of a sequence.
+pub const SEQUENCE: u8 = 0x30;
+/// Tag of a set.
+pub const SET: u8 = 0x31;
+/// Tag of an integer.
+pub const INTEGER: u8 = 0x02;
+/// Tag of a string of bits.
+pub const BITS: u8 = 0x03;
+/// Tag of an object identifier.
+pub const OID: u8 = 0x06;
 
 /// Takes the contents of an element with a tag that is wanted, in DER.
-pub(super) fn element<'a>(from: &mut &'a [u8], is_wanted: impl Fn(u8) -> bool) -> Option<&'a [u8]> {
+pub fn element<'a>(from: &mut &'a [u8], is_wanted: impl Fn(u8) -> bool) -> Option<&'a [u8]> {
     let (&tag, rest) = from.split_first()?;
     let (&first, mut rest) = rest.split_first()?;
     let mut length = usize::from(first);
@@ -23,6 +27,26 @@ pub(super) fn element<'a>(from: &mut &'a [u8], is_wanted: impl Fn(u8) -> bool) -
     let (contents, after) = rest.split_at_checked(length)?;
     *from = after;
     is_wanted(tag).then_some(contents)
+}
+
+/// The public key of a certificate of any version, as the SubjectPublicKeyInfo in DER.
+pub(crate) fn public_key_of(certificate: &[u8]) -> Option<&[u8]> {
+    /// Tag of the version, which those of version 1 lack.
+    const VERSION: u8 = 0xa0;
+    let mut outer = certificate;
+    let mut signed = element(&mut outer, |tag| tag == SEQUENCE)?;
+    let mut fields = element(&mut signed, |tag| tag == SEQUENCE)?;
+    if fields.first() == Some(&VERSION) {
+        element(&mut fields, |_| true)?;
+    }
+    element(&mut fields, |tag| tag == INTEGER)?;
+    // Algorithm, issuer, validity, subject.
+    for _ in 0..4 {
+        element(&mut fields, |tag| tag == SEQUENCE)?;
+    }
+    let all = fields;
+    element(&mut fields, |tag| tag == SEQUENCE)?;
+    Some(&all[..all.len() - fields.len()])
 }
 
 #[cfg(test)]
