@@ -5,6 +5,7 @@
 //! * `produce`, `consume`, `lookup`: the commands
 //! * [`topic`]: a topic and its producers; [`subscription`]: consumers and dispatch;
 //!   [`key_ranges`]: hash ranges of Key_Shared; `names`: topic names and the metadata of an entry
+//! * `room`: which entries go when the store is short of room
 //! * `non_persistent`: topics that store nothing; `watch`, `watchers`: clients that are told of
 //!   topics
 //! * `permitted`: permissions of clients; `web`: lookups and administration over HTTP
@@ -47,6 +48,7 @@ mod non_persistent;
 pub mod options;
 mod permitted;
 mod produce;
+mod room;
 mod schemas;
 pub(super) mod service;
 pub mod session;
@@ -61,6 +63,7 @@ use connection::{Connection, Reader};
 use dispatcher::Dispatcher;
 use names::Name;
 use options::Settings;
+use room::Room;
 use session::Session;
 use watchers::Watchers;
 
@@ -111,6 +114,7 @@ pub struct Broker {
     /// Topics to be dispatched.
     due: BTreeSet<u64>,
     watchers: Watchers,
+    room: Room,
     dirty: BTreeSet<(u64, Arc<str>)>,
     flush_at: Option<Instant>,
     housekeeping_at: Instant,
@@ -142,6 +146,7 @@ impl Broker {
             wakes: VecDeque::new(),
             due: BTreeSet::new(),
             watchers: Watchers::default(),
+            room: Room::default(),
             dirty: BTreeSet::new(),
             flush_at: None,
             housekeeping_at: now + HOUSEKEEPING,
@@ -395,9 +400,11 @@ impl Broker {
         }
     }
 
-    /// Bytes that each topic may have in memory, so that together they have at most `total`.
-    fn cache_share(&self, total: usize) -> usize {
-        log::share(total, self.topics.values().map(|topic| topic.log.cache_bytes()))
+    /// Bytes that each topic that `counts` may have in memory, so that together they have at most
+    /// `total`.
+    fn cache_share(&self, total: usize, counts: impl Fn(&Topic) -> bool + Copy) -> usize {
+        let counted = self.topics.values().filter(|topic| counts(topic));
+        log::share(total, counted.map(|topic| topic.log.cache_bytes()))
     }
 
     /// Removes entries, subscriptions and sequence ids that are no longer needed.
@@ -406,18 +413,17 @@ impl Broker {
         let run_before = run_ms.saturating_sub(retention.as_millis() as u64);
         // All topics together have the memory of four.
         let each = self.settings.retention_bytes;
-        let limit = if self.settings.stored { usize::MAX } else { self.cache_share(4 * each).min(each) };
+        let limit = if self.settings.stored {
+            usize::MAX
+        } else {
+            self.cache_share(4 * each, Topic::has_durable).min(each)
+        };
         let mut cache = 0;
         let mut trims = Vec::new();
         for topic in self.topics.values_mut() {
             if let Some(first) = topic.cut(&mut self.source, run_before, limit) {
                 topic.log.trim(first);
-                trims.push(Op::Trim {
-                    topic: topic.id,
-                    first,
-                    next: topic.log.next(),
-                    next_index: topic.log.next_index(),
-                });
+                trims.push(topic.trimmed());
             }
             let now = self.now;
             topic.subscriptions.retain(|_, s| s.durable || s.abandoned.is_none_or(|at| now < at + ABANDONED));
@@ -434,17 +440,13 @@ impl Broker {
             cache += topic.log.cache_bytes();
         }
         if self.settings.stored && cache > CACHE_TOTAL {
-            let share = self.cache_share(CACHE_TOTAL);
+            let share = self.cache_share(CACHE_TOTAL, |_| true);
             self.topics.values_mut().for_each(|topic| topic.log.shrink(share));
         }
         if !self.settings.stored {
             self.commits.set_used((cache + self.schema_bytes) as u64);
         }
-        for trim in trims {
-            if self.settings.stored && self.commits.failure().is_none() {
-                self.commits.write(trim);
-            }
-        }
+        self.write_trims(trims);
         let now = self.now;
         for connection in self.connections.values_mut() {
             connection.dismissed.retain(|_, until| *until > now);
@@ -674,8 +676,7 @@ impl Protocol for Broker {
         }
         if self.housekeeping_at <= now {
             self.housekeeping_at = now + HOUSEKEEPING;
-            let short = self.commits.used() > self.commits.limit(self.settings.max_store) / 4 * 3;
-            self.housekeeping(if short { Duration::ZERO } else { self.settings.retention });
+            self.keep_house();
             self.remove_idle();
             if self.run_at <= now {
                 self.note_run();
