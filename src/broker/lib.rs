@@ -34,6 +34,7 @@ use forebay_base::error::{Error, ErrorKind, Result};
 
 mod admission;
 pub mod auth;
+mod budget;
 mod der;
 mod free_space;
 pub mod http;

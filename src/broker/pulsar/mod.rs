@@ -24,7 +24,7 @@ use crate::http::message::{Answer, Request};
 use crate::log::{self, Log, Source, TopicIds};
 use crate::pending_writes::PendingWrites;
 use crate::permissions::Permissions;
-use crate::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, Topics};
+use crate::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, TIGHT, Topics};
 use crate::pulsar::subscription::{ConsumerKey, Kind, PEEKS, Reading, Subscription};
 use crate::pulsar::topic::{NonPersistent, Topic, is_stored};
 use crate::stats::{ClientStats, ProtocolStats, TopicStats, Traffic};
@@ -60,7 +60,7 @@ mod watchers;
 mod web;
 
 use connection::{Connection, Reader};
-use dispatcher::Dispatcher;
+use dispatcher::{Dispatcher, OUTPUT_HIGH_WATER};
 use names::Name;
 use options::Settings;
 use room::Room;
@@ -115,6 +115,8 @@ pub struct Broker {
     due: BTreeSet<u64>,
     watchers: Watchers,
     room: Room,
+    /// Bytes of output queued for a connection beyond which it gets no more messages.
+    high_water: usize,
     dirty: BTreeSet<(u64, Arc<str>)>,
     flush_at: Option<Instant>,
     housekeeping_at: Instant,
@@ -147,6 +149,7 @@ impl Broker {
             due: BTreeSet::new(),
             watchers: Watchers::default(),
             room: Room::default(),
+            high_water: OUTPUT_HIGH_WATER,
             dirty: BTreeSet::new(),
             flush_at: None,
             housekeeping_at: now + HOUSEKEEPING,
@@ -330,6 +333,7 @@ impl Broker {
                 topic: id,
                 partition: topic.partition(),
                 connections: &mut self.connections,
+                high_water: self.high_water,
                 wakes: &mut self.wakes,
                 counters: &mut self.counters,
             };
@@ -721,6 +725,14 @@ impl Protocol for Broker {
             consumers: connection.consumers.len(),
             ..ClientStats::default()
         }
+    }
+
+    fn held(&self, id: u64) -> usize {
+        self.connections.get(&id).map_or(0, |connection| connection.session.queued())
+    }
+
+    fn set_tight(&mut self, tight: bool) {
+        self.high_water = OUTPUT_HIGH_WATER / if tight { TIGHT } else { 1 };
     }
 
     fn handle_http(&mut self, now: Instant, request: &Request) -> Option<Answer> {
