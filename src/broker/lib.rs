@@ -37,6 +37,7 @@ pub mod auth;
 mod budget;
 mod der;
 mod free_space;
+mod handshakes;
 pub mod http;
 mod listener;
 pub mod listeners;

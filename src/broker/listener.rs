@@ -13,6 +13,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
+use crate::handshakes::Handshakes;
 use crate::listeners::{Address, Listener, Listening, bracketed};
 use crate::logger::{self, Logger, Record};
 use crate::peer::Peer;
@@ -65,6 +66,7 @@ impl Port {
         spec: &ListenerSpec,
         advertised_host: Option<&str>,
         anonymous: bool,
+        handshakes: &Rc<Handshakes>,
     ) -> Result<Self> {
         let bound = match &listener.address {
             Address::Tcp { host, port } => socket::Listener::bind(host, *port).await,
@@ -90,7 +92,7 @@ impl Port {
                 socket_path = Some(path.to_string_lossy().into());
             }
         }
-        let tls = listener.tls.as_ref().map(Tls::new).transpose()?;
+        let tls = listener.tls.as_ref().map(|tls| Tls::new(tls, handshakes)).transpose()?;
         let in_the_clear = tls.is_none() && listener.is_public().await?;
         let transport =
             Transport { tls, framing: spec.framing, entry: Entry { user: None, anonymous, address } };
@@ -166,7 +168,7 @@ pub(super) async fn accept(runner: Rc<Runner>, mut port: Port) {
 /// reconnect.
 async fn serve<S>(connection: Connection, stream: S, transport: Transport)
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let Transport { tls, framing, mut entry } = transport;
     // The handshakes are boxed, so that the future that lives as long as the connection stays
@@ -176,7 +178,7 @@ where
             connection.enter(entry);
             serve_framed(&connection, stream, framing).await
         }
-        Some(tls) => match Box::pin(tls.accept(stream)).await {
+        Some(tls) => match Box::pin(tls.accept(stream, connection.open.peer.ip())).await {
             Err(error) => Err(error),
             Ok((stream, user)) => {
                 entry.user = user;

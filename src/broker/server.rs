@@ -376,10 +376,11 @@ async fn bind(options: &Options) -> Result<Bindings> {
     }
     check_public(planned.iter().map(|(listener, _, _, missing)| (*listener, *missing))).await?;
     let (mut http, mut urls, mut certificates) = (Vec::new(), Urls::default(), Vec::new());
+    let handshakes = Rc::default();
     for (listener, spec, of, missing) in planned {
         let anonymous = listener.anonymous || missing.is_some() && !listener.asks_for_certificates();
         let host = of.and_then(|of| protocols[of].service.advertised_host());
-        let port = Port::bind(listener, &spec, host, anonymous).await?;
+        let port = Port::bind(listener, &spec, host, anonymous, &handshakes).await?;
         urls.0.push(port.listening().clone());
         certificates.push(port.tls().cloned());
         let Some(of) = of else {
