@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::runner::{Open, Runner};
+use crate::trim::Peaks;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind};
 
@@ -97,11 +98,18 @@ pub(super) struct Budget {
     total: Cell<usize>,
     opens: RefCell<BTreeMap<u64, Rc<Open>>>,
     next: Cell<u64>,
+    peaks: Peaks,
 }
 
 impl Budget {
     pub(super) fn new(limit: usize) -> Rc<Self> {
-        Rc::new(Self { limit, total: Cell::default(), opens: RefCell::default(), next: Cell::default() })
+        Rc::new(Self {
+            limit,
+            total: Cell::default(),
+            opens: RefCell::default(),
+            next: Cell::default(),
+            peaks: Peaks::default(),
+        })
     }
 
     /// Registers a connection. Gives its number here.
@@ -117,6 +125,11 @@ impl Budget {
         if let Some(open) = self.opens.borrow_mut().remove(&number) {
             self.total.set(self.total.get() - open.load.counted.get());
         }
+    }
+
+    /// Counts a turn of a connection.
+    pub(super) fn note_turn(&self) {
+        self.peaks.count();
     }
 
     /// Counts what a connection holds. `kept` is what its protocol keeps for it.
@@ -151,11 +164,12 @@ impl Budget {
     }
 
     /// Counts the connections of these runners again and again: output is queued, and time passes,
-    /// without a turn of theirs.
+    /// without a turn of theirs. Returns memory to the system when they have had little to do.
     pub(super) async fn watch(self: Rc<Self>, runners: Vec<Rc<Runner>>) {
         loop {
             tokio::time::sleep(INTERVAL).await;
             runners.iter().for_each(|runner| runner.count_all());
+            self.peaks.end_second().await;
         }
     }
 }

@@ -60,6 +60,7 @@ pub mod stats;
 pub mod store;
 mod tls;
 pub mod tree;
+mod trim;
 pub mod tubemq;
 
 pub use listeners::{Address, Keys, Listener, Listening, ServerTls, Urls};

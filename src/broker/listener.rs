@@ -359,7 +359,7 @@ impl Endpoint for Connection {
             let turn = self.runner.turn(id);
             let held = if input.is_empty() { 0 } else { input.capacity() };
             load.note_turn(held + output.len(), input.len(), turn.reads);
-            self.runner.count(id, &self.open);
+            self.runner.count_turn(id, &self.open);
             Turn { finished: turn.finished || self.open.dismissed.get(), ..turn }
         })
     }

@@ -296,8 +296,14 @@ impl Runner {
         }
     }
 
+    /// Counts a turn of a connection, and what the connection holds.
+    pub(super) fn count_turn(&self, id: u64, open: &Open) {
+        self.budget.note_turn();
+        self.count(id, open);
+    }
+
     /// Counts what a connection holds.
-    pub(super) fn count(&self, id: u64, open: &Open) {
+    fn count(&self, id: u64, open: &Open) {
         self.budget.count(open, self.inspect(|protocol| protocol.held(id)));
     }
 

@@ -59,8 +59,9 @@ impl Tls {
         *self.current.borrow_mut() = with;
     }
 
-    /// Handshakes with a client at `address`. Gives the user that the client's certificate names, if the listener asks for
-    /// one. An error of the kind `Disconnected` says that the client has left.
+    /// Handshakes with a client at `address`. Gives the user that the client's certificate names,
+    /// if the listener asks for one. An error of the kind `Disconnected` says that the client
+    /// has left.
     pub(super) async fn accept<S>(
         &self,
         stream: S,

@@ -28,7 +28,7 @@ use forebay_mqtt::packet::Connect;
 const PAUSE: Duration = Duration::from_secs(1);
 /// Passwords that are verified at the same time. Bounds the memory, as each may need what the limit
 /// on a hash allows.
-const AT_ONCE: usize = 2;
+pub(super) const AT_ONCE: usize = 2;
 /// Price of a wrong password: a user name gets one attempt from an address in this time on average.
 const PRICE: Duration = Duration::from_secs(1);
 /// Wrong passwords that a user name may have from an address without waiting.

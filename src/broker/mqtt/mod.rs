@@ -73,6 +73,7 @@ use routes::Routes;
 use session::Session;
 
 pub use options::{FullQueue, Limits, Settings, SlowSubscriber};
+pub(super) use password_hash::forget_memory;
 pub use password_hash::hash_password;
 pub use passwords::Passwords;
 
