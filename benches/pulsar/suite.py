@@ -341,7 +341,7 @@ def start(label: str, folder: str) -> Any:
         return RealPulsar()
     if label == EMBEDDED:
         # Consumers subscribe after the publishers are done: the messages must stay until then.
-        return EmbeddedPulsar(durability="memory", max_store="16GiB", retention_bytes="4GiB")
+        return EmbeddedPulsar(durability="memory", max_store="5GiB", retention_bytes="4GiB")
     return EmbeddedPulsar(data=folder, max_store="16GiB")
 
 

@@ -34,7 +34,9 @@ use forebay_base::error::{Error, ErrorKind, Result};
 
 mod admission;
 pub mod auth;
+mod budget;
 mod free_space;
+mod handshakes;
 pub mod http;
 mod listener;
 pub mod listeners;
@@ -57,6 +59,7 @@ pub mod stats;
 pub mod store;
 mod tls;
 pub mod tree;
+mod trim;
 pub mod tubemq;
 
 pub use listeners::{Address, Keys, Listener, Listening, ServerTls, Urls};

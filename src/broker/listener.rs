@@ -1,15 +1,19 @@
 //! Sockets: bound listeners, admission, and a task for each connection.
 
 use std::cell::OnceCell;
+use std::io;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
+use crate::handshakes::Handshakes;
 use crate::listeners::{Address, Listener, Listening, bracketed};
 use crate::logger::{self, Logger, Record};
 use crate::peer::Peer;
@@ -62,6 +66,7 @@ impl Port {
         spec: &ListenerSpec,
         advertised_host: Option<&str>,
         anonymous: bool,
+        handshakes: &Rc<Handshakes>,
     ) -> Result<Self> {
         let bound = match &listener.address {
             Address::Tcp { host, port } => socket::Listener::bind(host, *port).await,
@@ -87,7 +92,7 @@ impl Port {
                 socket_path = Some(path.to_string_lossy().into());
             }
         }
-        let tls = listener.tls.as_ref().map(Tls::new).transpose()?;
+        let tls = listener.tls.as_ref().map(|tls| Tls::new(tls, handshakes)).transpose()?;
         let in_the_clear = tls.is_none() && listener.is_public().await?;
         let transport =
             Transport { tls, framing: spec.framing, entry: Entry { user: None, anonymous, address } };
@@ -163,7 +168,7 @@ pub(super) async fn accept(runner: Rc<Runner>, mut port: Port) {
 /// reconnect.
 async fn serve<S>(connection: Connection, stream: S, transport: Transport)
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let Transport { tls, framing, mut entry } = transport;
     // The handshakes are boxed, so that the future that lives as long as the connection stays
@@ -173,7 +178,7 @@ where
             connection.enter(entry);
             serve_framed(&connection, stream, framing).await
         }
-        Some(tls) => match Box::pin(tls.accept(stream)).await {
+        Some(tls) => match Box::pin(tls.accept(stream, connection.open.peer.ip())).await {
             Err(error) => Err(error),
             Ok((stream, user)) => {
                 entry.user = user;
@@ -193,12 +198,49 @@ where
     match framing {
         Framing::Bare => drive(connection, stream).await,
         Framing::WebSocket { local_pages_only, max_packet_size } => {
-            let upgrade = Box::pin(ws::accept(stream, local_pages_only, max_packet_size + WS_MARGIN));
+            let limit = max_packet_size + WS_MARGIN;
+            let stream = Counted { inner: stream, open: connection.open.clone(), limit };
+            let upgrade = Box::pin(ws::accept(stream, local_pages_only, limit));
             let stream = tokio::time::timeout(HANDSHAKE, upgrade)
                 .await
                 .map_err(|_| Error::new(ErrorKind::Timeout, "the WebSocket upgrade took too long"))??;
             Box::pin(drive(connection, stream)).await
         }
+    }
+}
+
+/// A stream whose bytes a framing keeps until a message is complete.
+struct Counted<S> {
+    inner: S,
+    open: Rc<Open>,
+    /// Limit on a message.
+    limit: usize,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.inner).poll_read(cx, buf);
+        self.open.load.read_below(buf.filled().len() - before, self.limit);
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 }
 
@@ -245,7 +287,12 @@ impl Connection {
         match (self.client.get(), reason) {
             (Some(client), reason) => {
                 let reason = reason.as_deref().unwrap_or("the client has left");
-                logger::write(Level::INFO, Logger::Connection, || self.record("ended", client, reason));
+                let make = || self.record("ended", client, reason);
+                if self.open.load.is_refused() {
+                    logger::write_limited(Level::WARN, Logger::Connection, make);
+                } else {
+                    logger::write(Level::INFO, Logger::Connection, make);
+                }
             }
             (None, Some(reason)) => {
                 logger::refused(Logger::Connection, self.runner.name(), &self.open.peer.to_string(), &reason);
@@ -287,7 +334,14 @@ impl Drop for Connection {
 
 impl Endpoint for Connection {
     fn turn(&self, now: Instant, input: &mut BytesMut, output: &mut Transmit) -> Result<Turn> {
-        let id = self.id;
+        let (id, load) = (self.id, &self.open.load);
+        load.note_input(input.len());
+        if let Some(refusal) = load.refusal() {
+            // They are what it is closed for.
+            *input = BytesMut::new();
+            output.clear();
+            return Err(refusal);
+        }
         let timeout = || self.runner.inspect(|protocol| protocol.session_timeout(id));
         let mut result = Ok(());
         if !input.is_empty() {
@@ -303,15 +357,88 @@ impl Endpoint for Connection {
         }
         result.map(|()| {
             let turn = self.runner.turn(id);
+            let held = if input.is_empty() { 0 } else { input.capacity() };
+            load.note_turn(held + output.len(), input.len(), turn.reads);
+            self.runner.count_turn(id, &self.open);
             Turn { finished: turn.finished || self.open.dismissed.get(), ..turn }
         })
     }
 
     fn take_output(&self, _: Instant, output: &mut Transmit) {
-        self.runner.call(|protocol, now| protocol.take_output(now, self.id, output));
+        if !self.open.load.is_refused() {
+            self.runner.call(|protocol, now| protocol.take_output(now, self.id, output));
+        }
     }
 
     fn turn_needed(&self) -> &Notify {
         &self.open.wake
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::budget::Budget;
+    use crate::runner::tests::idle;
+
+    const UPGRADE: &str = "GET /mqtt HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n";
+
+    /// Serves a connection. Gives the client's end, and the reason of its end once it has one.
+    fn connect(runner: &Rc<Runner>, framing: Framing) -> (DuplexStream, tokio::task::JoinHandle<Result<()>>) {
+        let (near, far) = duplex(1 << 20);
+        let runner = runner.clone();
+        let served = tokio::task::spawn_local(async move {
+            let connection = Connection::new(runner, Peer::tcp((Ipv4Addr::LOCALHOST, 1).into()));
+            serve_framed(&connection, far, framing).await
+        });
+        (near, served)
+    }
+
+    #[tokio::test]
+    async fn the_connection_that_holds_most_ends_when_all_hold_too_much() {
+        // Above the read buffers of the others, which hold little.
+        const LIMIT: usize = 900 << 10;
+        let test = async {
+            let websocket = Framing::WebSocket { local_pages_only: true, max_packet_size: 4 << 20 };
+            for framing in [Framing::Bare, websocket] {
+                let runner = idle(Budget::new(LIMIT));
+                let mut small = Vec::new();
+                for _ in 0..3 {
+                    let (mut client, served) = connect(&runner, Framing::Bare);
+                    client.write_all(&[0; 100]).await.unwrap();
+                    small.push((client, served));
+                }
+                let (mut client, served) = connect(&runner, framing);
+                if matches!(framing, Framing::WebSocket { .. }) {
+                    client.write_all(UPGRADE.as_bytes()).await.unwrap();
+                    while client.read_u8().await.unwrap() != b'\r' {}
+                    // The head of a masked message of 4 MiB.
+                    client.write_all(&[0x82, 0xff, 0, 0, 0, 0, 0, 0x40, 0, 0, 1, 2, 3, 4]).await.unwrap();
+                }
+                let large = async {
+                    while client.write_all(&[0; 10_000]).await.is_ok() {
+                        tokio::task::yield_now().await;
+                        runner.count_all();
+                    }
+                    served.await.unwrap()
+                };
+                let ended = timeout(Duration::from_secs(30), large).await.unwrap();
+                let reason = ended.unwrap_err().to_string();
+                assert!(reason.contains("it held most"), "{reason}");
+                for (client, served) in small {
+                    assert!(!served.is_finished());
+                    drop(client);
+                    let reason = served.await.unwrap().unwrap_err().to_string();
+                    assert!(reason.contains("the peer closed"), "{reason}");
+                }
+            }
+        };
+        tokio::task::LocalSet::new().run_until(test).await;
     }
 }

@@ -79,8 +79,8 @@ options! {
         /// Size limit of the store in bytes. Producers get an error above it. Default: 10 GiB, in
         /// memory 1 GiB.
         option max_store: Option<u64> = None => SIZE
-            .at_limit("Acknowledged messages that are kept for `retention` are deleted. If that is not enough, producers \
-            get an error: `QuotaExceeded` (Pulsar), 0x97 (MQTT 5.0; an MQTT 3.x client is disconnected and keeps \
+            .at_limit("Messages that `retention` keeps are deleted: acknowledged ones, then those of topics without a \
+            durable subscription. If that is not enough, producers get an error: `QuotaExceeded` (Pulsar), 0x97 (MQTT 5.0; an MQTT 3.x client is disconnected and keeps \
             its message), 419 (TubeMQ). `/readyz` fails.");
         /// Minimum free space on the disk of the store, in bytes. Producers get an error below it,
         /// as at `max_store`. 0 disables the limit.

@@ -1,7 +1,7 @@
 //! The other end of a connection, for limits and for the log.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 /// Origin of a connection. Its display form is `192.0.2.1:50000` or `unix:/run/mqtt.sock`.
@@ -40,6 +40,17 @@ impl Peer {
             Some(_) => self.to_string(),
             None => self.address.ip().to_string(),
         }
+    }
+}
+
+/// The address that pays for what a client costs: for IPv6 its network, whose addresses cost
+/// nothing.
+pub(super) fn payer(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64))
+        }
+        address => address,
     }
 }
 

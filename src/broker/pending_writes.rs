@@ -168,6 +168,11 @@ impl<A> PendingWrites<A> {
         }
     }
 
+    /// Without a store, counts bytes as no longer used.
+    pub(super) fn sub_used(&mut self, bytes: usize) {
+        self.set_used(self.own.saturating_sub(bytes as u64));
+    }
+
     /// Issues a change.
     pub(super) fn write(&mut self, op: Op) {
         self.open();

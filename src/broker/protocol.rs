@@ -30,6 +30,9 @@ use forebay_sqlite::Report;
 /// Output bytes queued for one connection beyond which it is not read from.
 pub(super) const OUTPUT_LIMIT: usize = 8 << 20;
 
+/// Part of the output that is queued ahead for a connection when memory is tight.
+pub(super) const TIGHT: usize = 16;
+
 /// Longest and shortest interval at which the time that the broker has run is noted in the store.
 const RUN_PERIOD: Duration = Duration::from_secs(60);
 const FIRST_RUN_PERIOD: Duration = Duration::from_secs(1);
@@ -139,6 +142,16 @@ pub trait Protocol {
     fn farewell(&self, _id: u64) -> Option<&str> {
         None
     }
+
+    /// Bytes of memory that the protocol keeps for the connection alone: queued output, and what
+    /// its client can make as large as it likes.
+    fn held(&self, _id: u64) -> usize {
+        0
+    }
+
+    /// Queues less output ahead for each connection, as all together hold much memory, or as much
+    /// as usual again.
+    fn set_tight(&mut self, _tight: bool) {}
 
     /// Tells a client that an operator ends its connection, if the protocol has words for it.
     fn dismiss(&mut self, _now: Instant, _id: u64) {}

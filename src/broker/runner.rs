@@ -12,6 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, oneshot};
 
 use crate::admission::Admission;
+use crate::budget::{self, Budget, Load};
 use crate::http::message::{Answer, Request};
 use crate::peer::Peer;
 use crate::protocol::{Clock, Protocol, Work};
@@ -36,6 +37,7 @@ struct Unanswered {
 }
 
 /// A connection, for its task and for operators.
+#[derive(Debug)]
 pub(super) struct Open {
     pub(super) peer: Peer,
     /// When it was accepted.
@@ -44,6 +46,23 @@ pub(super) struct Open {
     pub(super) wake: Notify,
     /// Whether an operator has ended it: it closes once its output is written.
     pub(super) dismissed: Cell<bool>,
+    /// The memory that it holds.
+    pub(super) load: Load,
+    /// Its number in the budget.
+    number: Cell<u64>,
+}
+
+impl Open {
+    pub(super) fn new(peer: Peer) -> Self {
+        Self {
+            peer,
+            since: clock::now(),
+            wake: Notify::new(),
+            dismissed: Cell::new(false),
+            load: Load::default(),
+            number: Cell::default(),
+        }
+    }
 }
 
 /// A protocol with what its tasks share.
@@ -59,6 +78,9 @@ pub(super) struct Runner {
     written: Rc<Notify>,
     unanswered: RefCell<VecDeque<Unanswered>>,
     admission: Admission,
+    budget: Rc<Budget>,
+    /// Whether the protocol has been told that memory is tight.
+    tight: Cell<bool>,
 }
 
 impl Runner {
@@ -68,6 +90,7 @@ impl Runner {
         queue: StoreQueue,
         work: UnboundedSender<Work>,
         admission: Admission,
+        budget: Rc<Budget>,
         written: Rc<Notify>,
     ) -> Rc<Self> {
         Rc::new(Self {
@@ -80,6 +103,8 @@ impl Runner {
             written,
             unanswered: RefCell::default(),
             admission,
+            budget,
+            tight: Cell::default(),
         })
     }
 
@@ -255,8 +280,8 @@ impl Runner {
     pub(super) fn connect(&self, peer: Peer) -> (u64, Rc<Open>) {
         self.admission.enter(peer.ip());
         let id = self.call(|protocol, now| protocol.connect(now, &peer.address().to_string()));
-        let (since, wake, dismissed) = (clock::now(), Notify::new(), Cell::new(false));
-        let open = Rc::new(Open { peer, since, wake, dismissed });
+        let open = Rc::new(Open::new(peer));
+        open.number.set(self.budget.enter(&open));
         self.connections.borrow_mut().insert(id, open.clone());
         (id, open)
     }
@@ -264,8 +289,35 @@ impl Runner {
     /// Removes a connection.
     pub(super) fn disconnect(&self, id: u64, address: IpAddr) {
         self.admission.leave(address);
-        self.connections.borrow_mut().remove(&id);
+        let open = self.connections.borrow_mut().remove(&id);
         self.call(|protocol, now| protocol.disconnect(now, id));
+        if let Some(open) = open {
+            self.budget.leave(open.number.get());
+        }
+    }
+
+    /// Counts a turn of a connection, and what the connection holds.
+    pub(super) fn count_turn(&self, id: u64, open: &Open) {
+        self.budget.note_turn();
+        self.count(id, open);
+    }
+
+    /// Counts what a connection holds.
+    fn count(&self, id: u64, open: &Open) {
+        self.budget.count(open, self.inspect(|protocol| protocol.held(id)));
+    }
+
+    /// Counts what all connections hold, closes those whose frames come too slowly, and has the
+    /// protocol queue less output if memory is tight.
+    pub(super) fn count_all(&self) {
+        for (id, open) in &*self.connections.borrow() {
+            self.count(*id, open);
+            budget::close_if_stuck(open);
+        }
+        let tight = self.budget.is_tight();
+        if self.tight.replace(tight) != tight {
+            self.call(|protocol, _| protocol.set_tight(tight));
+        }
     }
 
     /// The clients that are connected and pass, the oldest first.
@@ -299,7 +351,7 @@ async fn sleep_until(at: Option<Instant>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -314,7 +366,16 @@ mod tests {
     use forebay_base::transmit::Transmit;
 
     /// Keeps the clocks that it is given, and does nothing else.
+    #[derive(Default)]
     struct Watch(Rc<RefCell<Vec<Clock>>>);
+
+    /// A runner whose protocol takes nothing out of its input.
+    pub(crate) fn idle(budget: Rc<Budget>) -> Rc<Runner> {
+        let (work, _) = tokio::sync::mpsc::unbounded_channel();
+        let admission = Admission::new(ConnectionLimits::new(100, 1), Rc::default());
+        let (queue, _) = StoreQueue::memory();
+        Runner::new("idle", Box::<Watch>::default(), queue, work, admission, budget, Rc::default())
+    }
 
     impl Protocol for Watch {
         fn set_clock(&mut self, clock: Clock) {
@@ -404,7 +465,8 @@ mod tests {
             let watch = Box::new(Watch(clocks.clone()));
             let (work, _jobs) = tokio::sync::mpsc::unbounded_channel();
             let admission = Admission::new(ConnectionLimits::new(1, 1), Rc::default());
-            let runner = Runner::new("watch", watch, queue, work, admission, Rc::default());
+            let budget = Budget::new(1);
+            let runner = Runner::new("watch", watch, queue, work, admission, budget, Rc::default());
             let keeping = runner.keep_time(Clock::new(now, shown));
             tokio::time::timeout(Duration::from_millis(1), keeping).await.unwrap_err();
             let clocks = clocks.borrow();

@@ -10,6 +10,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::admission::{Admission, ConnectionLimits};
 use crate::auth::TokenKeys;
+use crate::budget::{self, Budget};
 use crate::free_space::Disk;
 use crate::http::guard::Guard;
 use crate::http::server::Http;
@@ -215,10 +216,12 @@ impl Server {
         let room = free_descriptors().unwrap_or(usize::MAX);
         let shares = opened.len() + usize::from(!http.is_empty());
         let limits = ConnectionLimits::new(options.max_connections.min(room), shares);
+        let budget = Budget::new(budget::TOTAL);
         let admission = || Admission::new(limits, connections.clone());
         let run = |(Opened { name, topic_prefix, protocol, ports }, (queue, reports))| {
             let (work, to_do) = queue::unbounded_channel();
-            let runner = Runner::new(name, protocol, queue, work, admission(), written.clone());
+            let runner =
+                Runner::new(name, protocol, queue, work, admission(), budget.clone(), written.clone());
             listening.spawn_local(runner.clone().do_work(to_do));
             listening.spawn_local(runner.clone().keep_time(clock));
             reporting.spawn_local(runner.clone().handle_reports(reports));
@@ -227,7 +230,9 @@ impl Server {
             }
             Running { name, topic_prefix, runner }
         };
-        let protocols = opened.into_iter().zip(queues).map(run).collect();
+        let protocols: Vec<Running> = opened.into_iter().zip(queues).map(run).collect();
+        let runners = protocols.iter().map(|protocol| protocol.runner.clone()).collect();
+        listening.spawn_local(budget.watch(runners));
         let registry =
             Rc::new(Registry { protocols, usage, max_store, permissions: RefCell::new(permissions) });
         if let Some(disk) = &disk {
@@ -371,10 +376,11 @@ async fn bind(options: &Options) -> Result<Bindings> {
     }
     check_public(planned.iter().map(|(listener, _, _, missing)| (*listener, *missing))).await?;
     let (mut http, mut urls, mut certificates) = (Vec::new(), Urls::default(), Vec::new());
+    let handshakes = Rc::default();
     for (listener, spec, of, missing) in planned {
         let anonymous = listener.anonymous || missing.is_some() && !listener.asks_for_certificates();
         let host = of.and_then(|of| protocols[of].service.advertised_host());
-        let port = Port::bind(listener, &spec, host, anonymous).await?;
+        let port = Port::bind(listener, &spec, host, anonymous, &handshakes).await?;
         urls.0.push(port.listening().clone());
         certificates.push(port.tls().cloned());
         let Some(of) = of else {

@@ -1,6 +1,7 @@
 //! TLS of a listener: its certificate, and the names in those of its clients.
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 use webpki::EndEntityCert;
 
+use crate::handshakes::Handshakes;
 use crate::listeners::ServerTls;
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_net::der::{OID, SEQUENCE, SET, element};
@@ -27,7 +29,10 @@ const MAX_NAME: usize = 1024;
 /// The acceptor of a listener. New connections use the present certificates, which [`Tls::renew`]
 /// replaces.
 #[derive(Clone)]
-pub(super) struct Tls(Rc<RefCell<Current>>);
+pub(super) struct Tls {
+    current: Rc<RefCell<Current>>,
+    handshakes: Rc<Handshakes>,
+}
 
 /// The certificates that a listener has at a time.
 #[derive(Clone)]
@@ -38,34 +43,39 @@ pub(super) struct Current {
 }
 
 impl Tls {
-    pub(super) fn new(options: &ServerTls) -> Result<Self> {
-        Ok(Self(Rc::new(RefCell::new(Current::new(options)?))))
+    pub(super) fn new(options: &ServerTls, handshakes: &Rc<Handshakes>) -> Result<Self> {
+        handshakes.start()?;
+        let current = Rc::new(RefCell::new(Current::new(options)?));
+        Ok(Self { current, handshakes: handshakes.clone() })
     }
 
     /// Whether it asks for certificates of clients.
     pub(super) fn names_users(&self) -> bool {
-        self.0.borrow().names_user
+        self.current.borrow().names_user
     }
 
     /// Replaces the certificates. Connections that are open keep theirs.
     pub(super) fn renew(&self, with: Current) {
-        *self.0.borrow_mut() = with;
+        *self.current.borrow_mut() = with;
     }
 
-    /// Handshakes. Gives the user that the client's certificate names, if the listener asks for
-    /// one. An error of the kind `Disconnected` says that the client has left.
-    pub(super) async fn accept<S>(&self, stream: S) -> Result<(TlsStream<S>, Option<Arc<str>>)>
+    /// Handshakes with a client at `address`. Gives the user that the client's certificate names,
+    /// if the listener asks for one. An error of the kind `Disconnected` says that the client
+    /// has left.
+    pub(super) async fn accept<S>(
+        &self,
+        stream: S,
+        address: IpAddr,
+    ) -> Result<(TlsStream<S>, Option<Arc<str>>)>
     where
-        S: AsyncRead + AsyncWrite + Unpin,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Current { acceptor, names_user } = self.0.borrow().clone();
-        let stream = tokio::time::timeout(HANDSHAKE, Box::pin(acceptor.accept(stream)))
-            .await
-            .map_err(|_| Error::new(ErrorKind::Timeout, "the TLS handshake took too long"))?
-            .map_err(|error| {
-                let kind = if is_end(error.kind()) { ErrorKind::Disconnected } else { ErrorKind::Protocol };
-                Error::new(kind, format!("the TLS handshake failed: {error}"))
-            })?;
+        let Current { acceptor, names_user } = self.current.borrow().clone();
+        let handshake = Box::pin(acceptor.accept(stream));
+        let stream = self.handshakes.run(address, HANDSHAKE, handshake).await?.map_err(|error| {
+            let kind = if is_end(error.kind()) { ErrorKind::Disconnected } else { ErrorKind::Protocol };
+            Error::new(kind, format!("the TLS handshake failed: {error}"))
+        })?;
         if !names_user {
             return Ok((stream, None));
         }

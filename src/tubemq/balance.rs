@@ -46,6 +46,9 @@ const METADATA_RETRY: Duration = Duration::from_millis(500);
 const TOPIC_PATIENCE: Duration = Duration::from_secs(2);
 /// Interval between heartbeats of a member that has not been assigned anything yet.
 const HEARTBEAT_UNASSIGNED: Duration = Duration::from_millis(500);
+/// Longest interval between heartbeats of a member with server balance: the master hands out
+/// partitions of members that have left in answers to heartbeats only.
+const HEARTBEAT_SERVER: Duration = Duration::from_secs(3);
 /// Number of heartbeats after which all held partitions are reported.
 const REPORT_EACH: u32 = 6;
 
@@ -317,6 +320,14 @@ impl Member {
         Some(request)
     }
 
+    /// Interval between heartbeats.
+    fn interval(&self) -> Duration {
+        match self.mode {
+            Mode::Client(_) => self.options.interval,
+            Mode::Server(_) => self.options.interval.min(HEARTBEAT_SERVER),
+        }
+    }
+
     fn register(&self, certificate: Option<pb::MasterCertificateInfo>) -> Request {
         let Options { identity, group, topics, filters, .. } = &self.options;
         let condition = |(topic, types): (&String, &BTreeSet<String>)| {
@@ -371,7 +382,7 @@ impl Member {
         let whole = std::mem::take(&mut self.dirty) || self.heartbeats.is_multiple_of(REPORT_EACH);
         let client_id = self.options.identity.client_id.clone();
         let group_name = self.options.group.clone();
-        self.next_heartbeat = now + self.options.interval;
+        self.next_heartbeat = now + self.interval();
         let subscribed = self.subscribed();
         match &mut self.mode {
             Mode::Client(_) => {
@@ -574,7 +585,7 @@ impl Member {
         self.state = State::Registered;
         self.was_registered = true;
         self.dirty |= !self.held.is_empty();
-        self.next_heartbeat = now + self.options.interval;
+        self.next_heartbeat = now + self.interval();
         self.events.push_back(Event::Registered);
     }
 

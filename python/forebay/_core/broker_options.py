@@ -80,9 +80,10 @@ class BrokerOptions(TypedDict, total=False):
             "Size limit of the store in bytes. Producers get an error above it. Default: 10 GiB, "
             "in memory 1 GiB.",
             at_limit=(
-                "Acknowledged messages that are kept for `retention` are deleted. If that is not "
-                "enough, producers get an error: `QuotaExceeded` (Pulsar), 0x97 (MQTT 5.0; an MQTT "
-                "3.x client is disconnected and keeps its message), 419 (TubeMQ). `/readyz` fails."
+                "Messages that `retention` keeps are deleted: acknowledged ones, then those of "
+                "topics without a durable subscription. If that is not enough, producers get an "
+                "error: `QuotaExceeded` (Pulsar), 0x97 (MQTT 5.0; an MQTT 3.x client is "
+                "disconnected and keeps its message), 419 (TubeMQ). `/readyz` fails."
             ),
         ),
     ]
@@ -231,10 +232,13 @@ class BrokerOptions(TypedDict, total=False):
         Option(
             parse.duration,
             600.0,
-            "Retention of acknowledged messages, in seconds.",
+            "Retention of acknowledged messages, in seconds. A message is acknowledged once all "
+            "durable subscriptions of its topic have acknowledged it. Without a durable "
+            "subscription, messages are kept until the store needs room.",
             at_limit=(
-                "Older acknowledged messages are deleted. All of them are once the store has three "
-                "quarters of `max_store`, or of what the disk has room for."
+                "Older acknowledged messages are deleted, and all of them once three quarters of "
+                "`max_store` or of the room on the disk are used. If that is not enough, the oldest "
+                "messages of topics without a durable subscription are deleted."
             ),
         ),
     ]

@@ -397,11 +397,14 @@ impl Connection {
 
     /// Serves the connection to its end. Its error is dropped here: the client sees the connection
     /// close.
-    async fn serve<S: AsyncRead + AsyncWrite + Unpin>(self, stream: S, transport: Transport) {
+    async fn serve<S>(self, stream: S, transport: Transport)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let Transport { tls, mut entry, .. } = transport;
         match tls {
             None => self.serve_requests(stream, entry).await,
-            Some(tls) => match Box::pin(tls.accept(stream)).await {
+            Some(tls) => match Box::pin(tls.accept(stream, self.peer.ip())).await {
                 Ok((stream, user)) => {
                     entry.user = user;
                     Box::pin(self.serve_requests(stream, entry)).await;

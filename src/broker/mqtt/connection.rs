@@ -101,6 +101,8 @@ pub(super) struct Connection {
     aliases_in: HashMap<u16, ByteString>,
     aliases_out: HashMap<ByteString, u16>,
     alias_limit: u16,
+    /// Bytes of the topics that have an alias.
+    alias_bytes: usize,
 }
 
 impl Connection {
@@ -137,6 +139,7 @@ impl Connection {
             aliases_in: HashMap::default(),
             aliases_out: HashMap::default(),
             alias_limit: 0,
+            alias_bytes: 0,
         }
     }
 
@@ -264,9 +267,15 @@ impl Connection {
         }
         let sent = self.send(&mut Packet::Publish(publish));
         if sent && known.is_none() {
+            self.alias_bytes += topic.len();
             self.aliases_out.insert((&*topic).into(), alias);
         }
         sent
+    }
+
+    /// Bytes of the topics that have an alias.
+    pub(super) fn aliases(&self) -> usize {
+        self.alias_bytes
     }
 
     /// Replaces a topic alias by its topic.
@@ -284,7 +293,9 @@ impl Connection {
                 topic.ok_or_else(|| Violation::protocol(format!("topic alias {alias} has no topic")))?;
         } else {
             // Copied, so that it does not keep the read buffer alive.
-            self.aliases_in.insert(alias, (&*publish.topic).into());
+            let before = self.aliases_in.insert(alias, (&*publish.topic).into());
+            self.alias_bytes += publish.topic.len();
+            self.alias_bytes -= before.map_or(0, |topic| topic.len());
         }
         Ok(())
     }

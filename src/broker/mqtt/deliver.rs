@@ -14,7 +14,7 @@ use forebay_mqtt::packet::{Ack, PacketId};
 use forebay_mqtt::{Packet, QoS, Reason, Violation};
 
 /// Output bytes queued for a connection beyond which its session stops sending.
-const OUTPUT_HIGH_WATER: usize = 256 << 10;
+pub(super) const OUTPUT_HIGH_WATER: usize = 256 << 10;
 /// Limits on the messages, and on their bytes, that are read from the store at a time.
 const READ_AHEAD: (usize, usize) = (256, 256 << 10);
 
@@ -155,7 +155,7 @@ impl Broker {
             return false;
         };
         let window = connection.window;
-        if connection.transmit.len() >= OUTPUT_HIGH_WATER {
+        if connection.transmit.len() >= self.high_water {
             connection.starved = true;
             return false;
         }

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use bytestring::ByteString;
 
+use crate::peer;
 use forebay_base::random::{Hash, HashMap};
 use forebay_mqtt::packet::Connect;
 
@@ -27,7 +28,7 @@ use forebay_mqtt::packet::Connect;
 const PAUSE: Duration = Duration::from_secs(1);
 /// Passwords that are verified at the same time. Bounds the memory, as each may need what the limit
 /// on a hash allows.
-const AT_ONCE: usize = 2;
+pub(super) const AT_ONCE: usize = 2;
 /// Price of a wrong password: a user name gets one attempt from an address in this time on average.
 const PRICE: Duration = Duration::from_secs(1);
 /// Wrong passwords that a user name may have from an address without waiting.
@@ -321,16 +322,10 @@ impl Logins {
     }
 }
 
-/// The address that pays for the wrong passwords of a client: for IPv6 its network, whose addresses
-/// cost nothing.
+/// The address that pays for the wrong passwords of a client.
 pub(super) fn payer(address: &str) -> IpAddr {
-    let address = address.parse::<SocketAddr>().map(|address| address.ip().to_canonical());
-    match address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)) {
-        IpAddr::V6(address) if !address.is_loopback() => {
-            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64))
-        }
-        address => address,
-    }
+    let address = address.parse::<SocketAddr>().map(|address| address.ip());
+    peer::payer(address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)))
 }
 
 #[cfg(test)]

@@ -73,6 +73,7 @@ use routes::Routes;
 use session::Session;
 
 pub use options::{FullQueue, Limits, Settings, SlowSubscriber};
+pub(super) use password_hash::forget_memory;
 pub use password_hash::hash_password;
 pub use passwords::Passwords;
 
@@ -201,6 +202,8 @@ pub struct Broker {
     share: Option<(Instant, usize)>,
     /// Output bytes of QoS 0 queued for all connections.
     unsent: usize,
+    /// Bytes of output queued for a connection beyond which it gets no more from its queue.
+    high_water: usize,
     /// Weight of what is parked in all sessions.
     parked: usize,
     now: Instant,
@@ -244,6 +247,7 @@ impl Broker {
             transient: 0,
             share: None,
             unsent: 0,
+            high_water: deliver::OUTPUT_HIGH_WATER,
             parked: 0,
             now,
             counters: Counters::new(now),

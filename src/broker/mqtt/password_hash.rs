@@ -7,12 +7,15 @@
 
 use std::num::NonZeroU32;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use ring::rand::SecureRandom as _;
 use ring::{hmac, pbkdf2};
 
+use super::logins::AT_ONCE;
 use forebay_base::error::{Error, ErrorKind, Result};
 
 /// Limit on the iterations of PBKDF2, which take about a second. `mosquitto_passwd` uses 1000,
@@ -24,6 +27,9 @@ const MAX_MEMORY: u32 = 256 << 10;
 /// Limit on the memory that all passes of Argon2id together go through, in KiB, which takes about a
 /// second.
 const MAX_MEMORY_PASSES: u64 = 1 << 20;
+/// Blocks of 1 KiB up to which memory is kept for the next hash. Allocators return larger memory to
+/// the system.
+const REUSED: usize = 32 << 10;
 /// Lengths of a hash by Argon2id, in bytes. Shorter ones are allowed by its standard, and can be
 /// found by trying.
 const ARGON2_HASH: std::ops::RangeInclusive<usize> = 16..=128;
@@ -160,13 +166,31 @@ impl Hash {
 /// Fills `hash`. Gives `None` if a parameter is out of range, or if the memory is not there.
 fn argon2id(kib: u32, passes: u32, lanes: u32, password: &[u8], salt: &[u8], hash: &mut [u8]) -> Option<()> {
     let params = Params::new(kib, passes, lanes, Some(hash.len())).ok()?;
+    let count = params.block_count();
+    let mut memory = free_memory().pop().unwrap_or_default();
     // A machine without that much memory refuses one login, where an ordinary allocation would end
     // the process.
-    let mut memory = Vec::new();
-    memory.try_reserve_exact(params.block_count()).ok()?;
-    memory.resize(params.block_count(), Block::new());
+    memory.try_reserve_exact(count.saturating_sub(memory.len())).ok()?;
+    memory.resize(count.max(memory.len()), Block::new());
     let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
-    argon2.hash_password_into_with_memory(password, salt, hash, &mut memory[..]).ok()
+    let result = argon2.hash_password_into_with_memory(password, salt, hash, &mut memory[..count]);
+    let mut free = free_memory();
+    if memory.len() <= REUSED && free.len() < AT_ONCE {
+        free.push(memory);
+    }
+    result.ok()
+}
+
+/// Memory of hashes that are done, for the next ones. Returned to the allocator, it would be kept
+/// once for each thread that has computed a hash.
+fn free_memory() -> MutexGuard<'static, Vec<Vec<Block>>> {
+    static FREE: Mutex<Vec<Vec<Block>>> = Mutex::new(Vec::new());
+    FREE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Frees the memory that is kept for the next hashes.
+pub(crate) fn forget_memory() {
+    free_memory().clear();
 }
 
 /// A hash by Argon2id with a new salt, as it is in a file of users:
@@ -246,6 +270,23 @@ mod tests {
                    yPQf4pg==";
         for hash in [mosquitto, cffi, old] {
             assert!(verify(hash, "drop") && !verify(hash, "Drop"), "{hash}");
+        }
+    }
+
+    #[test]
+    fn verifications_use_the_memory_of_earlier_ones() {
+        let hashes = [
+            "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4",
+            "$argon2id$v=19$m=256,t=2,p=2$c29tZXNhbHQ$bQk8UB/VmZZF4Oo79iDXuL5/0ttZwg2f/5U52iv1cDc",
+        ];
+        for _ in 0..10 {
+            let threads = [0, 1].map(|n| {
+                std::thread::spawn(move || assert!(verify(hashes[n], "password") && !verify(hashes[n], "x")))
+            });
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            let free = free_memory();
+            assert!((1..=AT_ONCE).contains(&free.len()));
+            assert!(free.iter().all(|memory| memory.len() <= REUSED));
         }
     }
 

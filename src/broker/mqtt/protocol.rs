@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::deliver::OUTPUT_HIGH_WATER;
 use super::*;
 use crate::http::message::{Answer, Request};
 use crate::permissions::Permissions;
-use crate::protocol::Entry;
+use crate::protocol::{Entry, TIGHT};
 use crate::stats::ClientStats;
 
 impl Protocol for Broker {
@@ -78,6 +79,14 @@ impl Protocol for Broker {
 
     fn session_timeout(&self, id: u64) -> Option<Instant> {
         self.connections.get(&id)?.deadline()
+    }
+
+    fn held(&self, id: u64) -> usize {
+        self.connections.get(&id).map_or(0, |connection| connection.transmit.len() + connection.aliases())
+    }
+
+    fn set_tight(&mut self, tight: bool) {
+        self.high_water = OUTPUT_HIGH_WATER / if tight { TIGHT } else { 1 };
     }
 
     fn may_read(&mut self, id: u64) -> bool {

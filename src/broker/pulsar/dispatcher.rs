@@ -12,7 +12,7 @@ use forebay_pulsar::frame::{Payload, encode_head};
 use forebay_pulsar::{hot, pb};
 
 /// Output bytes queued for a connection beyond which no entries are dispatched to it.
-const OUTPUT_HIGH_WATER: usize = 1 << 20;
+pub(super) const OUTPUT_HIGH_WATER: usize = 1 << 20;
 
 /// Sends the deliveries of one topic.
 pub(super) struct Dispatcher<'a> {
@@ -20,6 +20,8 @@ pub(super) struct Dispatcher<'a> {
     /// Index of the partition, or -1.
     pub(super) partition: i32,
     pub(super) connections: &'a mut BTreeMap<u64, Connection>,
+    /// See [`OUTPUT_HIGH_WATER`].
+    pub(super) high_water: usize,
     pub(super) wakes: &'a mut VecDeque<u64>,
     pub(super) counters: &'a mut Traffic,
 }
@@ -27,7 +29,7 @@ pub(super) struct Dispatcher<'a> {
 impl Sink for Dispatcher<'_> {
     fn room(&mut self, consumer: ConsumerKey) -> bool {
         let Some(connection) = self.connections.get_mut(&consumer.session) else { return false };
-        let room = connection.session.transmit().len() < OUTPUT_HIGH_WATER;
+        let room = connection.session.transmit().len() < self.high_water;
         // A non-persistent topic has nothing left to send once there is room.
         if !room && is_stored(self.topic) {
             connection.starved.insert(self.topic);

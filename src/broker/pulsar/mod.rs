@@ -5,6 +5,7 @@
 //! * `produce`, `consume`, `lookup`: the commands
 //! * [`topic`]: a topic and its producers; [`subscription`]: consumers and dispatch;
 //!   [`key_ranges`]: hash ranges of Key_Shared; `names`: topic names and the metadata of an entry
+//! * `room`: which entries go when the store is short of room
 //! * `non_persistent`: topics that store nothing; `watch`, `watchers`: clients that are told of
 //!   topics
 //! * `permitted`: permissions of clients; `web`: lookups and administration over HTTP
@@ -23,7 +24,7 @@ use crate::http::message::{Answer, Request};
 use crate::log::{self, Log, Source, TopicIds};
 use crate::pending_writes::PendingWrites;
 use crate::permissions::Permissions;
-use crate::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, Topics};
+use crate::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, TIGHT, Topics};
 use crate::pulsar::subscription::{ConsumerKey, Kind, PEEKS, Reading, Subscription};
 use crate::pulsar::topic::{NonPersistent, Topic, is_stored};
 use crate::stats::{ClientStats, ProtocolStats, TopicStats, Traffic};
@@ -47,6 +48,7 @@ mod non_persistent;
 pub mod options;
 mod permitted;
 mod produce;
+mod room;
 mod schemas;
 pub(super) mod service;
 pub mod session;
@@ -58,9 +60,10 @@ mod watchers;
 mod web;
 
 use connection::{Connection, Reader};
-use dispatcher::Dispatcher;
+use dispatcher::{Dispatcher, OUTPUT_HIGH_WATER};
 use names::Name;
 use options::Settings;
+use room::Room;
 use session::Session;
 use watchers::Watchers;
 
@@ -111,6 +114,9 @@ pub struct Broker {
     /// Topics to be dispatched.
     due: BTreeSet<u64>,
     watchers: Watchers,
+    room: Room,
+    /// Bytes of output queued for a connection beyond which it gets no more messages.
+    high_water: usize,
     dirty: BTreeSet<(u64, Arc<str>)>,
     flush_at: Option<Instant>,
     housekeeping_at: Instant,
@@ -142,6 +148,8 @@ impl Broker {
             wakes: VecDeque::new(),
             due: BTreeSet::new(),
             watchers: Watchers::default(),
+            room: Room::default(),
+            high_water: OUTPUT_HIGH_WATER,
             dirty: BTreeSet::new(),
             flush_at: None,
             housekeeping_at: now + HOUSEKEEPING,
@@ -325,6 +333,7 @@ impl Broker {
                 topic: id,
                 partition: topic.partition(),
                 connections: &mut self.connections,
+                high_water: self.high_water,
                 wakes: &mut self.wakes,
                 counters: &mut self.counters,
             };
@@ -395,9 +404,11 @@ impl Broker {
         }
     }
 
-    /// Bytes that each topic may have in memory, so that together they have at most `total`.
-    fn cache_share(&self, total: usize) -> usize {
-        log::share(total, self.topics.values().map(|topic| topic.log.cache_bytes()))
+    /// Bytes that each topic that `counts` may have in memory, so that together they have at most
+    /// `total`.
+    fn cache_share(&self, total: usize, counts: impl Fn(&Topic) -> bool + Copy) -> usize {
+        let counted = self.topics.values().filter(|topic| counts(topic));
+        log::share(total, counted.map(|topic| topic.log.cache_bytes()))
     }
 
     /// Removes entries, subscriptions and sequence ids that are no longer needed.
@@ -406,18 +417,17 @@ impl Broker {
         let run_before = run_ms.saturating_sub(retention.as_millis() as u64);
         // All topics together have the memory of four.
         let each = self.settings.retention_bytes;
-        let limit = if self.settings.stored { usize::MAX } else { self.cache_share(4 * each).min(each) };
+        let limit = if self.settings.stored {
+            usize::MAX
+        } else {
+            self.cache_share(4 * each, Topic::has_durable).min(each)
+        };
         let mut cache = 0;
         let mut trims = Vec::new();
         for topic in self.topics.values_mut() {
             if let Some(first) = topic.cut(&mut self.source, run_before, limit) {
                 topic.log.trim(first);
-                trims.push(Op::Trim {
-                    topic: topic.id,
-                    first,
-                    next: topic.log.next(),
-                    next_index: topic.log.next_index(),
-                });
+                trims.push(topic.trimmed());
             }
             let now = self.now;
             topic.subscriptions.retain(|_, s| s.durable || s.abandoned.is_none_or(|at| now < at + ABANDONED));
@@ -434,17 +444,13 @@ impl Broker {
             cache += topic.log.cache_bytes();
         }
         if self.settings.stored && cache > CACHE_TOTAL {
-            let share = self.cache_share(CACHE_TOTAL);
+            let share = self.cache_share(CACHE_TOTAL, |_| true);
             self.topics.values_mut().for_each(|topic| topic.log.shrink(share));
         }
         if !self.settings.stored {
             self.commits.set_used((cache + self.schema_bytes) as u64);
         }
-        for trim in trims {
-            if self.settings.stored && self.commits.failure().is_none() {
-                self.commits.write(trim);
-            }
-        }
+        self.write_trims(trims);
         let now = self.now;
         for connection in self.connections.values_mut() {
             connection.dismissed.retain(|_, until| *until > now);
@@ -674,8 +680,7 @@ impl Protocol for Broker {
         }
         if self.housekeeping_at <= now {
             self.housekeeping_at = now + HOUSEKEEPING;
-            let short = self.commits.used() > self.commits.limit(self.settings.max_store) / 4 * 3;
-            self.housekeeping(if short { Duration::ZERO } else { self.settings.retention });
+            self.keep_house();
             self.remove_idle();
             if self.run_at <= now {
                 self.note_run();
@@ -720,6 +725,14 @@ impl Protocol for Broker {
             consumers: connection.consumers.len(),
             ..ClientStats::default()
         }
+    }
+
+    fn held(&self, id: u64) -> usize {
+        self.connections.get(&id).map_or(0, |connection| connection.session.queued())
+    }
+
+    fn set_tight(&mut self, tight: bool) {
+        self.high_water = OUTPUT_HIGH_WATER / if tight { TIGHT } else { 1 };
     }
 
     fn handle_http(&mut self, now: Instant, request: &Request) -> Option<Answer> {

@@ -45,6 +45,7 @@ impl Broker {
             topic: topic.id,
             partition: topic.partition(),
             connections: &mut self.connections,
+            high_water: self.high_water,
             wakes: &mut self.wakes,
             counters: &mut self.counters,
         };

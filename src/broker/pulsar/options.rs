@@ -90,10 +90,13 @@ options! {
         /// Interval between PING commands to a Pulsar client, in seconds.
         option keep_alive: Duration = Duration::from_secs(30) => DURATION
             .at_limit("A client that sends nothing after a PING for as long again is disconnected.");
-        /// Retention of acknowledged messages, in seconds.
+        /// Retention of acknowledged messages, in seconds. A message is acknowledged once all
+        /// durable subscriptions of its topic have acknowledged it. Without a durable subscription,
+        /// messages are kept until the store needs room.
         option retention: Duration = Duration::from_secs(600) => DURATION
-            .at_limit("Older acknowledged messages are deleted. All of them are once the store has three quarters of \
-            `max_store`, or of what the disk has room for.");
+            .at_limit("Older acknowledged messages are deleted, and all of them once three quarters of `max_store` or \
+            of the room on the disk are used. If that is not enough, the oldest messages of topics without a durable \
+            subscription are deleted.");
         /// Limit in bytes of acknowledged messages that each topic keeps in memory.
         option retention_bytes: usize = 32 << 20 => SIZE
             .at_limit("The oldest acknowledged messages are deleted. A store on disk has no such limit.");

@@ -232,8 +232,7 @@ impl Broker {
         if !self.commits.is_full(self.settings.max_store) {
             return false;
         }
-        // Under pressure, space for new messages takes precedence over retained ones.
-        self.housekeeping(std::time::Duration::ZERO);
+        self.make_room();
         self.commits.is_full(self.settings.max_store)
     }
 
@@ -298,7 +297,10 @@ impl Broker {
         } else {
             None
         };
-        let entry = entry(&facts, payload, now);
+        let mut entry = entry(&facts, payload, now);
+        if !self.settings.stored {
+            entry.body = alone(entry.body);
+        }
         let (sequence, bytes) = append(topic, &mut self.commits, &mut self.counters, entry, producer);
         let receipt = receipt(&send, topic_id, sequence);
         let committed = Action::Committed { topic: topic_id, end: sequence + 1 };
@@ -435,6 +437,11 @@ fn append(
 /// The bytes of an entry, without the read buffer around them if they are few.
 fn body(covered: Bytes) -> Bytes {
     if covered.len() < COPY_BELOW { Bytes::copy_from_slice(&covered) } else { covered }
+}
+
+/// The bytes of an entry that stays in memory, where only they are counted.
+fn alone(body: Bytes) -> Bytes {
+    if body.len() < COPY_BELOW { body } else { Bytes::copy_from_slice(&body) }
 }
 
 pub(super) fn receipt(send: &hot::Send, ledger_id: u64, entry_id: u64) -> hot::SendReceipt {

@@ -249,6 +249,13 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Bytes of output that wait.
+    pub fn queued(&self) -> usize {
+        self.transmit.len()
+    }
+}
+
 impl Machine for Session {
     type Event = Frame;
 

@@ -7,11 +7,15 @@ use std::time::Instant;
 
 use crate::log::{self, Log, Source};
 use crate::pulsar::subscription::Subscription;
+use crate::store::Op;
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_base::random::HashMap;
 
 /// The number from which the topics are not persistent. A store has fewer.
 pub const NON_PERSISTENT: u64 = 1 << 63;
+
+/// Part of a topic's entries that [`Topic::release`] removes at a time.
+const RELEASED_PART: u64 = 16;
 
 /// Whether the topic of this number may have rows in the store.
 pub fn is_stored(topic: u64) -> bool {
@@ -81,6 +85,16 @@ pub enum Admission {
     Waiting,
 }
 
+/// The oldest entry of a topic. One that cannot be read counts as infinitely old.
+#[derive(Clone, Copy, Debug, Default)]
+struct Oldest {
+    sequence: u64,
+    /// Its [`Entry::run_ms`](log::Entry::run_ms).
+    run_ms: u64,
+    /// Its [`log::weight`].
+    bytes: usize,
+}
+
 /// A topic or partition, as the [module](self) describes.
 #[derive(Debug)]
 pub struct Topic {
@@ -105,9 +119,8 @@ pub struct Topic {
     pub terminated: bool,
     /// Non-persistent: since when housekeeping has found it without producers and subscriptions.
     pub idle: Option<Instant>,
-    /// The oldest entry and its [`Entry::run_ms`](log::Entry::run_ms), cached so that housekeeping
-    /// does not read the disk each time.
-    oldest: Option<(u64, u64)>,
+    /// The oldest entry, cached so that housekeeping does not read the disk each time.
+    oldest: Option<Oldest>,
     producers: BTreeMap<ProducerKey, Candidate>,
     waiting: VecDeque<Candidate>,
     exclusive: bool,
@@ -272,8 +285,15 @@ impl Topic {
         marks.min().unwrap_or(u64::MAX).min(self.log.committed())
     }
 
-    /// The first entry to keep, if older ones can be removed: entries that no subscription needs
-    /// and that are received before `run_before`, or exceed `limit` bytes of memory.
+    /// Whether a durable subscription says which entries are acknowledged. Without one, all of them
+    /// are kept until [`Self::release`] is called.
+    pub fn has_durable(&self) -> bool {
+        self.subscriptions.values().any(|subscription| subscription.durable)
+    }
+
+    /// The first entry to keep, if older ones can be removed: entries that all durable
+    /// subscriptions have acknowledged and that were received before `run_before`, or exceed
+    /// `limit` bytes of memory.
     pub fn cut(
         &mut self,
         source: &mut Option<Box<dyn Source>>,
@@ -281,16 +301,11 @@ impl Topic {
         limit: usize,
     ) -> Option<u64> {
         let needed = self.needed_from();
-        if needed <= self.log.first() {
+        if needed <= self.log.first() || !self.has_durable() {
             return None;
         }
         let mut cut = self.log.first();
-        if self.oldest.is_none_or(|(sequence, _)| sequence != cut) {
-            // Nothing older than the first entry that is needed is missed if it cannot be read.
-            let run_ms = self.log.peek(cut, source).ok().flatten().map_or(0, |entry| entry.run_ms);
-            self.oldest = Some((cut, run_ms));
-        }
-        if self.oldest.is_some_and(|(_, run_ms)| run_ms < run_before) {
+        if self.oldest(source).run_ms < run_before {
             let found = self.log.search(source, |entry| entry.run_ms >= run_before);
             cut = found.map_or(needed, |found| found.min(needed));
         }
@@ -300,6 +315,51 @@ impl Topic {
             cut += 1;
         }
         (cut > self.log.first()).then_some(cut)
+    }
+
+    /// The change that removes from the store what was trimmed.
+    pub fn trimmed(&self) -> Op {
+        let log = &self.log;
+        Op::Trim { topic: self.id, first: log.first(), next: log.next(), next_index: log.next_index() }
+    }
+
+    /// The [`Entry::run_ms`](log::Entry::run_ms) of the oldest entry that [`Self::release`] could
+    /// remove.
+    pub fn releasable(&mut self, source: &mut Option<Box<dyn Source>>) -> Option<u64> {
+        let empty = self.log.first() >= self.log.committed();
+        (!empty && !self.has_durable()).then(|| self.oldest(source).run_ms)
+    }
+
+    /// Removes the oldest committed entries: at least one, and others that were received until
+    /// `run_until`, as long as there are fewer than `bytes`. Returns the number of bytes, which is
+    /// an estimate if the entries are on disk: a call removes a part of the entries only.
+    pub fn release(&mut self, source: &mut Option<Box<dyn Source>>, run_until: u64, bytes: usize) -> usize {
+        let (first, each) = (self.log.first(), self.oldest(source).bytes.max(1));
+        let part = (self.log.committed() - first).div_ceil(RELEASED_PART);
+        let found = self.log.search(source, |entry| entry.run_ms > run_until).unwrap_or(first);
+        let end = found.clamp(first + 1, first + part);
+        let (mut cut, mut removed) = (first, 0);
+        while cut < end && (removed < bytes || cut == first) {
+            removed += self.log.cached(cut).map_or(each, log::weight);
+            cut += 1;
+        }
+        self.log.trim(cut);
+        removed
+    }
+
+    fn oldest(&mut self, source: &mut Option<Box<dyn Source>>) -> Oldest {
+        let sequence = self.log.first();
+        if let Some(oldest) = self.oldest.filter(|oldest| oldest.sequence == sequence) {
+            return oldest;
+        }
+        // Nothing older than the first entry that is needed is missed if it cannot be read.
+        let found = self.log.peek(sequence, source).ok().flatten();
+        let oldest = found.map_or(Oldest { sequence, ..Oldest::default() }, |entry| Oldest {
+            sequence,
+            run_ms: entry.run_ms,
+            bytes: log::weight(&entry),
+        });
+        *self.oldest.insert(oldest)
     }
 }
 
@@ -334,13 +394,34 @@ mod tests {
             let made = Subscription::new(name.into(), Kind::Shared, durable, Cursor::new(below));
             topic.subscriptions.insert(name.into(), made);
         };
-        assert_eq!(topic.needed_from(), 10, "without a subscription");
+        let all = topic.cut(&mut None, u64::MAX, 0);
+        assert_eq!((topic.needed_from(), all), (10, None), "without a subscription, nothing goes");
         subscribe(&mut topic, "fast", true, 8);
         subscribe(&mut topic, "slow", true, 3);
         subscribe(&mut topic, "reader", false, 0);
         assert_eq!(topic.needed_from(), 3);
         assert_eq!(topic.cut(&mut None, u64::MAX, usize::MAX), Some(3), "by age");
         assert_eq!(topic.cut(&mut None, 0, 0), Some(3), "by memory");
+    }
+
+    #[test]
+    fn entries_are_released_by_age_and_size_a_part_at_a_time() {
+        let mut topic = topic();
+        for time in 0..32 {
+            topic.log.append(log::tests::entry(1, time));
+        }
+        topic.log.commit(32);
+        let each = log::weight(&log::tests::entry(1, 0));
+        let mut release = |until, bytes| (topic.release(&mut None, until, bytes), topic.log.first());
+        assert_eq!(release(u64::MAX, 1), (each, 1), "by size");
+        assert_eq!(release(1, usize::MAX), (each, 2), "by age");
+        assert_eq!(release(0, usize::MAX), (each, 3), "the oldest in any case");
+        assert_eq!(release(u64::MAX, usize::MAX), (2 * each, 5), "a part");
+        assert_eq!(topic.releasable(&mut None), Some(5));
+        while topic.releasable(&mut None).is_some() {
+            topic.release(&mut None, u64::MAX, usize::MAX);
+        }
+        assert_eq!((topic.log.first(), topic.log.cache_bytes()), (32, 0));
     }
 
     fn refused(topic: &mut Topic, candidate: Candidate) -> ErrorKind {

@@ -176,9 +176,10 @@ impl Group {
         }
     }
 
-    /// Assigns `places` to the members, unless an event is open.
+    /// Assigns `places` to the members that have no open event. A place is given to a member once
+    /// no other holds it, or may be taking it.
     pub fn rebalance(&mut self, places: &[Place], next_event: &mut i64) {
-        if self.spec.mode == Mode::Client || self.members.values().any(|member| member.event.is_some()) {
+        if self.spec.mode == Mode::Client {
             return;
         }
         let mut targets: Vec<BTreeSet<Place>> = vec![BTreeSet::new(); self.members.len()];
@@ -196,16 +197,19 @@ impl Group {
                 *next_event += 1;
             }
         };
-        let mut leaving = false;
+        let taking = |member: &Member| member.event.as_ref().is_some_and(|event| event.connect);
+        let events = self.members.values().filter(|member| taking(member)).filter_map(|m| m.event.as_ref());
+        let held = self.members.values().flat_map(|member| &member.held);
+        let taken: BTreeSet<Place> = held.chain(events.flat_map(|event| &event.places)).cloned().collect();
         for (member, target) in self.members.values_mut().zip(&targets) {
+            if member.event.is_some() {
+                continue;
+            }
             let surplus: Vec<Place> = member.held.difference(target).cloned().collect();
-            leaving |= !surplus.is_empty();
-            give(member, false, surplus);
-        }
-        if !leaving {
-            for (member, target) in self.members.values_mut().zip(&targets) {
-                let missing = target.difference(&member.held).cloned().collect();
-                give(member, true, missing);
+            if surplus.is_empty() {
+                give(member, true, target.difference(&taken).cloned().collect());
+            } else {
+                give(member, false, surplus);
             }
         }
     }
@@ -282,6 +286,41 @@ mod tests {
         assert!(group.leave("a"));
         assert_eq!(settle(&mut group, 8, now), [8]);
         assert_eq!(group.expire(later), ["b"]);
+    }
+
+    #[test]
+    fn an_open_event_of_one_member_does_not_hold_up_the_others() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(300);
+        let mut group = Group::new(spec(Mode::Server));
+        for member in ["a", "b", "c"] {
+            group.join(member, spec(Mode::Server), -1, BTreeSet::new(), later).unwrap();
+        }
+        assert_eq!(settle(&mut group, 6, now), [2, 2, 2]);
+        let mut next = 100;
+        // One more comes, and a busy member does not give up what it must.
+        group.join("d", spec(Mode::Server), -1, BTreeSet::new(), later).unwrap();
+        group.rebalance(&places(6), &mut next);
+        let asked = group.event("a", now).into_iter().chain(group.event("b", now)).next().unwrap();
+        assert!(!asked.connect);
+        let busy = if group.event("a", now + REPEAT).is_some() { "a" } else { "b" };
+        let held: BTreeSet<Place> = group.members[busy].held.clone();
+        // Another one leaves: its partitions go to those who may take them, and no others.
+        group.leave("c");
+        for _ in 0..5 {
+            group.rebalance(&places(6), &mut next);
+            let others: Vec<String> = group.members.keys().filter(|name| *name != busy).cloned().collect();
+            for other in others {
+                if group.event(&other, now + REPEAT * 3).is_some() {
+                    group.done(&other, false);
+                }
+            }
+        }
+        assert_eq!(group.members[busy].held, held, "it has not answered");
+        let mut all: Vec<Place> = group.members.values().flat_map(|member| member.held.clone()).collect();
+        all.sort();
+        let expected = places(6);
+        assert_eq!(all, expected, "nothing lies idle, and nothing is held twice");
     }
 
     #[test]

@@ -623,6 +623,10 @@ impl Protocol for Broker {
         earliest(since.map(|at| at + HANDSHAKE), known.then_some(idle))
     }
 
+    fn held(&self, id: u64) -> usize {
+        self.connections.get(&id).map_or(0, |connection| connection.output.len())
+    }
+
     fn may_read(&mut self, id: u64) -> bool {
         let Some(connection) = self.connections.get(&id) else { return true };
         self.commits.may_read(id) && !connection.behind && !connection.is_full()

@@ -160,6 +160,89 @@ fn acknowledged_entries_go_after_their_time_or_when_memory_is_short() {
     assert_eq!(bench.broker.topic_stats(TOPIC).unwrap().entries, 5, "what is not acknowledged stays");
 }
 
+const OTHER: &str = "persistent://public/default/other";
+
+fn kept(bench: &Bench, topic: &str) -> usize {
+    bench.broker.topic_stats(topic).unwrap().entries as usize
+}
+
+#[test]
+fn without_a_subscription_messages_stay_until_memory_is_short() {
+    const MAX_STORE: u64 = 64 << 10;
+    let mut bench = Bench::with(|settings| {
+        settings.max_store = MAX_STORE;
+        // A topic without a subscription has no share of it.
+        settings.retention_bytes = 1 << 10;
+    });
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.produce(peer, 2, |command| command.topic = OTHER.into());
+    bench.fill(peer, 1, 0..100);
+    bench.pass(Duration::from_secs(6010));
+    assert_eq!(kept(&bench, TOPIC), 100, "whatever their age");
+    for n in 0..2000 {
+        // Each one is stored.
+        bench.fill(peer, 2, n..n + 1);
+        assert!(bench.broker.used_bytes() <= MAX_STORE);
+        bench.pass(Duration::from_millis(100));
+    }
+    assert_eq!(kept(&bench, TOPIC), 0, "the oldest of all topics went first");
+    assert!(bench.broker.used_bytes() >= MAX_STORE / 2, "no more than is needed went");
+    let rest = kept(&bench, OTHER);
+    bench.subscription(peer, 3, EXCLUSIVE, |command| command.topic = OTHER.into());
+    bench.flow(peer, 3, 5000);
+    assert_eq!(bench.entries(peer), (2000 - rest as u64..2000).collect::<Vec<_>>());
+    // What a subscription needs stays, and the sender is refused.
+    bench.fill(peer, 1, 100..101);
+    for n in 2000..2500 {
+        bench.send(peer, 2, n, |_| {});
+    }
+    assert!(bench.broker.used_bytes() <= MAX_STORE + 1000, "one message, which reached the limit");
+    assert_eq!(kept(&bench, TOPIC), 0);
+    let refused = |command: &Command| matches!(command, Command::CloseProducer(_) | Command::SendError(_));
+    assert!(bench.commands(peer).iter().any(refused));
+}
+
+#[test]
+fn without_a_subscription_messages_stay_until_the_store_is_short() {
+    let mut bench = Bench::with(|settings| {
+        settings.stored = true;
+        settings.max_store = 16 << 10;
+    });
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.produce(peer, 2, |command| command.topic = OTHER.into());
+    bench.fill(peer, 2, 0..50);
+    bench.pass(Duration::from_secs(6010));
+    bench.fill(peer, 1, 0..50);
+    bench.held = true;
+    let report = |bench: &mut Bench, used| {
+        let jobs = std::mem::take(&mut bench.ops);
+        bench.broker.handle_report(bench.now, Report { jobs, outcome: Outcome::Written(used) });
+        bench.settle();
+    };
+    report(&mut bench, 12 << 10);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!((kept(&bench, OTHER), kept(&bench, TOPIC)), (50, 50), "three quarters are no reason yet");
+    report(&mut bench, 13 << 10);
+    bench.pass(Duration::from_secs(1));
+    let rest = kept(&bench, OTHER);
+    assert!((20..50).contains(&rest) && kept(&bench, TOPIC) == 50, "{rest} of the oldest");
+    for _ in 0..10 {
+        bench.pass(Duration::from_secs(1));
+    }
+    assert_eq!(kept(&bench, OTHER), rest, "the store has not said yet what it has gained");
+    report(&mut bench, 11 << 10);
+    bench.pass(Duration::from_secs(1));
+    assert!(kept(&bench, OTHER) < rest, "not enough");
+    let rest = kept(&bench, OTHER);
+    report(&mut bench, 10 << 10);
+    bench.pass(Duration::from_secs(1));
+    report(&mut bench, 12 << 10);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!((kept(&bench, OTHER), kept(&bench, TOPIC)), (rest, 50), "enough");
+}
+
 #[test]
 fn cursors_do_not_pile_up_while_the_store_cannot_write() {
     let mut bench = Bench::with(|settings| settings.stored = true);
