@@ -163,10 +163,13 @@ class MqttClientOptions(TypedDict, total=False):
             "the process is killed. A send completes when its message is in the file.",
         ),
     ]
-    tls_alpn: Annotated[str, Option(str, "mqtt", 'ALPN protocol of the TLS handshake. "" offers none.')]
+    tls_alpn: Annotated[
+        str,
+        Option(parse.alpn, "mqtt", 'ALPN protocol of the TLS handshake. "" offers none. At most 255 bytes.'),
+    ]
     ws_headers: Annotated[
         Mapping[str, str],
-        Option(parse.mapping, None, "Additional headers of the WebSocket handshake.", secret=True),
+        Option(parse.headers, None, "Additional headers of the WebSocket handshake.", secret=True),
     ]
     tls_cert: Annotated[Pem, Option(parse.pem, None, "Client certificate chain for mutual TLS.")]
     authentication_method: Annotated[
