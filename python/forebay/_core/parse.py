@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
-from forebay.errors import InvalidArgument
+from forebay.errors import AuthenticationError, InvalidArgument
 
 Parser = Callable[[Any], Any]
 
@@ -288,21 +288,59 @@ def secret(value: Any) -> str | Callable[[], str]:
 
 
 def token(value: Any) -> str | Callable[[], str]:
-    """As :func:`secret`, for tokens: all that looks like a path is refused."""
-    return _secret(value, not_a_path)
+    """As :func:`secret`, for tokens: all that looks like a path is refused, and what no token has in it."""
+    return _secret(value, lambda text: _one_word(not_a_path(text)), _one_word)
 
 
-def _secret(value: Any, check: Callable[[str], str]) -> str | Callable[[], str]:
+def _one_word(value: str) -> str:
+    """The text of a token, unless spaces or characters that cannot be seen are in it."""
+    if " " in value or not value.isprintable():
+        raise ValueError("a token has no spaces, line ends or control characters")
+    return value
+
+
+def _secret(
+    value: Any, check: Callable[[str], str], check_file: Callable[[str], str] = str
+) -> str | Callable[[], str]:
     if callable(value):
         return cast("Callable[[], str]", value)
     if not isinstance(value, str | bytes) or not value:
         raise ValueError('expected a secret: text, "env:NAME", "file:PATH" or a callable that returns text')
     if isinstance(value, bytes):
-        return value.decode()
+        return check_file(_decoded(value, "the secret"))
     if value.startswith("file:"):
-        _read(value)
-        return lambda: _read(value).decode().strip()
-    return check(_from_env(value) if value.startswith("env:") else value)
+        check_file(_secret_in(value))
+        return lambda: _again_in(value, check_file)
+    return check(_unicode(_from_env(value) if value.startswith("env:") else value))
+
+
+def _decoded(content: bytes, what: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        # Its text would have a byte of the secret in it.
+        raise ValueError(f"{what} is not text in UTF-8") from None
+
+
+def _secret_in(name: str) -> str:
+    """The secret in a file, without the space around it."""
+    path = name.removeprefix("file:")
+    found = _decoded(_read(name), path).strip()
+    if not found:
+        raise ValueError(f"{path} is empty")
+    if found.startswith("\ufeff"):
+        raise ValueError(
+            f"{path} begins with a byte order mark, which would be part of the secret: remove it"
+        )
+    return found
+
+
+def _again_in(name: str, check: Callable[[str], str]) -> str:
+    """As :func:`_secret_in`, for a connection: the file may have been replaced."""
+    try:
+        return check(_secret_in(name))
+    except ValueError as error:
+        raise AuthenticationError(str(error)) from None
 
 
 def key_bytes(value: Any) -> bytes:
