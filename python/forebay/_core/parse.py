@@ -163,7 +163,7 @@ def _unicode(value: str) -> str:
 
 
 def alpn(value: Any) -> str:
-    """A protocol of ALPN, which TLS limits to 255 bytes. Empty text is none."""
+    """A protocol of ALPN, which TLS limits to 255 bytes. Empty text offers no protocol."""
     if not isinstance(value, str):
         raise ValueError("expected text")
     if len(_unicode(value).encode()) > 255:
