@@ -64,7 +64,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes
 	--config-settings=--build-option=--compression=stored
 
 .PHONY: help demo test test-steps test-brokers test-brokers-steps test-spark test-spark-steps test-deep test-deep-steps compiled check test-one bench bench-compare bench-mqtt bench-tubemq bench-operating bench-curves bench-footprint bench-quick bench-all wheel wheel-test sdist fuzz crashes simulate build clean prerequisites test-prerequisites \
-	fmt clippy rust-test fuzz-test schedules lint types python-test contract-test fast-test brokers-test campaign-test spark-core-test spark-rest-test simulate-test docs docs-serve docs-test deny audit rustdoc \
+	fmt clippy rust-test fuzz-test schedules lint types python-test contract-test fast-test brokers-test campaign-test spark-core-test spark-rest-test simulate-test nets-test docs docs-serve docs-test deny audit rustdoc \
 	soak mutants
 
 help:
@@ -150,7 +150,7 @@ test-brokers-steps:
 
 test-spark-steps: spark-rest-test
 
-test-deep-steps: deny simulate-test fuzz-test schedules
+test-deep-steps: deny simulate-test fuzz-test schedules nets-test
 
 compiled: clippy rustdoc
 	@$(STEP) "Rust tests, built" cargo test --quiet --workspace --no-run
@@ -195,6 +195,11 @@ simulate:
 fuzz-test:
 	@$(STEP) "fuzz targets, $(FUZZ_SECONDS_IN_TEST) s each" env FUZZ_SECONDS=$(FUZZ_SECONDS_IN_TEST) \
 		tools/in-memory cargo test --quiet --workspace --test fuzz
+
+# More shapes than `make test` plays, which are the first of these.
+nets-test: $(VENV)/.dev $(VENV)/.engine
+	@$(STEP) "pytest: verbs that take many, 40 shapes" env NET_SEEDS=40 $(PYTEST) $(TWO) \
+		tests/contract/*/test_thresholds.py -m "not ($(JVM))"
 
 # What threads hand to each other, under the schedules of shuttle.
 schedules:

@@ -30,6 +30,8 @@ _HELP = "help"
 """The value of ``-X`` that lists the options."""
 _WITH_TOPICS = (["pub"], ["sub"], ["rr"])
 _OF_STORES = ("backup", "restore", "check", "compact")
+_LONGEST = 2000
+"""Characters of an error that are shown."""
 
 
 def parser(protocol: str | None = None) -> argparse.ArgumentParser:
@@ -172,6 +174,9 @@ def _run_of(given: Any, protocol: str) -> Callable[[Any], int]:
 
 def _in_flags(text: str, given: Any) -> str:
     """The text of an error with the flags of the command in place of the options that they set."""
+    if len(text) > _LONGEST:
+        # It may have a whole line of a file in it.
+        text = f"{text[:_LONGEST]}..."
     places: dict[str, str] = getattr(given, "option_of", {})
     flags: dict[str, tuple[str, bool]] = {}
     for action in given.parser._actions:

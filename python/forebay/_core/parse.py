@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
-from forebay.errors import InvalidArgument
+from forebay.errors import AuthenticationError, InvalidArgument
 
 Parser = Callable[[Any], Any]
 
@@ -145,9 +145,29 @@ def boolean_or_duration(value: Any) -> bool | float:
 
 
 def text(value: Any) -> str:
-    """Text, not empty."""
+    """Text, not empty. A NUL is in no name that a broker or a file system knows."""
     if not isinstance(value, str) or not value:
         raise ValueError("expected text that is not empty")
+    if "\0" in value:
+        raise ValueError("expected text without NUL characters")
+    return _unicode(value)
+
+
+def _unicode(value: str) -> str:
+    """Text that UTF-8 can hold: Python reads other bytes of the environment as half of a surrogate pair."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("expected text in UTF-8") from None
+    return value
+
+
+def alpn(value: Any) -> str:
+    """A protocol of ALPN, which TLS limits to 255 bytes. Empty text offers no protocol."""
+    if not isinstance(value, str):
+        raise ValueError("expected text")
+    if len(_unicode(value).encode()) > 255:
+        raise ValueError("expected at most 255 bytes of text")
     return value
 
 
@@ -168,14 +188,33 @@ def mapping(value: Any) -> dict[str, str]:
     """A mapping of text to text, given as such or as ``"a=1,b=2"``."""
     if isinstance(value, str):
         pairs = [part.partition("=") for part in value.split(",") if part]
-        if not all(equals for _, equals, _ in pairs):
+        if not all(name.strip() and equals for name, equals, _ in pairs):
             raise ValueError('expected "name=value,name=value"')
-        return {name.strip(): rest.strip() for name, _, rest in pairs}
+        items: dict[Any, Any] = {}
+        for name, _, rest in pairs:
+            if name.strip() in items:
+                raise ValueError(f"the name {name.strip()!r} is given twice: keep one of them")
+            items[name.strip()] = rest.strip()
+        return {_unicode(name): _unicode(rest) for name, rest in items.items()}
     if isinstance(value, Mapping):
-        items: dict[Any, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
+        items = dict(value)  # pyright: ignore[reportUnknownArgumentType]
         if all(isinstance(k, str) and isinstance(v, str) for k, v in items.items()):
-            return items
+            return {_unicode(name): _unicode(rest) for name, rest in items.items()}
     raise ValueError("expected a mapping of text to text")
+
+
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+
+
+def headers(value: Any) -> dict[str, str]:
+    """Headers of HTTP, as :func:`mapping` takes them. The text of an error has no value in it."""
+    items = mapping(value)
+    for name, text in items.items():
+        if not _HEADER.match(name):
+            raise ValueError(f"{name!r} is no name of a header")
+        if not all(" " <= character != "\x7f" or character == "\t" for character in text):
+            raise ValueError(f"the header {name!r} has a control character in its value")
+    return items
 
 
 def path(value: Any) -> str:
@@ -259,12 +298,19 @@ def binary_secret(value: Any) -> str | bytes | Callable[[], str | bytes]:
     def current() -> str | bytes:
         content = _read(value)
         try:
-            return content.decode().strip()
+            content.decode()
         except UnicodeDecodeError:
             return content
+        return _secret_in(value)
+
+    def again() -> str | bytes:
+        try:
+            return current()
+        except ValueError as error:
+            raise AuthenticationError(str(error)) from None
 
     current()
-    return current
+    return again
 
 
 def query(value: Any) -> str | Callable[[], str]:
@@ -276,25 +322,59 @@ def query(value: Any) -> str | Callable[[], str]:
 
 
 def token(value: Any) -> str | Callable[[], str]:
-    """As :func:`secret`, for tokens: all that looks like a path is refused."""
-    return _secret(value, not_a_path)
+    """As :func:`secret`, for tokens: all that looks like a path is refused, and what no token has in it."""
+    return _secret(value, lambda text: _one_word(not_a_path(text)), _one_word)
 
 
-def _secret(value: Any, check: Callable[[str], str]) -> str | Callable[[], str]:
+def _one_word(value: str) -> str:
+    """The text of a token, unless spaces or characters that cannot be seen are in it."""
+    if " " in value or not value.isprintable():
+        raise ValueError("a token has no spaces, line ends or control characters")
+    return value
+
+
+def _secret(
+    value: Any, check: Callable[[str], str], check_file: Callable[[str], str] = str
+) -> str | Callable[[], str]:
     if callable(value):
         return cast("Callable[[], str]", value)
     if not isinstance(value, str | bytes) or not value:
         raise ValueError('expected a secret: text, "env:NAME", "file:PATH" or a callable that returns text')
     if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            # The bytes are not shown.
-            raise ValueError("expected text, not bytes that are no UTF-8") from None
+        return check_file(_decoded(value, "the secret"))
     if value.startswith("file:"):
-        _read(value)
-        return lambda: _read(value).decode().strip()
-    return check(_from_env(value) if value.startswith("env:") else value)
+        check_file(_secret_in(value))
+        return lambda: _again_in(value, check_file)
+    return check(_unicode(_from_env(value) if value.startswith("env:") else value))
+
+
+def _decoded(content: bytes, what: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        # Its text would have a byte of the secret in it.
+        raise ValueError(f"{what} is not text in UTF-8") from None
+
+
+def _secret_in(name: str) -> str:
+    """The secret in a file, without the space around it."""
+    path = name.removeprefix("file:")
+    found = _decoded(_read(name), path).strip()
+    if not found:
+        raise ValueError(f"{path} is empty")
+    if found.startswith("\ufeff"):
+        raise ValueError(
+            f"{path} begins with a byte order mark, which would be part of the secret: remove it"
+        )
+    return found
+
+
+def _again_in(name: str, check: Callable[[str], str]) -> str:
+    """As :func:`_secret_in`, for a connection: the file may have been replaced."""
+    try:
+        return check(_secret_in(name))
+    except ValueError as error:
+        raise AuthenticationError(str(error)) from None
 
 
 def key_bytes(value: Any) -> bytes:
@@ -305,7 +385,7 @@ def key_bytes(value: Any) -> bytes:
         raise ValueError('expected a key: bytes, text, "env:NAME" or "file:PATH"')
     if value.startswith("file:"):
         return FromFile.read(value)
-    return not_a_path(_from_env(value) if value.startswith("env:") else value).encode()
+    return _unicode(not_a_path(_from_env(value) if value.startswith("env:") else value)).encode()
 
 
 class FromFile(bytes):
@@ -352,9 +432,9 @@ def pem(value: Any) -> bytes:
     if isinstance(value, bytes):
         content = value
     elif isinstance(value, str) and value.startswith("env:"):
-        content = _from_env(value).encode()
+        content = _unicode(_from_env(value)).encode()
     elif isinstance(value, str) and "-----BEGIN" in value:
-        content = value.encode()
+        content = _unicode(value).encode()
     elif isinstance(value, str | os.PathLike) and value:
         content = FromFile.read(str(value))  # pyright: ignore[reportUnknownArgumentType]
     else:

@@ -185,6 +185,8 @@ def __getattr__(name: str) -> Any:
 
 
 _BY_SCHEME = {scheme: row for row in PROTOCOLS.values() for scheme in row.schemes}
+_TLS = {"pulsar": "pulsar+ssl", "http": "https", "mqtt": "mqtts", "ws": "wss", "tubemq": "tubemq+ssl"}
+"""Scheme without TLS -> the same with TLS."""
 _BY_PORT = {"1883": "mqtt", "8883": "mqtts", "6651": "pulsar+ssl", "8715": "tubemq"}
 """Usual port of a URL without a scheme -> scheme to suggest."""
 
@@ -353,6 +355,18 @@ def of_url(url: str | None) -> dict[str, dict[str, Any]]:
     return _split_query(of(base), base, query)
 
 
+def _check_tls(base: str, given: Iterable[str], values: Mapping[str, Any]) -> None:
+    """Refuses options of TLS that are given for a URL without it: the caller expects what cannot be. Those of
+    the environment are for all clients, also for those that do not use TLS."""
+    scheme, _, rest = base.partition(":")
+    if scheme in _TLS.values():
+        return
+    for name in given:
+        if name.startswith("tls_") and values.get(name):
+            instead = f": write {_TLS[scheme]}:{rest}" if scheme in _TLS else ""
+            raise InvalidArgument(f"{name} needs TLS, which the URL {base!r} does not use{instead}")
+
+
 def for_connection(
     url: str | None, given: Mapping[str, Any], only: str | None = None
 ) -> tuple[str, dict[str, Any], Defaults]:
@@ -365,8 +379,8 @@ def for_connection(
         only: key of the protocol that the URL must have; any by default.
 
     Raises:
-        InvalidArgument: as :func:`forebay._core.options.resolve` and :func:`split_url`, or a URL of another
-            protocol.
+        InvalidArgument: as :func:`forebay._core.options.resolve` and :func:`split_url`, a URL of another
+            protocol, or an option of TLS for a URL without it.
         Unsupported: an option of another protocol.
     """
     base, inherited = inherited_for(url)
@@ -375,6 +389,7 @@ def for_connection(
         title, schemes = PROTOCOLS[only].title, ", ".join(PROTOCOLS[only].schemes)
         raise InvalidArgument(f"{base!r} is not a URL of {title}, whose schemes are {schemes}")
     values = row.resolve("client", given, inherited["client"])
+    _check_tls(base, [*of_url(url)["client"], *(name for name in given if given[name] is not None)], values)
     # A mistake in the URL shows at connect, not at the first producer.
     row.resolve("producer", {}, inherited["producer"])
     row.resolve("consumer", {}, inherited["consumer"])

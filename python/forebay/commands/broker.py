@@ -171,9 +171,14 @@ def _options(given: argparse.Namespace) -> dict[str, Any]:
     options: dict[str, Any] = read_config(given.config, OPTIONS) if given.config else {}
     for variable, value in os.environ.items():
         name = variable.removeprefix(ENVIRONMENT).lower()
-        if not variable.startswith(ENVIRONMENT) or not value:
+        if not variable.startswith(ENVIRONMENT):
             continue
         if name in OPTIONS:
+            if not value:
+                # A secret that was not found must not mean a broker without one.
+                raise InvalidArgument(
+                    f"environment variable {variable} is empty: set it to a value, or unset it"
+                )
             options[name] = _of_environment(variable, name, value)
         elif not _LINKS.search(variable):
             _warn(f"{variable} names no option{hint(name, OPTIONS)}")

@@ -165,11 +165,14 @@ class MqttClientOptions(TypedDict, total=False):
             "the process is killed. A send completes when its message is in the file.",
         ),
     ]
-    tls_alpn: Annotated[str, Option(str, "mqtt", 'ALPN protocol of the TLS handshake. "" offers none.')]
+    tls_alpn: Annotated[
+        str,
+        Option(parse.alpn, "mqtt", 'ALPN protocol of the TLS handshake. "" offers none. At most 255 bytes.'),
+    ]
     ws_headers: Annotated[
         Mapping[str, str],
         Option(
-            parse.mapping,
+            parse.headers,
             None,
             "Headers of the WebSocket handshake. They replace those of the client.",
             secret=True,
