@@ -13,8 +13,9 @@ use forebay_net::url::{Protocol, ServiceUrl};
 use tracing::warn;
 
 /// Returns a token or password when one is needed: at each connect, and whenever the broker asks
-/// for a fresh one.
-pub type SecretSupplier = Callback<(), Vec<u8>>;
+/// for a fresh one. With an argument it is told that a server has refused that one, and what it
+/// returns is not used.
+pub type SecretSupplier = Callback<Option<Vec<u8>>, Vec<u8>>;
 
 /// A token or password. `Debug` never shows it.
 #[derive(Clone)]
@@ -36,7 +37,19 @@ impl std::fmt::Debug for Secret {
 impl Secret {
     /// A function that is called each time.
     pub fn supplier(supply: impl Fn() -> Result<String> + Send + Sync + 'static) -> Self {
-        Self::Supplier(Callback::new(move |()| supply().map(String::into_bytes)))
+        Self::Supplier(Callback::new(move |refused: Option<_>| match refused {
+            None => supply().map(String::into_bytes),
+            Some(_) => Ok(Vec::new()),
+        }))
+    }
+
+    /// Tells a supplier that a server has refused `secret`, or wants another one: it must not come
+    /// from a cache again. A supplier gets `limit`.
+    pub(super) async fn refused(&self, secret: &[u8], limit: Duration) {
+        if let Self::Supplier(supplier) = self {
+            // The next call of it has the error.
+            let _ = supplier.call(Some(secret.to_vec()), limit).await;
+        }
     }
 
     /// The current text. A supplier gets `limit` to return it.
@@ -51,7 +64,7 @@ impl Secret {
         match self {
             Self::Text(text) => Ok(text.clone().into_bytes()),
             Self::Bytes(bytes) => Ok(bytes.clone()),
-            Self::Supplier(supplier) => supplier.call((), limit).await,
+            Self::Supplier(supplier) => supplier.call(None, limit).await,
         }
     }
 }
@@ -205,13 +218,27 @@ mod tests {
     fn a_secret_of_bytes_is_no_text() {
         let limit = Duration::from_secs(60);
         for secret in
-            [Secret::Bytes(b"\xff\0".to_vec()), Secret::Supplier(Callback::new(|()| Ok(b"\xff\0".to_vec())))]
+            [Secret::Bytes(b"\xff\0".to_vec()), Secret::Supplier(Callback::new(|_| Ok(b"\xff\0".to_vec())))]
         {
             assert_eq!(run(secret.get_bytes(limit)).unwrap(), b"\xff\0");
             let error = run(secret.get(limit)).unwrap_err();
             assert!(error.kind() == ErrorKind::Authentication && !error.message().contains("255"), "{error}");
         }
         assert_eq!(run(Secret::Bytes(b"text".to_vec()).get(limit)).unwrap(), "text");
+    }
+
+    #[test]
+    fn a_supplier_is_told_what_was_refused() {
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seen = Arc::clone(&told);
+        let supply = move |refused: Option<Vec<u8>>| {
+            seen.lock().unwrap().extend(refused);
+            Ok(b"new".to_vec())
+        };
+        let (secret, limit) = (Secret::Supplier(Callback::new(supply)), Duration::from_secs(60));
+        assert_eq!(run(secret.get(limit)).unwrap(), "new");
+        run(secret.refused(b"old", limit));
+        assert_eq!(*told.lock().unwrap(), [b"old"]);
     }
 
     #[test]

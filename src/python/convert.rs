@@ -291,20 +291,30 @@ fn file(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<PathBuf>> {
     path.map(|path| path.extract()).transpose()
 }
 
-/// Calls `callable` on a thread of its own.
+/// Calls `callable` on a thread of its own, and before that its method `refused`, if it has one, with
+/// what a server has refused.
 fn supplier(callable: Py<PyAny>) -> SecretSupplier {
-    SecretSupplier::new(move |()| {
+    SecretSupplier::new(move |refused| {
         let failed = |why: String| {
             Error::new(ErrorKind::Authentication, format!("the supplier of a secret failed: {why}"))
         };
         let call = Call::begin().ok_or_else(|| failed("the interpreter is shutting down".into()))?;
-        let supplied =
-            Python::try_attach(|py| callable.call0(py).and_then(|value| supplied_bytes(value.bind(py))))
-                .unwrap_or_else(|| Err(PyTypeError::new_err("the interpreter is shutting down")))
-                .map_err(|error| {
-                    Python::try_attach(|py| failed(told(py, &error)))
-                        .unwrap_or_else(|| failed("at exit".into()))
-                });
+        let supplied = Python::try_attach(|py| {
+            let callable = callable.bind(py);
+            match &refused {
+                None => supplied_bytes(&callable.call0()?),
+                Some(secret) => {
+                    if let Some(tell) = callable.getattr_opt("refused")? {
+                        tell.call1((String::from_utf8_lossy(secret),))?;
+                    }
+                    Ok(Vec::new())
+                }
+            }
+        })
+        .unwrap_or_else(|| Err(PyTypeError::new_err("the interpreter is shutting down")))
+        .map_err(|error| {
+            Python::try_attach(|py| failed(told(py, &error))).unwrap_or_else(|| failed("at exit".into()))
+        });
         drop(call);
         supplied
     })

@@ -61,4 +61,7 @@ def _supplier(
                 raise
             raise Timeout(f"the coroutine function {name} has not ended within {limit:g} seconds") from None
 
+    refused = getattr(supply, "refused", None)
+    if callable(refused):
+        supplied.refused = refused  # type: ignore[attr-defined]  # The engine calls it.
     return supplied

@@ -35,8 +35,9 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 class OAuth2:
     """Gets tokens from an OAuth 2.0 server by client credentials (RFC 6749, 4.4): ``token=OAuth2(...)``.
 
-    The token is used until nine tenths of its lifetime are over; then a connection, or the broker when it
-    asks again, gets a new one. If the server cannot be reached then, the old one is used until it expires.
+    The token is used until nine tenths of its lifetime are over, or until a broker refuses it or asks for
+    another one; then the next connection, or that broker, gets a new one. If the server cannot be reached
+    then, the old one is used until it expires.
 
     Args:
         issuer_url: URL of the server, ``https://`` only. Its token endpoint is looked up under
@@ -109,6 +110,13 @@ class OAuth2:
             self._token, self._ends_at = token, now + lifetime
             self._renew_at = now + lifetime * 0.9
             return token
+
+    def refused(self, token: str) -> None:
+        """Voids a token that a broker has refused, or wants replaced. Clients call it."""
+        with self._lock:
+            # Another connection may have got a new one since.
+            if token == self._token:
+                self._renew_at = 0.0
 
     def _credentials(self) -> tuple[str, str, str]:
         """Issuer, client id and secret."""

@@ -341,9 +341,11 @@ pub(super) async fn run(
 ) -> (Reached, Error) {
     let version = connector.version();
     shared.set_version(version);
+    let mut shown = None;
     let opened = async {
         let stream = connector.open(shared, tries).await?;
         let connect = connect_packet(shared, version, ready.is_some()).await?;
+        shown.clone_from(&connect.password);
         let protocol = Connection::new(clock::now(), connect, shared.options.connect_timeout)?;
         Ok((stream, protocol))
     };
@@ -387,7 +389,13 @@ pub(super) async fn run(
             }
         }
     };
-    ended(shared, &session, result)
+    let (reached, error) = ended(shared, &session, result);
+    if matches!(error.kind(), ErrorKind::Authentication | ErrorKind::Authorization)
+        && let (Some(password), Some(shown)) = (&shared.options.password, &shown)
+    {
+        password.refused(shown, shared.options.connect_timeout).await;
+    }
+    (reached, error)
 }
 
 /// Answers a step of the authentication that the broker requests.

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::agenda::{Agenda, Wakes};
@@ -613,6 +614,7 @@ impl Pool {
 
     async fn open(&self, key: &Key, broker: String, line: Line) -> Result<Connection> {
         let credentials = credentials(&self.options).await?;
+        let shown = credentials.as_ref().map(|credentials| credentials.data.clone()).unwrap_or_default();
         let (tls, trouble) = tls::FollowingConnector::get_of(self.tls.as_deref()).await;
         if let Some(error) = trouble {
             warn!(
@@ -659,14 +661,17 @@ impl Pool {
         ));
         let (end, ended) = watch::channel(None);
         tokio::spawn(run(Arc::clone(&session), stream, broker.clone(), end));
-        tokio::spawn(refresh(Arc::clone(&session), self.options.clone(), challenged, ended.clone()));
+        let options = self.options.clone();
+        tokio::spawn(refresh(Arc::clone(&session), options, challenged, ended.clone(), shown.clone()));
         let opening = Opening(Some(session));
-        let info = match readied.wait_for(Option::is_some).await {
-            Ok(info) => info.clone().expect("waited for it")?,
-            Err(_) => {
-                return Err(Error::new(ErrorKind::Disconnected, "the connection ended in the handshake"));
-            }
-        };
+        let info = readied.wait_for(Option::is_some).await.map(|info| info.clone().expect("waited for it"));
+        let info = info.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Disconnected, "the connection ended in the handshake"))
+        });
+        if info.as_ref().is_err_and(|error| error.kind() == ErrorKind::Authentication) {
+            refused(&self.options, &shown).await;
+        }
+        let info = info?;
         let proxy = key.proxy_to.is_some().then(|| key.physical.clone());
         Ok(Connection { session: opening.finish(), wakes, broker, proxy, info, ended })
     }
@@ -738,6 +743,7 @@ async fn refresh(
     options: ClientOptions,
     challenged: Arc<Notify>,
     mut ended: watch::Receiver<Option<Error>>,
+    mut shown: Bytes,
 ) {
     loop {
         tokio::select! {
@@ -745,13 +751,26 @@ async fn refresh(
             _ = ended.wait_for(Option::is_some) => return,
             () = challenged.notified() => {}
         }
+        // Brokers ask when the one they have is about to end.
+        refused(&options, &shown).await;
         match credentials(&options).await {
-            Ok(credentials) => session.lock().protocol.authenticate(credentials.unwrap_or_default()),
+            Ok(credentials) => {
+                let credentials = credentials.unwrap_or_default();
+                shown = credentials.data.clone();
+                session.lock().protocol.authenticate(credentials);
+            }
             Err(error) => session.lock().broken = Some(error),
         }
         session.wake();
         // Each answer asks the supplier of the token, and brokers challenge once in minutes.
         tokio::time::sleep(BETWEEN_CHALLENGES).await;
+    }
+}
+
+/// Tells the supplier of the token that a broker has refused it, or wants another one.
+pub(super) async fn refused(options: &ClientOptions, data: &[u8]) {
+    if let Some(token) = &options.token {
+        token.refused(data, options.connect_timeout).await;
     }
 }
 

@@ -14,7 +14,7 @@ import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from cryptography import x509
@@ -29,6 +29,7 @@ from forebay.pulsar import OAuth2
 from support.certificates import Authority
 from support.pulsar import wire
 from support.pulsar.wire import FakeBroker
+from support.waiting import until
 
 Said = tuple[str, bytes]
 AUTH_METHOD, AUTH_DATA = 5, 3
@@ -41,6 +42,9 @@ class Listening(FakeBroker):
         self.said: list[Said] = []
         self.certificates: list[dict[str, Any]] = []
         self.lookups: list[dict[int, list[Any]]] = []
+        self.refuses: set[bytes] = set()
+        self.challenges = 0
+        self.answered: list[bytes] = []
         super().__init__({wire.CONNECT: self._connect}, context)
         found = self.answers[wire.LOOKUP]
 
@@ -49,12 +53,22 @@ class Listening(FakeBroker):
             found(peer, fields, rest)
 
         self.answers[wire.LOOKUP] = lookup
+        self.answers[wire.AUTH_RESPONSE] = self._answered
 
     def _connect(self, peer: wire.Peer, fields: dict[int, list[Any]], rest: bytes) -> None:
         if isinstance(peer.socket, ssl.SSLSocket):
             self.certificates.append(dict(peer.socket.getpeercert() or {}))
         self.said.append((fields[AUTH_METHOD][0].decode(), fields.get(AUTH_DATA, [b""])[0]))
+        if self.said[-1][1] in self.refuses:
+            peer.send(wire.frame(wire.ERROR, {1: wire.Huge, 2: 3, 3: "refused"}))
+            return
         peer.send(wire.frame(wire.CONNECTED, {1: "fake", 2: 19, 3: 5 << 20}))
+        for _ in range(self.challenges):
+            challenge = wire.message({1: "token", 2: b""})
+            peer.send(wire.frame(wire.AUTH_CHALLENGE, {1: "fake", 2: challenge, 3: 19}))
+
+    def _answered(self, peer: wire.Peer, fields: dict[int, list[Any]], rest: bytes) -> None:
+        self.answered.append(wire.parse(fields[2][0])[2][0])
 
 
 @pytest.fixture
@@ -413,6 +427,55 @@ def test_oauth2_gets_a_new_token_early_and_keeps_the_old_one_if_it_must(issuer: 
     issuer.answer = (503, {}, b"")
     with pytest.raises(errors.AuthenticationError, match="503"):
         token()
+
+
+async def test_oauth2_gets_a_new_token_when_a_broker_refuses_it(
+    broker: Listening, issuer: Issuer, files: Files
+) -> None:
+    token = oauth2(issuer, files)
+    async with forebay.connect(broker.url, token=token):
+        pass
+    broker.refuses = {b"token-1"}
+    with pytest.raises(errors.AuthenticationError):
+        await forebay.connect(broker.url, token=token)
+    async with forebay.connect(broker.url, token=token), forebay.connect(broker.url, token=token):
+        pass
+    assert [data for _, data in broker.said] == [b"token-1"] * 2 + [b"token-2"] * 2
+    # An old refusal that comes late voids no newer token.
+    token.refused("token-1")
+    assert token() == "token-2"
+    token.refused("token-2")
+    issuer.answer = (503, {}, b"")
+    assert token() == "token-2", "it may still do"
+
+
+async def test_oauth2_gets_a_new_token_when_a_broker_asks(
+    broker: Listening, issuer: Issuer, files: Files
+) -> None:
+    broker.challenges = 1
+    async with forebay.connect(broker.url, token=oauth2(issuer, files)):
+        await until(lambda: broker.answered == [b"token-2"])
+    assert broker.said == [("token", b"token-1")]
+
+
+async def test_a_supplier_is_told_what_was_refused(broker: Listening) -> None:
+    class Supplier:
+        refused_: ClassVar[list[str]] = []
+
+        async def __call__(self) -> str:
+            return f"token-{len(self.refused_)}"
+
+        def refused(self, token: str) -> None:
+            self.refused_.append(token)
+
+    broker.refuses = {b"token-0", b"token-1"}
+    supplier = Supplier()
+    for _ in range(2):
+        with pytest.raises(errors.AuthenticationError):
+            await forebay.connect(broker.url, token=supplier)
+    client = await forebay.connect(broker.url, token=supplier)
+    await client.close()
+    assert supplier.refused_ == ["token-0", "token-1"]
 
 
 @pytest.mark.parametrize("form", ["path", "file", "data"])

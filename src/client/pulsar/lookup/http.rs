@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use crate::pulsar::connection::{Connection, Pool, credentials};
+use crate::pulsar::connection::{Connection, Pool, credentials, refused as refuse};
 use crate::pulsar::lookup::common::{MAX_REDIRECTS, Preferred, broker_address, partition_count};
 use crate::pulsar::options::ClientOptions;
 use forebay_base::error::{Error, ErrorKind, Result};
@@ -146,7 +146,14 @@ impl HttpLookup {
                     other => other.map(Ok),
                 }
             });
-            asked.await?
+            let answer = asked.await?;
+            if answer.as_ref().is_err_and(|error: &Error| error.kind() == ErrorKind::Authentication)
+                && let Some((_, shown)) = headers.iter().find(|(name, _)| *name == "authorization")
+                && let Some(token) = shown.strip_prefix("Bearer ")
+            {
+                refuse(&self.options, token.as_bytes()).await;
+            }
+            answer
         };
         let time = self.options.operation_timeout;
         tokio::time::timeout(time, asked).await.unwrap_or_else(|_| {
