@@ -296,6 +296,10 @@ FIXED = (
         "As with `mqtt_max_output`.",
     ),
     Fixed(
+        "retained MQTT messages, which are in memory", "mqtt/options.rs", "{MAX_RETAINED_BYTES}",
+        "As with `mqtt_max_retained`; a topic keeps its former message if the new one is larger.",
+    ),
+    Fixed(
         "first call of a TubeMQ client", "tubemq/mod.rs", "{HANDSHAKE}; {FIRST_CALL}",
         "The connection is closed.",
     ),

@@ -41,7 +41,8 @@ def embedded(**options: Any) -> Generator[EmbeddedBroker]:
     """A broker in memory, unless it has a folder."""
     if "data" not in options:
         options["durability"] = "memory"
-    given: dict[str, Any] = {"max_store": "64GiB", "retention": 0, **options}
+    max_store = "64GiB" if "data" in options else "8GiB"
+    given: dict[str, Any] = {"max_store": max_store, "retention": 0, **options}
     broker = EmbeddedBroker(**given)
     try:
         yield broker

@@ -72,7 +72,8 @@ options! {
         /// Rules in the format of Mosquitto's `acl_file`. When set, clients may do what a rule
         /// allows, and nothing else.
         field acl: Option<String> = None;
-        /// Reserve durable Pulsar subscriptions and TubeMQ groups to the user that created them.
+        /// Reserve durable Pulsar subscriptions, names of Pulsar producers and TubeMQ groups to the
+        /// user that created them.
         /// Other users are rejected unless the file of permissions allows them. Has no effect
         /// without users.
         option subscription_owners: bool = true => FLAG;
@@ -80,8 +81,8 @@ options! {
         /// memory 1 GiB.
         option max_store: Option<u64> = None => SIZE
             .at_limit("Messages that `retention` keeps are deleted: acknowledged ones, then those of topics without a \
-            durable subscription. If that is not enough, producers get an error: `QuotaExceeded` (Pulsar), 0x97 (MQTT 5.0; an MQTT 3.x client is disconnected and keeps \
-            its message), 419 (TubeMQ). `/readyz` fails.");
+            durable subscription. If that is not enough, producers get an error: `QuotaExceeded` (Pulsar), 0x97 \
+            (MQTT 5.0; an MQTT 3.x client is disconnected and keeps its message), 419 (TubeMQ). `/readyz` fails.");
         /// Minimum free space on the disk of the store, in bytes. Producers get an error below it,
         /// as at `max_store`. 0 disables the limit.
         option min_disk_free: u64 = 64 << 20 => SIZE

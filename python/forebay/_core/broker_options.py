@@ -67,9 +67,9 @@ class BrokerOptions(TypedDict, total=False):
         Option(
             parse.boolean,
             True,
-            "Reserve durable Pulsar subscriptions and TubeMQ groups to the user that created "
-            "them. Other users are rejected unless the file of permissions allows them. Has no "
-            "effect without users.",
+            "Reserve durable Pulsar subscriptions, names of Pulsar producers and TubeMQ groups to "
+            "the user that created them. Other users are rejected unless the file of permissions "
+            "allows them. Has no effect without users.",
         ),
     ]
     max_store: Annotated[

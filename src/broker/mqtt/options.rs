@@ -13,6 +13,9 @@ use forebay_base::options::{DURATION, SIZE, WORD, at_least, own, whole};
 /// Subscriptions of one session.
 const MAX_SUBSCRIPTIONS: usize = 10_000;
 
+/// Bytes of retained messages.
+const MAX_RETAINED_BYTES: usize = 512 << 20;
+
 /// Options of MQTT.
 #[derive(Clone, Debug, Default)]
 pub struct MqttOptions {
@@ -107,6 +110,8 @@ options! {
         option max_retained: usize = 100_000 => at_least(0)
             .at_limit("A message on a topic without a retained one is not retained, and counted as dropped. Its publisher \
             gets 0x97 if no subscriber took it either; with MQTT 3.x `mqtt_full_queue` decides.");
+        /// Limit in bytes of retained messages, which are in memory even if they are stored.
+        field max_retained_bytes: usize = MAX_RETAINED_BYTES;
         /// Longest time that an MQTT session outlives its connection, in seconds. Default:
         /// unlimited.
         custom max_session_expiry: u32 = u32::MAX => DURATION

@@ -194,10 +194,14 @@ impl Broker {
         if let Some(refusal) = self.refusal() {
             return Err(refusal);
         }
-        let limit = self.settings.limits.max_retained;
-        let kept = publish.retain && !publish.payload.is_empty() && !self.retained.contains(&publish.topic);
-        if kept && self.retained.len() >= limit {
-            let text = format!("there are {limit} retained messages already, which is the limit");
+        let limits = &self.settings.limits;
+        let (limit, bytes) = (limits.max_retained, limits.max_retained_bytes);
+        let kept = publish.retain && !publish.payload.is_empty();
+        if kept && self.retained.is_full(&publish.topic, publish.weight(), limit, bytes) {
+            let text = format!(
+                "a limit on retained messages is reached: {limit} of them, or {} MiB of memory",
+                bytes >> 20
+            );
             return Err((Reason::QuotaExceeded, text));
         }
         self.counters.published += 1;
@@ -599,8 +603,9 @@ impl Broker {
             self.unretain(message.topic());
             return;
         }
-        let full = self.retained.len() >= self.settings.limits.max_retained;
-        if full && !self.retained.contains(message.topic()) {
+        let limits = &self.settings.limits;
+        let (limit, bytes) = (limits.max_retained, limits.max_retained_bytes);
+        if self.retained.is_full(message.topic(), message.weight(), limit, bytes) {
             (to.outcome.full, to.outcome.lost) = (true, true);
             self.counters.dropped += 1;
             return;

@@ -60,6 +60,15 @@ impl Retained {
         self.stamp
     }
 
+    /// Whether a message of `weight` bytes exceeds the limits on the number and the bytes of
+    /// messages when the topic retains it. A smaller message may always replace one.
+    pub(super) fn is_full(&self, topic: &str, weight: usize, limit: usize, bytes: usize) -> bool {
+        let before = self.slots.get(topic).map(|slot| slot.message.weight());
+        let grows = weight > before.unwrap_or(0);
+        let full = self.bytes - before.unwrap_or(0) + weight > bytes;
+        before.is_none() && self.slots.len() >= limit || grows && full
+    }
+
     /// Whether the topic has a retained message.
     pub(super) fn contains(&self, topic: &str) -> bool {
         self.slots.contains_key(topic)

@@ -3,6 +3,7 @@
 use bytestring::ByteString;
 
 use super::connect::stored_name;
+use super::connection::Connection;
 use super::replay::REPLAYING;
 use super::routes::Subscription;
 use super::{Action, Broker, routes};
@@ -51,6 +52,14 @@ impl Broker {
                 None if version == Version::V5 => wanted.push(None),
                 None => return Err(Violation::malformed("invalid topic filter")),
             }
+        }
+        let answer = SubAck {
+            packet_id: subscribe.packet_id,
+            properties: Properties::new(),
+            reasons: vec![Reason::Success; wanted.len()],
+        };
+        if !self.takes_answer(id, &Packet::SubAck(answer)) {
+            return Ok(());
         }
         let mut steps = DECISION_STEPS;
         let mut grant = |(filter, options): &(Filter, Vec<SubscribeOptions>)| {
@@ -131,7 +140,15 @@ impl Broker {
         let filters = filters
             .collect::<Result<Vec<_>, _>>()
             .map_err(|_| Violation::malformed("invalid topic filter"))?;
-        let mut reasons = Vec::new();
+        let mut reasons = vec![Reason::Success; filters.len()];
+        let answer = |reasons: Vec<Reason>| {
+            let (packet_id, properties) = (unsubscribe.packet_id, Properties::new());
+            Packet::UnsubAck(UnsubAck { packet_id, properties, reasons })
+        };
+        if !self.takes_answer(id, &answer(reasons.clone())) {
+            return Ok(());
+        }
+        reasons.clear();
         for filter in filters {
             let Some(session) = self.sessions.get_mut(&number) else { return Ok(()) };
             if session.subscriptions.remove(filter.as_str()).is_none() {
@@ -146,8 +163,17 @@ impl Broker {
             }
             reasons.push(Reason::Success);
         }
-        let answer = UnsubAck { packet_id: unsubscribe.packet_id, properties: Properties::new(), reasons };
-        self.when_written(Action::Answer { connection: id, packet: Packet::UnsubAck(answer), behind: None });
+        self.when_written(Action::Answer { connection: id, packet: answer(reasons), behind: None });
         Ok(())
+    }
+
+    /// Ends a connection that would not take the answer of its request, before the request changes
+    /// anything.
+    fn takes_answer(&mut self, id: u64, answer: &Packet) -> bool {
+        let exceeds = |connection: &&Connection| connection.exceeds(answer);
+        let Some(connection) = self.connections.get(&id).filter(exceeds) else { return true };
+        let text = connection.too_large(answer);
+        self.end_connection(id, Reason::PacketTooLarge, &text);
+        false
     }
 }

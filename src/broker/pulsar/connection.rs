@@ -14,6 +14,8 @@ use forebay_base::random::HashMap;
 pub(super) struct Writer {
     pub(super) topic: u64,
     pub(super) name: Arc<str>,
+    /// The user that the name belongs to.
+    pub(super) owner: Option<Arc<str>>,
     /// `false` while it waits to be exclusive. `request` is answered when it is admitted.
     pub(super) ready: bool,
     pub(super) request: u64,

@@ -26,9 +26,9 @@ use crate::pending_writes::PendingWrites;
 use crate::permissions::Permissions;
 use crate::protocol::{Clock, Entry, OUTPUT_LIMIT, Protocol, TIGHT, Topics};
 use crate::pulsar::subscription::{ConsumerKey, Kind, PEEKS, Reading, Subscription};
-use crate::pulsar::topic::{NonPersistent, Topic, is_stored};
+use crate::pulsar::topic::{NonPersistent, ProducerState, Topic, is_stored};
 use crate::stats::{ClientStats, ProtocolStats, TopicStats, Traffic};
-use crate::store::{Found, Op, StoredCursor};
+use crate::store::{Found, Op, StoredCursor, StoredProducer};
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_base::machine::{Machine, earliest};
 use forebay_base::random::HashMap;
@@ -180,8 +180,10 @@ impl Broker {
             topic.epoch = stored.epoch;
             topic.terminated = stored.terminated;
             let run_ms = broker.settings.clock.run_ms(now);
-            topic.sequences =
-                stored.producers.into_iter().map(|(name, last)| (name, (last, run_ms))).collect();
+            let state = |StoredProducer { name, last, owner }| {
+                (name, ProducerState { last, touched_ms: run_ms, owner })
+            };
+            topic.sequences = stored.producers.into_iter().map(state).collect();
             for StoredCursor { subscription: name, kind, cursor, properties, owner, .. } in stored.cursors {
                 let mut found = Subscription::new(name.clone(), Kind::from_number(kind), true, cursor);
                 found.properties = properties;
@@ -434,8 +436,8 @@ impl Broker {
             if topic.subscriptions.values().any(|s| s.damage.is_some() && !s.consumers().is_empty()) {
                 self.due.insert(topic.id);
             }
-            topic.sequences.retain(|name, (_, touched)| {
-                let kept = *touched + PRODUCER_KEPT_MS > run_ms;
+            topic.sequences.retain(|name, state| {
+                let kept = state.touched_ms + PRODUCER_KEPT_MS > run_ms;
                 if !kept {
                     trims.push(Op::DropProducer { topic: topic.id, name: name.clone() });
                 }

@@ -4,7 +4,9 @@
 //!
 //! A durable subscription belongs to the user that made it, in all partitions of a topic. Other
 //! users are refused, unless the rules let them. One that was made by an operator, by a client
-//! without a user or by a broker without users is free.
+//! without a user or by a broker without users is free. The name of a producer belongs to a user in
+//! the same way, as long as its last sequence id is kept: a client with the name can use up the
+//! ids.
 
 use std::sync::Arc;
 
@@ -12,7 +14,7 @@ use super::Broker;
 use super::connection::Reader;
 use super::names::Name;
 use super::subscription::ConsumerKey;
-use super::topic::ProducerKey;
+use super::topic::{ProducerKey, Topic};
 use crate::permissions::{Access, Client, Domain, Permissions, note_denial};
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_pulsar::command::Command;
@@ -89,14 +91,21 @@ impl Broker {
         user == Some(owner) || rules.is_some_and(|rules| rules.shares(Domain::Pulsar, user, subscription))
     }
 
+    /// The partitions of a partition's topic that there are.
+    fn siblings_of(&self, name: &Name) -> impl Iterator<Item = &Topic> {
+        let parent = name.parent();
+        let partitions = name.partition.and_then(|_| self.parents.get(&parent));
+        let partitions = partitions.map_or(0, |(_, partitions)| *partitions);
+        (0..partitions).filter_map(move |partition| {
+            let id = self.names.get(&*format!("{parent}-partition-{partition}"))?;
+            self.topics.get(id)
+        })
+    }
+
     /// The owner of a subscription in another partition of the topic, if one has it.
     fn owner_elsewhere(&self, name: &Name, subscription: &str) -> Option<Option<Arc<str>>> {
-        name.partition?;
-        let parent = name.parent();
-        let (_, partitions) = self.parents.get(&parent)?;
-        (0..*partitions).find_map(|partition| {
-            let id = self.names.get(&*format!("{parent}-partition-{partition}"))?;
-            let found = self.topics.get(id)?.subscriptions.get(subscription)?;
+        self.siblings_of(name).find_map(|topic| {
+            let found = topic.subscriptions.get(subscription)?;
             found.durable.then(|| found.owner.clone())
         })
     }
@@ -135,6 +144,43 @@ impl Broker {
         note_denial(Domain::Pulsar, client, "use the subscription", subscription);
         let text = format!(
             "Client is not authorized to use subscription {subscription} of topic {}: it belongs to another user",
+            name.parent()
+        );
+        Err(Error::new(ErrorKind::Authorization, text))
+    }
+
+    /// The owner of something new that the client of this connection makes.
+    pub(super) fn owner_for(&self, id: u64) -> Option<Arc<str>> {
+        self.user_of(id).filter(|_| self.settings.owners).map(Arc::from)
+    }
+
+    /// Refuses the producer name of another user, and counts it. Gives its owner, or the one that
+    /// it gets if it is new: a name has one owner in all partitions of a topic.
+    pub(super) fn check_producer_owner(
+        &mut self,
+        id: u64,
+        topic: u64,
+        name: &Name,
+        producer: &str,
+    ) -> Result<Option<Arc<str>>> {
+        if !self.settings.owners {
+            return Ok(None);
+        }
+        let own = self.topics.get(&topic).and_then(|topic| topic.producer_owner(producer));
+        let known = own.or_else(|| self.siblings_of(name).find_map(|topic| topic.producer_owner(producer)));
+        let Some(known) = known else { return Ok(self.owner_for(id)) };
+        let owner = known.cloned();
+        let user = self.user_of(id);
+        let rules = self.settings.permissions.as_ref();
+        let may = owner.as_deref().is_none_or(|owner| user == Some(owner))
+            || rules.is_some_and(|rules| rules.is_superuser(user));
+        if may {
+            return Ok(owner);
+        }
+        note_denial(Domain::Pulsar, Client { user, id: None }, "use the producer name", producer);
+        self.counters.denied += 1;
+        let text = format!(
+            "Client is not authorized to use producer name {producer} of topic {}: it belongs to another user",
             name.parent()
         );
         Err(Error::new(ErrorKind::Authorization, text))

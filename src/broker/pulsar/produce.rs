@@ -12,10 +12,11 @@ use super::{Action, Broker, error_command, server_error};
 use crate::log::cursor::MAX_BATCH;
 use crate::log::{BATCH, CHUNK, Entry, weight};
 use crate::pending_writes::PendingWrites;
-use crate::pulsar::topic::{Access, Admission, Candidate, ProducerKey, Topic, is_stored};
+use crate::pulsar::topic::{Access, Admission, Candidate, ProducerKey, ProducerState, Topic, is_stored};
 use crate::stats::Traffic;
-use crate::store::Op;
+use crate::store::{Op, StoredProducer};
 use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::random;
 use forebay_pulsar::command::Command;
 use forebay_pulsar::frame::Payload;
 use forebay_pulsar::producer::MAX_SEQUENCE_ID;
@@ -65,13 +66,19 @@ impl Broker {
         }
         let name = self.check_producer(id, &command)?;
         let topic_id = self.open_topic(&name, true)?;
+        let given = command.producer_name.as_deref().filter(|name| !name.is_empty());
+        let owner = match given {
+            Some(given) => self.check_producer_owner(id, topic_id, &name, given)?,
+            None => self.owner_for(id),
+        };
         let schema_version =
             command.schema.as_ref().map(|schema| self.add_schema(&name, schema)).transpose()?;
-        let producer_name = self.producer_name(command.producer_name.as_deref());
+        let producer_name = self.producer_name(given);
         let key = ProducerKey { session: id, id: command.producer_id };
         let candidate = Candidate {
             key,
             name: producer_name.clone(),
+            owner: owner.clone(),
             access,
             epoch: command.epoch.unwrap_or(0),
             topic_epoch: command.topic_epoch,
@@ -100,6 +107,7 @@ impl Broker {
                 Writer {
                     topic: topic_id,
                     name: producer_name,
+                    owner,
                     ready,
                     request: command.request_id,
                     schema_version,
@@ -137,12 +145,13 @@ impl Broker {
     /// The name that a client gave its producer, or a new one.
     fn producer_name(&mut self, given: Option<&str>) -> Arc<str> {
         match given {
-            Some(name) if !name.is_empty() => name.into(),
-            _ => {
+            Some(name) => name.into(),
+            None => {
                 self.next_producer += 1;
                 // Must differ from the names of earlier runs, or deduplication would drop its
-                // messages.
-                format!("forebay-{:x}-{}", self.settings.clock.wall_ms(self.now), self.next_producer).into()
+                // messages. The time alone may come again, as clocks are set.
+                let (wall_ms, chance) = (self.settings.clock.wall_ms(self.now), random::bits());
+                format!("forebay-{wall_ms:x}-{}-{:08x}", self.next_producer, chance as u32).into()
             }
         }
     }
@@ -154,7 +163,7 @@ impl Broker {
             return;
         };
         let Some(topic) = self.topics.get(&writer.topic) else { return };
-        let last = topic.sequences.get(&writer.name).map_or(-1, |(last, _)| *last);
+        let last = topic.sequences.get(&writer.name).map_or(-1, |state| state.last);
         let exclusive = topic
             .producers()
             .any(|p| p.key.session == id && p.key.id == producer && p.access != Access::Shared);
@@ -250,7 +259,7 @@ impl Broker {
                 _ => Err(Error::protocol("SEND to an unknown producer")),
             };
         };
-        let (topic_id, name) = (writer.topic, writer.name.clone());
+        let (topic_id, name, owner) = (writer.topic, writer.name.clone(), writer.owner.clone());
         if let Some(error) = self.refusal().or_else(|| flaw(&send, &payload)) {
             self.send_error(id, topic_id, &send, &error);
             return Ok(());
@@ -277,7 +286,7 @@ impl Broker {
         let now = self.stamps();
         let Some(topic) = self.topics.get_mut(&topic_id) else { return Ok(()) };
         let highest = send.highest_sequence_id.unwrap_or(0).max(send.sequence_id) as i64;
-        let known = topic.sequences.get(&name).map_or(-1, |(last, _)| *last);
+        let known = topic.sequences.get(&name).map_or(-1, |state| state.last);
         // The ids of Java's key-based batches interleave: each carries its last id, in no order.
         let by_key = facts.batch && facts.count > 1 && send.highest_sequence_id == Some(send.sequence_id);
         if self.settings.deduplicate && send.sequence_id as i64 <= known && !by_key {
@@ -289,11 +298,12 @@ impl Broker {
         // The chunks of a message share its id, so the id counts as received with the last chunk.
         let producer = if self.settings.deduplicate && !facts.chunk_follows {
             let highest = highest.max(known);
+            let state = ProducerState { last: highest, touched_ms: now.run_ms, owner: owner.clone() };
             match topic.sequences.get_mut(&name) {
-                Some(last) => *last = (highest, now.run_ms),
-                None => drop(topic.sequences.insert(name.clone(), (highest, now.run_ms))),
+                Some(known) => *known = state,
+                None => drop(topic.sequences.insert(name.clone(), state)),
             }
-            Some((name, highest))
+            Some(StoredProducer { name, last: highest, owner })
         } else {
             None
         };
@@ -343,6 +353,7 @@ impl Broker {
         topic.admit(Candidate {
             key,
             name: metadata.producer_name.as_str().into(),
+            owner: None,
             access: Access::Shared,
             epoch: 0,
             topic_epoch: None,
@@ -420,7 +431,7 @@ fn append(
     commits: &mut PendingWrites<Action>,
     counters: &mut Traffic,
     entry: Entry,
-    producer: Option<(Arc<str>, i64)>,
+    producer: Option<StoredProducer>,
 ) -> (u64, usize) {
     let entry = topic.log.append(entry);
     topic.received += u64::from(entry.count);

@@ -48,6 +48,17 @@ pub struct ProducerKey {
     pub id: u64,
 }
 
+/// State of a producer that outlives its connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProducerState {
+    /// Highest sequence id that was received, written or not.
+    pub last: i64,
+    /// How long brokers had run on the store then, in milliseconds.
+    pub touched_ms: u64,
+    /// The user that the name belongs to.
+    pub owner: Option<Arc<str>>,
+}
+
 /// Access mode of a producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -68,6 +79,8 @@ pub struct Candidate {
     pub key: ProducerKey,
     /// Name.
     pub name: Arc<str>,
+    /// The user that the name belongs to.
+    pub owner: Option<Arc<str>>,
     /// Access mode.
     pub access: Access,
     /// Counts the connections of the producer.
@@ -108,9 +121,8 @@ pub struct Topic {
     pub log: Log,
     /// Subscriptions by name; the order makes runs repeatable.
     pub subscriptions: BTreeMap<Arc<str>, Subscription>,
-    /// Highest sequence id received from each producer, written or not, and how long brokers had
-    /// run on the store then, in milliseconds.
-    pub sequences: HashMap<Arc<str>, (i64, u64)>,
+    /// Producers whose messages were received lately, connected or not.
+    pub sequences: HashMap<Arc<str>, ProducerState>,
     /// Epoch of the exclusive producer.
     pub epoch: u64,
     /// Messages received since the start.
@@ -155,6 +167,14 @@ impl Topic {
     /// Connected producers.
     pub fn producers(&self) -> impl Iterator<Item = &Candidate> {
         self.producers.values()
+    }
+
+    /// The owner of a producer's name: of one that is connected or waits, or of one that was.
+    /// `None` if there is no producer of this name.
+    pub fn producer_owner(&self, name: &str) -> Option<Option<&Arc<str>>> {
+        let connected = self.producers.values().chain(&self.waiting).find(|producer| *producer.name == *name);
+        let known = || self.sequences.get(name).map(|state| state.owner.as_ref());
+        connected.map(|producer| producer.owner.as_ref()).or_else(known)
     }
 
     /// Whether it has a producer, one that waits for its turn, or a subscription.
@@ -377,6 +397,7 @@ mod tests {
         Candidate {
             key: ProducerKey { session, id: 1 },
             name: name.into(),
+            owner: None,
             access,
             epoch: 0,
             topic_epoch: None,

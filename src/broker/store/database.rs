@@ -13,7 +13,7 @@ use forebay_sqlite::Sync;
 
 /// Version of the tables. A store of another version is refused. A change of the tables needs the
 /// next number.
-const FORMAT: i64 = 1;
+const FORMAT: i64 = 2;
 
 /// The database in the directory of a store.
 pub(crate) const DATABASE: &str = "broker.db";
@@ -153,7 +153,7 @@ fn require_format(db: &Connection) -> Result<()> {
 mod tests {
     use bytes::Bytes;
 
-    use super::super::entries::{StoredCursor, load};
+    use super::super::entries::{StoredCursor, StoredProducer, load};
     use super::super::op::Op;
     use super::*;
     use crate::log::Entry;
@@ -161,6 +161,10 @@ mod tests {
     use crate::log::tests::entry;
     use crate::log::{Last, Source};
     use forebay_sqlite::Job;
+
+    fn producer(last: i64) -> StoredProducer {
+        StoredProducer { name: "p".into(), last, owner: (last > 5).then(|| "ann".into()) }
+    }
 
     #[test]
     fn what_was_written_is_found_again() {
@@ -194,7 +198,7 @@ mod tests {
                 partitions: 5,
             },
             Op::Append { topic: 1, entry: Entry { sequence: 3, ..entry(1, 60) }, producer: None },
-            Op::Append { topic: 1, entry: second.clone(), producer: Some(("p".into(), 9)) },
+            Op::Append { topic: 1, entry: second.clone(), producer: Some(producer(9)) },
             Op::Trim { topic: 1, first: 3, next: 4, next_index: 4 },
             Op::Cursor {
                 topic: 1,
@@ -219,7 +223,7 @@ mod tests {
         let stored =
             StoredCursor { subscription: "s".into(), kind: 1, cursor, properties, touched_ms: 50, owner };
         assert_eq!(topic.cursors, [stored]);
-        assert_eq!(topic.producers, [("p".into(), 9)]);
+        assert_eq!(topic.producers, [producer(9)]);
         assert_eq!(found.topics[1].partitions, 5, "it has grown");
         let mut stored = Stored::new(opened.connect(Sync::Os).unwrap());
         assert_eq!(stored.read(1, 4, 10, 1000).unwrap(), [second]);
@@ -237,13 +241,13 @@ mod tests {
         let apply = |op: Op| op.apply(&database.connection).unwrap();
         let find = |run_ms| load(&database.connection, "pulsar", run_ms).unwrap().topics.remove(0);
         apply(Op::CreateTopic { id: 1, domain: "pulsar", name: "a".into(), partitions: 0 });
-        apply(Op::Append { topic: 1, entry: entry(1, 1), producer: Some(("p".into(), 3)) });
+        apply(Op::Append { topic: 1, entry: entry(1, 1), producer: Some(producer(3)) });
         assert!(!find(0).terminated);
         for _ in 0..2 {
             apply(Op::Terminate { topic: 1 });
             let found = find(0);
             assert!(found.terminated);
-            assert_eq!(found.producers, [("p".into(), 3)]);
+            assert_eq!(found.producers, [producer(3)]);
         }
         assert_eq!(
             database.run_ms().unwrap(),
@@ -291,7 +295,7 @@ mod tests {
         apply(Op::Cursor { topic: 1, subscription: "g".into(), kind: 0, below, state, touched_ms, owner });
         assert_eq!(database.run_ms().unwrap(), 61_000);
         let entry = Entry { run_ms: 62_000, ..entry(1, 1) };
-        apply(Op::Append { topic: 1, entry: entry.clone(), producer: Some(("p".into(), 1)) });
+        apply(Op::Append { topic: 1, entry: entry.clone(), producer: Some(producer(1)) });
         assert_eq!(database.run_ms().unwrap(), 62_000);
         apply(Op::Trim { topic: 1, first: 1, next: 1, next_index: 1 });
         assert_eq!(database.run_ms().unwrap(), 62_000, "the producer was there then");
@@ -313,7 +317,7 @@ mod tests {
         const HOUR: u64 = 3_600_000;
         for (sequence, flags) in [(0, crate::log::BATCH), (1, crate::log::CHUNK)] {
             let entry = Entry { sequence, run_ms: 10 * HOUR, flags, ..entry(1, 1) };
-            apply(Op::Append { topic: 7, entry, producer: Some(("p".into(), 3)) });
+            apply(Op::Append { topic: 7, entry, producer: Some(producer(3)) });
         }
         for (run_ms, producers) in [(10 * HOUR, 1), (16 * HOUR, 1), (16 * HOUR + 1, 0)] {
             let found = load(&database.connection, "pulsar", run_ms).unwrap();

@@ -30,7 +30,7 @@ CREATE TABLE entry (id INTEGER PRIMARY KEY, last_index INTEGER NOT NULL, stored_
     publish_ms INTEGER NOT NULL, deliver_ms INTEGER NOT NULL, count INTEGER NOT NULL, batch INTEGER NOT NULL,
     hash INTEGER NOT NULL, crc INTEGER, body BLOB NOT NULL, sum INTEGER, run_ms INTEGER NOT NULL);
 CREATE TABLE producer (topic INTEGER NOT NULL, name TEXT NOT NULL, last_sequence INTEGER NOT NULL,
-    touched_ms INTEGER NOT NULL, sum INTEGER, PRIMARY KEY (topic, name)) WITHOUT ROWID;
+    touched_ms INTEGER NOT NULL, owner TEXT, sum INTEGER, PRIMARY KEY (topic, name)) WITHOUT ROWID;
 CREATE TABLE cursor (topic INTEGER NOT NULL, subscription TEXT NOT NULL, kind INTEGER NOT NULL,
     below INTEGER NOT NULL, state BLOB NOT NULL, touched_ms INTEGER NOT NULL, sum INTEGER, owner TEXT,
     PRIMARY KEY (topic, subscription)) WITHOUT ROWID;
@@ -341,9 +341,20 @@ pub struct StoredTopic {
     /// Subscriptions.
     pub cursors: Vec<StoredCursor>,
     /// Producers and their highest sequence ids.
-    pub producers: Vec<(Arc<str>, i64)>,
+    pub producers: Vec<StoredProducer>,
     /// Whether no entry follows.
     pub terminated: bool,
+}
+
+/// The name of a producer, with its highest sequence id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredProducer {
+    /// Name.
+    pub name: Arc<str>,
+    /// Highest sequence id.
+    pub last: i64,
+    /// The user that the name belongs to.
+    pub owner: Option<Arc<str>>,
 }
 
 /// A stored subscription.
@@ -469,14 +480,16 @@ fn load_topic(db: &Connection, topic: &mut StoredTopic) -> Result<()> {
         let subscription = name.into();
         topic.cursors.push(StoredCursor { subscription, kind, cursor, properties, touched_ms, owner });
     }
-    let mut producers = db.prepare_cached("SELECT name, last_sequence FROM producer WHERE topic = ?1")?;
+    let mut producers =
+        db.prepare_cached("SELECT name, last_sequence, owner FROM producer WHERE topic = ?1")?;
     let rows = producers.query_map([topic.id as i64], |row| {
-        Ok((Arc::from(row.get::<_, String>(0)?), row.get::<_, i64>(1)?))
+        let owner = row.get::<_, Option<String>>(2)?.map(Arc::from);
+        Ok(StoredProducer { name: row.get::<_, String>(0)?.into(), last: row.get(1)?, owner })
     })?;
     topic.producers = rows.collect::<rusqlite::Result<_>>()?;
     // See `Op::Terminate`.
     let known = topic.producers.len();
-    topic.producers.retain(|(name, _)| !name.is_empty());
+    topic.producers.retain(|producer| !producer.name.is_empty());
     topic.terminated = topic.producers.len() < known;
     Ok(())
 }

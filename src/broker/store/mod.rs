@@ -23,7 +23,7 @@ mod usage;
 pub use copies::{backup, compact, restore};
 pub(crate) use database::DATABASE;
 pub use database::{Database, Directory, prepare};
-pub use entries::{Found, MAX_PARTITIONS, Stored, StoredCursor, StoredTopic, load};
+pub use entries::{Found, MAX_PARTITIONS, Stored, StoredCursor, StoredProducer, StoredTopic, load};
 pub use op::Op;
 #[cfg(feature = "simulation")]
 pub use rows::renew_sums;

@@ -7,14 +7,15 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, params};
 
 use super::entries::{
-    entry_key, epoch_sum, insert_entry, insert_topic, keys_of, remove_entries, set_partitions, trim_sum,
+    StoredProducer, entry_key, epoch_sum, insert_entry, insert_topic, keys_of, remove_entries,
+    set_partitions, trim_sum,
 };
 use super::mqtt;
 use super::rows::{long, number, put};
 use crate::log::Entry;
 use forebay_sqlite::Job;
 
-const PUT_PRODUCER: &str = "INSERT OR REPLACE INTO producer VALUES (?1, ?2, ?3, ?4, ?5)";
+const PUT_PRODUCER: &str = "INSERT OR REPLACE INTO producer VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const PUT_CURSOR: &str = "INSERT OR REPLACE INTO cursor \
      (topic, subscription, kind, below, state, touched_ms, owner, sum) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
@@ -68,8 +69,8 @@ pub enum Op {
         topic: u64,
         /// The numbered entry.
         entry: Entry,
-        /// Name and highest sequence id of the producer.
-        producer: Option<(Arc<str>, i64)>,
+        /// The producer's name and highest sequence id.
+        producer: Option<StoredProducer>,
     },
     /// Removes the entries below `first`.
     Trim {
@@ -170,13 +171,19 @@ impl Job for Op {
             Self::Terminate { topic } => {
                 // Without a time, since the latest time of all producers tells how long brokers
                 // have run.
-                let values = [long(*topic), "".into(), number(0), number(0)];
+                let values = [long(*topic), "".into(), number(0), number(0), ValueRef::Null];
                 put(db, PUT_PRODUCER, "producer", &values)?;
             }
             Self::Append { topic, entry, producer } => {
                 insert_entry(db, *topic, entry)?;
-                if let Some((name, last)) = producer {
-                    let values = [long(*topic), (&**name).into(), number(*last), long(entry.run_ms)];
+                if let Some(StoredProducer { name, last, owner }) = producer {
+                    let values = [
+                        long(*topic),
+                        (&**name).into(),
+                        number(*last),
+                        long(entry.run_ms),
+                        owner.as_deref().map_or(ValueRef::Null, Into::into),
+                    ];
                     put(db, PUT_PRODUCER, "producer", &values)?;
                 }
             }

@@ -41,7 +41,7 @@ const TABLES: [Table; 11] = [
     Table {
         name: "producer",
         key: &["topic", "name"],
-        sums: &[("sum", "producer", &["last_sequence", "touched_ms"])],
+        sums: &[("sum", "producer", &["last_sequence", "touched_ms", "owner"])],
     },
     Table {
         name: "cursor",
@@ -260,12 +260,14 @@ mod tests {
             Mqtt::Received(3, 65_535),
             Mqtt::Retain("r".into(), 1),
         ];
+        let producer =
+            crate::store::StoredProducer { name: name.clone(), last: i64::MAX, owner: Some("ann".into()) };
         for op in [
             create(1, "n", 0),
             create(2, "gone", 0),
             create(5, "parent", 1),
             Op::Epoch { topic: 1, epoch: 8 },
-            Op::Append { topic: 1, entry: entry(1, 60), producer: Some((name.clone(), i64::MAX)) },
+            Op::Append { topic: 1, entry: entry(1, 60), producer: Some(producer) },
             Op::Append { topic: 2, entry: Entry { sequence: 1, ..entry(1, 60) }, producer: None },
             Op::Trim { topic: 1, first: 0, next: 1, next_index: 7 },
             Op::Cursor {

@@ -1,4 +1,4 @@
-//! A kept store, `tests/golden/store/format-1.db`: it is opened with exactly its content, and it is
+//! A kept store, `tests/golden/store/format-2.db`: it is opened with exactly its content, and it is
 //! what this version writes. A store of another format is refused and left as it is.
 //!
 //! A change of the tables needs the next format number and a new kept store:
@@ -12,11 +12,11 @@ use forebay_base::error::ErrorKind;
 use forebay_broker::log::cursor::Cursor;
 use forebay_broker::log::{BATCH, CHUNK, Entry, Last, Source as _, TopicIds};
 use forebay_broker::store::mqtt::{Found as Sessions, Op as MqttOp, QueueRow, SessionRow, StoredSession};
-use forebay_broker::store::{self, Database, Found, Op, StoredCursor, StoredTopic, check};
+use forebay_broker::store::{self, Database, Found, Op, StoredCursor, StoredProducer, StoredTopic, check};
 use forebay_sqlite::{Connection, Job as _, Sync};
 
 /// The format that this version writes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Topics by their ids. The domain of MQTT has one log for all messages.
 const LOG: u64 = 1;
 const ORDERS: u64 = 2;
@@ -118,7 +118,13 @@ fn topics(domain: &str) -> Vec<StoredTopic> {
     match domain {
         "pulsar" => {
             let mut orders = topic(ORDERS, "persistent://public/default/orders", 0, 2..8, 3);
-            orders.producers = vec![("till-7".into(), 41), ("till-8".into(), i64::MAX)];
+            let producer = |name: &str, last, owner: Option<&str>| StoredProducer {
+                name: name.into(),
+                last,
+                owner: owner.map(Into::into),
+            };
+            orders.producers =
+                vec![producer("till-7", 41, None), producer("till-8", i64::MAX, Some("accounts"))];
             vec![
                 orders,
                 topic(PARTED, "persistent://public/default/parted", 2, 0..0, 0),
@@ -195,7 +201,7 @@ fn changes() -> Vec<Op> {
             for sequence in 0..if topic.partitions > 0 { 0 } else { topic.next } {
                 let mut producers = topic.producers.iter().cloned();
                 let producer =
-                    producers.find(|(_, last)| *last == 41 && sequence == 7 || *last > 41 && sequence == 6);
+                    producers.find(|one| one.last == 41 && sequence == 7 || one.last > 41 && sequence == 6);
                 ops.push(Op::Append { topic: topic.id, entry: entry(topic.id, sequence), producer });
             }
             if topic.first > 0 {

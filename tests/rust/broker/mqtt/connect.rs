@@ -159,6 +159,37 @@ fn an_answer_that_its_client_does_not_take_ends_the_connection() {
 }
 
 #[test]
+fn a_request_whose_answer_its_client_does_not_take_changes_nothing() {
+    let mut bench = Bench::new();
+    let small = || {
+        let mut connect = lasting("a");
+        connect.properties.push(Property::MaximumPacketSize(60));
+        connect
+    };
+    let filters = |range: std::ops::Range<u32>| range.map(|number| (number.to_string(), Q1));
+    let peer = bench.connect_with(small(), false);
+    bench.tell(&peer, subscribe_packet(filters(0..50))).unwrap();
+    assert!(matches!(&bench.hear(&peer)[..], [Packet::SubAck(_)]));
+    bench.tell(&peer, subscribe_packet(filters(50..120))).unwrap();
+    assert_eq!(bench.ended(&peer), Reason::PacketTooLarge);
+    let peer = bench.connect_with(small(), true);
+    bench.tell(&peer, subscribe_packet(filters(50..51))).unwrap();
+    bench.hear(&peer);
+    let unsubscribe = |range: std::ops::Range<u32>| {
+        let filters = range.map(|number| number.to_string().into()).collect();
+        Packet::Unsubscribe(Unsubscribe { packet_id: id(9), properties: Properties::new(), filters })
+    };
+    bench.tell(&peer, unsubscribe(0..70)).unwrap();
+    assert_eq!(bench.ended(&peer), Reason::PacketTooLarge);
+    let peer = bench.connect_with(small(), true);
+    let publisher = bench.connect("p");
+    for topic in ["0", "49", "50", "51", "119"] {
+        bench.tell(&publisher, Packet::Publish(publish(topic, Q0, 0, topic))).unwrap();
+    }
+    assert_eq!(bench.payloads(&peer), ["0", "49", "50"]);
+}
+
+#[test]
 fn the_end_of_a_connection_has_the_reason_that_its_client_gave() {
     let mut bench = Bench::new();
     let disconnect = |reason, text: Option<&str>| {

@@ -29,6 +29,29 @@ fn the_last_retained_message_awaits_new_subscribers_also_after_a_kill() {
 }
 
 #[test]
+fn the_memory_of_retained_messages_is_limited_with_a_store_too() {
+    let mut bench = limited(|limits| limits.max_retained_bytes = 20_000);
+    let publisher = bench.connect("p");
+    let retain = |bench: &mut Bench, packet_id: u16, topic: &str, bytes: usize| {
+        let message = retained(topic, Q1, packet_id, &"x".repeat(bytes));
+        let Packet::PubAck(answer) = bench.ask(&publisher, Packet::Publish(message)) else {
+            panic!("PUBACK")
+        };
+        answer.reason != Reason::QuotaExceeded
+    };
+    assert!(retain(&mut bench, 1, "a", 9000) && retain(&mut bench, 2, "b", 9000));
+    assert!(!retain(&mut bench, 3, "c", 9000), "a new one");
+    assert!(!retain(&mut bench, 4, "a", 12_000), "a larger one");
+    assert!(retain(&mut bench, 5, "a", 8000) && retain(&mut bench, 6, "b", 100), "smaller ones");
+    assert!(retain(&mut bench, 7, "c", 9000));
+    assert_eq!(bench.broker.stats().retained, 3);
+    bench.kill(usize::MAX);
+    let publisher = bench.connect("p");
+    let more = bench.ask(&publisher, Packet::Publish(retained("d", Q1, 8, &"x".repeat(9000))));
+    assert_eq!(more, Packet::PubAck(Ack::with_reason(id(8), Reason::QuotaExceeded)));
+}
+
+#[test]
 fn retained_messages_are_limited_and_expire() {
     let mut bench = limited(|limits| limits.max_retained = 1);
     let publisher = bench.connect("p");

@@ -3,6 +3,8 @@
 use forebay_broker::http::message::{Answer, Request};
 use forebay_broker::permissions::Permissions;
 
+use forebay_broker::store::StoredProducer;
+
 use super::*;
 
 const RULES: &str = "\
@@ -344,6 +346,97 @@ fn a_durable_subscription_belongs_to_the_user_that_made_it() {
     };
     assert!(!is_refused(&bench.subscription(ann, 9, SHARED, reader)[0]));
     assert!(!is_refused(&bench.subscription(bob, 9, SHARED, reader)[0]));
+}
+
+fn named(bench: &mut Bench, peer: u64, id: u64, topic: &str, name: &str) -> Command {
+    let change = |producer: &mut pb::CommandProducer| {
+        (producer.topic, producer.producer_name) = (topic.into(), Some(name.into()));
+    };
+    bench.produce(peer, id, change)
+}
+
+#[test]
+fn the_name_of_a_producer_belongs_to_its_user_as_long_as_its_ids_are_kept() {
+    let mut bench = bench_with_owners();
+    let [ann, bob, root] = ["ann", "bob", "root"].map(|user| connect_as(&mut bench, user));
+    assert!(!is_refused(&named(&mut bench, ann, 1, ORDERS, "till")));
+    let Command::Error(refused) = named(&mut bench, bob, 1, ORDERS, "till") else {
+        panic!("it was not refused")
+    };
+    assert_eq!(refused.error, pb::ServerError::AuthorizationError as i32);
+    assert_eq!(
+        refused.message,
+        format!(
+            "Client is not authorized to use producer name till of topic {ORDERS}: it belongs to another user"
+        )
+    );
+    assert_eq!(denied(&bench), 1);
+    // Nor does another user take over by a newer epoch, as the client itself does after a loss.
+    let newer = bench.produce(bob, 1, |producer| {
+        (producer.producer_name, producer.epoch) = (Some("till".into()), Some(9));
+    });
+    assert!(is_refused(&newer));
+    bench.fill(ann, 1, 0..3);
+    let close = |bench: &mut Bench, peer| {
+        let close = pb::CommandCloseProducer { producer_id: 1, request_id: 9, ..Default::default() };
+        bench.ask(peer, Command::CloseProducer(close));
+    };
+    close(&mut bench, ann);
+    assert!(is_refused(&named(&mut bench, bob, 1, ORDERS, "till")), "its ids are ann's");
+    let other = "persistent://public/default/other";
+    assert!(!is_refused(&named(&mut bench, bob, 1, other, "till")), "another topic is another name");
+    assert!(!is_refused(&named(&mut bench, root, 1, ORDERS, "till")));
+    close(&mut bench, root);
+    let Command::ProducerSuccess(again) = named(&mut bench, ann, 1, ORDERS, "till") else {
+        panic!("it is hers")
+    };
+    assert_eq!(again.last_sequence_id, Some(2));
+    close(&mut bench, ann);
+    bench.pass(Duration::from_secs(6 * 3600 + 10));
+    let bob = connect_as(&mut bench, "bob");
+    assert!(!is_refused(&named(&mut bench, bob, 1, ORDERS, "till")), "it is forgotten");
+}
+
+#[test]
+fn the_name_of_a_producer_has_its_owner_after_a_restart() {
+    let mut bench = bench_with_owners();
+    let producer = StoredProducer { name: "till".into(), last: 7, owner: Some("ann".into()) };
+    let topic = StoredTopic {
+        id: 9,
+        name: ORDERS.into(),
+        partitions: 0,
+        epoch: 0,
+        first: 0,
+        next: 0,
+        next_index: 0,
+        last: None,
+        cursors: Vec::new(),
+        producers: vec![producer],
+        terminated: false,
+    };
+    let found = Found { topics: vec![topic], ..Found::default() };
+    bench.broker = Broker::new(bench.settings.clone(), found, None, bench.now);
+    let [ann, bob] = ["ann", "bob"].map(|user| connect_as(&mut bench, user));
+    assert!(is_refused(&named(&mut bench, bob, 1, ORDERS, "till")));
+    let Command::ProducerSuccess(again) = named(&mut bench, ann, 1, ORDERS, "till") else {
+        panic!("it is hers")
+    };
+    assert_eq!(again.last_sequence_id, Some(7));
+}
+
+#[test]
+fn the_name_of_a_producer_has_one_owner_in_all_partitions() {
+    let mut bench = bench_with_owners();
+    let [ann, bob] = ["ann", "bob"].map(|user| connect_as(&mut bench, user));
+    bench.broker.create_topic("parts", 3).unwrap();
+    let part = |index: u64| format!("persistent://public/default/parts-partition-{index}");
+    assert!(!is_refused(&named(&mut bench, ann, 1, &part(1), "till")));
+    for index in 0..3 {
+        assert!(is_refused(&named(&mut bench, bob, index, &part(index), "till")), "{index}");
+    }
+    for index in [0, 2] {
+        assert!(!is_refused(&named(&mut bench, ann, 10 + index, &part(index), "till")));
+    }
 }
 
 #[test]

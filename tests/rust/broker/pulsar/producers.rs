@@ -118,6 +118,22 @@ fn a_sequence_id_that_was_there_gets_a_receipt_without_position() {
 }
 
 #[test]
+fn a_name_that_the_broker_gives_does_not_come_again_with_the_same_time() {
+    let mut names: Vec<_> = (0..10)
+        .map(|_| {
+            // A restart after the clock was set back: the same time, and the first producer.
+            let mut bench = Bench::new();
+            let peer = bench.connect();
+            let Command::ProducerSuccess(made) = bench.produce(peer, 1, |_| {}) else { panic!("refused") };
+            made.producer_name
+        })
+        .collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 10);
+}
+
+#[test]
 fn a_sequence_id_that_leaves_no_room_is_refused_and_the_name_goes_on() {
     let mut bench = Bench::new();
     let peer = bench.connect();

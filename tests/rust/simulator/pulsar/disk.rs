@@ -11,7 +11,7 @@ use forebay_base::compression::{Compression, decompress};
 use forebay_base::wire::Reader;
 use forebay_broker::log::cursor::Cursor;
 use forebay_broker::log::{Entry, Last, Source};
-use forebay_broker::store::{Found, Op, StoredCursor, StoredTopic};
+use forebay_broker::store::{Found, Op, StoredCursor, StoredProducer, StoredTopic};
 use forebay_pulsar::frame::Payload;
 use forebay_pulsar::hot;
 
@@ -55,7 +55,7 @@ struct Topic {
     next: u64,
     next_index: u64,
     cursors: BTreeMap<Arc<str>, (i32, u64, Vec<u8>)>,
-    producers: BTreeMap<Arc<str>, i64>,
+    producers: BTreeMap<Arc<str>, StoredProducer>,
 }
 
 /// Number of the key of a producer's message.
@@ -109,7 +109,7 @@ impl Disk {
         self.topics.get_mut(&id).ok_or_else(|| format!("topic {id} was never created"))
     }
 
-    fn append(&mut self, id: u64, entry: Entry, producer: Option<(Arc<str>, i64)>) -> Result<(), String> {
+    fn append(&mut self, id: u64, entry: Entry, producer: Option<StoredProducer>) -> Result<(), String> {
         self.bytes += entry.body.len() as u64;
         let topic = self.topic(id)?;
         if entry.sequence != topic.next {
@@ -117,7 +117,7 @@ impl Disk {
         }
         topic.next = entry.sequence + 1;
         topic.next_index = entry.last_index + 1;
-        topic.producers.extend(producer);
+        topic.producers.extend(producer.map(|producer| (producer.name.clone(), producer)));
         topic.entries.insert(entry.sequence, entry.clone());
         let names = self.read(&entry)?;
         for (index, name) in names.iter().enumerate() {
@@ -193,7 +193,7 @@ impl Disk {
                     }
                 })
                 .collect(),
-            producers: topic.producers.iter().map(|(name, last)| (name.clone(), *last)).collect(),
+            producers: topic.producers.values().cloned().collect(),
             terminated: false,
         });
         Found { topics: topics.collect(), next_topic: self.next_topic, bytes: self.bytes, ..Found::default() }
