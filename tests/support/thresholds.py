@@ -17,7 +17,7 @@ from forebay import errors
 
 from support.waiting import PATIENCE
 
-SEEDS = int(os.environ.get("NET_SEEDS", "6"))
+SEEDS = int(os.environ.get("NET_SEEDS", "4"))
 """How many shapes are played. `make test-deep` plays more, and the first are these."""
 
 each_seed = pytest.mark.parametrize("seed", range(SEEDS))
