@@ -252,12 +252,17 @@ FIXED = (
     ),
     Fixed("answer of the disk about its room", "free_space.rs", "{STALE}", "`/readyz` fails."),
     Fixed(
-        "memory that all connections hold: unfinished input, unread output, topic aliases", "budget.rs", "{TOTAL}",
-        "The connection that holds most is closed, and the log has a warning. From half of it on, less output is "
-        "queued ahead.",
+        "memory that all connections hold: unfinished input, unread output, topic aliases",
+        "budget.rs",
+        "{TOTAL}",
+        "The connection that holds most is closed, and the log has a warning. From half of it on, less "
+        "output is queued ahead.",
     ),
     Fixed(
-        "a frame that has begun", "budget.rs", "after {GRACE}, {LEAST_RATE} each second", "The connection is closed.",
+        "a frame that has begun",
+        "budget.rs",
+        "after {GRACE}, {LEAST_RATE} each second",
+        "The connection is closed.",
     ),
     Fixed("TLS handshake", "tls.rs", "{HANDSHAKE}", "The connection is closed."),
     Fixed(

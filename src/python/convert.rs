@@ -291,8 +291,7 @@ fn file(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<PathBuf>> {
     path.map(|path| path.extract()).transpose()
 }
 
-/// Calls `callable` on a thread of its own, and before that its method `refused`, if it has one, with
-/// what a server has refused.
+/// Calls `callable`, or its method `refused`, if it has one, on a thread of its own.
 fn supplier(callable: Py<PyAny>) -> SecretSupplier {
     SecretSupplier::new(move |refused| {
         let failed = |why: String| {
