@@ -24,6 +24,8 @@ pub type Place = (String, u32);
 
 /// Time after which an unconfirmed event is sent again.
 const REPEAT: Duration = Duration::from_secs(15);
+/// Interval at which members get partitions while others have not done what they were asked for.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Limit on the partitions of one event, whose text repeats client and group for each. The others
 /// follow with the next event.
 const MAX_PLACES: usize = 1000;
@@ -106,12 +108,14 @@ struct Member {
 pub struct Group {
     spec: GroupSpec,
     members: BTreeMap<String, Member>,
+    /// When the members without an event are looked at again while others have one.
+    again_at: Option<Instant>,
 }
 
 impl Group {
     /// A group without members.
     pub fn new(spec: GroupSpec) -> Self {
-        Self { spec, members: BTreeMap::new() }
+        Self { spec, members: BTreeMap::new(), again_at: None }
     }
 
     /// Consumed topics.
@@ -177,10 +181,17 @@ impl Group {
     }
 
     /// Assigns `places` to the members that have no open event. A place is given to a member once
-    /// no other holds it, or may be taking it.
-    pub fn rebalance(&mut self, places: &[Place], next_event: &mut i64) {
+    /// no other holds it, or may be taking it. While events are open, this looks at the members
+    /// once in [`AGAIN`]: there may be many, and each call of a client leads here.
+    pub fn rebalance(&mut self, places: &[Place], now: Instant, next_event: &mut i64) {
         if self.spec.mode == Mode::Client {
             return;
+        }
+        if self.members.values().any(|member| member.event.is_some()) {
+            if self.again_at.is_some_and(|at| now < at) {
+                return;
+            }
+            self.again_at = Some(now + AGAIN);
         }
         let mut targets: Vec<BTreeSet<Place>> = vec![BTreeSet::new(); self.members.len()];
         if targets.is_empty() {
@@ -254,8 +265,8 @@ mod tests {
     /// Lets every member do what it is given until nothing is left to do; gives what each holds.
     fn settle(group: &mut Group, count: u32, now: Instant) -> Vec<usize> {
         let mut next = 1;
-        for _ in 0..10 {
-            group.rebalance(&places(count), &mut next);
+        for round in 0..10 {
+            group.rebalance(&places(count), now + AGAIN * round, &mut next);
             let clients: Vec<String> = group.members.keys().cloned().collect();
             for client in clients {
                 if let Some(event) = group.event(&client, now) {
@@ -300,15 +311,15 @@ mod tests {
         let mut next = 100;
         // One more comes, and a busy member does not give up what it must.
         group.join("d", spec(Mode::Server), -1, BTreeSet::new(), later).unwrap();
-        group.rebalance(&places(6), &mut next);
+        group.rebalance(&places(6), now, &mut next);
         let asked = group.event("a", now).into_iter().chain(group.event("b", now)).next().unwrap();
         assert!(!asked.connect);
         let busy = if group.event("a", now + REPEAT).is_some() { "a" } else { "b" };
         let held: BTreeSet<Place> = group.members[busy].held.clone();
         // Another one leaves: its partitions go to those who may take them, and no others.
         group.leave("c");
-        for _ in 0..5 {
-            group.rebalance(&places(6), &mut next);
+        for round in 1..6 {
+            group.rebalance(&places(6), now + AGAIN * round, &mut next);
             let others: Vec<String> = group.members.keys().filter(|name| *name != busy).cloned().collect();
             for other in others {
                 if group.event(&other, now + REPEAT * 3).is_some() {
@@ -329,7 +340,7 @@ mod tests {
         let later = now + Duration::from_secs(30);
         let mut group = Group::new(spec(Mode::Server));
         group.join("a", spec(Mode::Server), -1, BTreeSet::new(), later).unwrap();
-        group.rebalance(&places(2500), &mut 1);
+        group.rebalance(&places(2500), now, &mut 1);
         assert_eq!(group.event("a", now).unwrap().places.len(), MAX_PLACES);
         group.done("a", false);
         assert_eq!(settle(&mut group, 2500, now), [2500]);
@@ -342,7 +353,7 @@ mod tests {
         let now = Instant::now();
         let mut group = Group::new(spec(Mode::Server));
         group.join("a", spec(Mode::Server), -1, BTreeSet::new(), now + REPEAT * 4).unwrap();
-        group.rebalance(&places(2), &mut 7);
+        group.rebalance(&places(2), now, &mut 7);
         let event = group.event("a", now).unwrap();
         assert_eq!((event.id, event.connect, event.places.len()), (7, true, 2));
         assert_eq!(group.event("a", now), None);
@@ -350,7 +361,7 @@ mod tests {
         assert_eq!(group.event("a", now + REPEAT), Some(event));
         group.beat("a", Some(places(1).into_iter().collect()), now + REPEAT * 4);
         group.done("a", true);
-        group.rebalance(&places(2), &mut 8);
+        group.rebalance(&places(2), now, &mut 8);
         let rest = group.event("a", now + REPEAT).unwrap();
         assert_eq!(rest.places, [("t".to_owned(), 1)], "what it could not take");
     }

@@ -215,7 +215,7 @@ impl Broker {
             let count = self.topics.get(topic.as_str()).map_or(0, |topic| topic.partitions.len());
             places.extend((0..count as u32).map(|id| (topic.clone(), id)));
         }
-        group.rebalance(&places, &mut self.next_event);
+        group.rebalance(&places, self.now, &mut self.next_event);
     }
 
     /// Rebalances the groups of a topic that was created, has grown or was deleted.
