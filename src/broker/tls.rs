@@ -17,7 +17,7 @@ use webpki::EndEntityCert;
 use crate::handshakes::Handshakes;
 use crate::listeners::ServerTls;
 use forebay_base::error::{Error, ErrorKind, Result};
-use forebay_net::der::{OID, SEQUENCE, SET, element};
+use forebay_net::der::{OID, SEQUENCE, SET, element, is_authority};
 use forebay_net::socket::is_end;
 use forebay_net::tls;
 
@@ -97,6 +97,12 @@ impl Current {
             Some(pem) => {
                 let mut roots = RootCertStore::empty();
                 for certificate in tls::certificates("tls_client_ca", pem)? {
+                    // Otherwise the holder of one client's key signs certificates of any user.
+                    if !is_authority(&certificate) {
+                        let why = "a certificate in it is not that of an authority (CA:TRUE): give that of the \
+                                   authority that signs the clients'";
+                        return Err(invalid("tls_client_ca", &why));
+                    }
                     roots.add(certificate).map_err(|error| invalid("tls_client_ca", &error))?;
                 }
                 WebPkiClientVerifier::builder_with_provider(Arc::new(roots), tls::provider())
@@ -160,6 +166,32 @@ mod tests {
         }
         let key = KeyPair::generate().unwrap();
         common_name(params.self_signed(&key).unwrap().der())
+    }
+
+    #[test]
+    fn an_authority_says_so() {
+        use rcgen::{BasicConstraints, IsCa};
+        let constraints = [
+            (IsCa::Ca(BasicConstraints::Unconstrained), true),
+            (IsCa::Ca(BasicConstraints::Constrained(0)), true),
+            (IsCa::ExplicitNoCa, false),
+            (IsCa::NoCa, false),
+        ];
+        let key = KeyPair::generate().unwrap();
+        for (is_ca, expected) in constraints {
+            let mut params = CertificateParams::default();
+            params.is_ca = is_ca;
+            let made = params.self_signed(&key).unwrap();
+            assert_eq!(is_authority(made.der()), expected, "{:?}", params.is_ca);
+            let options = ServerTls {
+                certificate: made.pem().into_bytes(),
+                key: key.serialize_pem().into_bytes(),
+                client_ca: Some(made.pem().into_bytes()),
+            };
+            let used = Current::new(&options).map(drop);
+            assert_eq!(used.is_ok(), expected, "{used:?}");
+        }
+        assert!(!is_authority(b"\x30\x03\x02\x01\x01") && !is_authority(b""));
     }
 
     #[test]

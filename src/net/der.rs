@@ -4,6 +4,8 @@
 pub const SEQUENCE: u8 = 0x30;
 /// Tag of a set.
 pub const SET: u8 = 0x31;
+/// Tag of a truth value.
+const BOOLEAN: u8 = 0x01;
 /// Tag of an integer.
 pub const INTEGER: u8 = 0x02;
 /// Tag of a string of bits.
@@ -29,24 +31,77 @@ pub fn element<'a>(from: &mut &'a [u8], is_wanted: impl Fn(u8) -> bool) -> Optio
     is_wanted(tag).then_some(contents)
 }
 
-/// The public key of a certificate of any version, as the SubjectPublicKeyInfo in DER.
-pub(crate) fn public_key_of(certificate: &[u8]) -> Option<&[u8]> {
+/// Fields of a certificate (RFC 5280, 4.1) in DER.
+struct Fields<'a> {
+    is_version_1: bool,
+    issuer: &'a [u8],
+    subject: &'a [u8],
+    /// SubjectPublicKeyInfo, with its head.
+    public_key: &'a [u8],
+    /// What follows the public key.
+    rest: &'a [u8],
+}
+
+fn fields_of(certificate: &[u8]) -> Option<Fields<'_>> {
     /// Tag of the version, which those of version 1 lack.
     const VERSION: u8 = 0xa0;
     let mut outer = certificate;
     let mut signed = element(&mut outer, |tag| tag == SEQUENCE)?;
     let mut fields = element(&mut signed, |tag| tag == SEQUENCE)?;
-    if fields.first() == Some(&VERSION) {
+    let is_version_1 = fields.first() != Some(&VERSION);
+    if !is_version_1 {
         element(&mut fields, |_| true)?;
     }
     element(&mut fields, |tag| tag == INTEGER)?;
-    // Algorithm, issuer, validity, subject.
-    for _ in 0..4 {
-        element(&mut fields, |tag| tag == SEQUENCE)?;
-    }
+    let mut next = || element(&mut fields, |tag| tag == SEQUENCE);
+    let (_algorithm, issuer, _validity, subject) = (next()?, next()?, next()?, next()?);
     let all = fields;
     element(&mut fields, |tag| tag == SEQUENCE)?;
-    Some(&all[..all.len() - fields.len()])
+    let public_key = &all[..all.len() - fields.len()];
+    Some(Fields { is_version_1, issuer, subject, public_key, rest: fields })
+}
+
+/// The public key of a certificate of any version, as the SubjectPublicKeyInfo in DER.
+pub(crate) fn public_key_of(certificate: &[u8]) -> Option<&[u8]> {
+    fields_of(certificate).map(|fields| fields.public_key)
+}
+
+/// Whether a certificate is that of an authority (RFC 5280, 4.2.1.9). Those of version 1 do not
+/// say: one that is signed by itself is.
+pub fn is_authority(certificate: &[u8]) -> bool {
+    fields_of(certificate).is_some_and(|fields| {
+        if fields.is_version_1 {
+            fields.issuer == fields.subject
+        } else {
+            says_authority(fields.rest) == Some(true)
+        }
+    })
+}
+
+/// The flag of the basic constraints among the extensions of a certificate.
+fn says_authority(mut rest: &[u8]) -> Option<bool> {
+    const EXTENSIONS: u8 = 0xa3;
+    const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
+    const OCTETS: u8 = 0x04;
+    while rest.first() != Some(&EXTENSIONS) {
+        element(&mut rest, |_| true)?;
+    }
+    let mut extensions = element(&mut rest, |_| true)?;
+    let mut extensions = element(&mut extensions, |tag| tag == SEQUENCE)?;
+    while !extensions.is_empty() {
+        let mut extension = element(&mut extensions, |tag| tag == SEQUENCE)?;
+        if element(&mut extension, |tag| tag == OID)? != BASIC_CONSTRAINTS {
+            continue;
+        }
+        if extension.first() != Some(&OCTETS) {
+            // Whether it is critical.
+            element(&mut extension, |tag| tag == BOOLEAN)?;
+        }
+        let mut value = element(&mut extension, |tag| tag == OCTETS)?;
+        let mut constraints = element(&mut value, |tag| tag == SEQUENCE)?;
+        return Some(element(&mut constraints, |tag| tag == BOOLEAN) == Some(&[0xff]));
+    }
+    None
 }
 
 #[cfg(test)]
