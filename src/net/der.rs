@@ -38,7 +38,7 @@ struct Fields<'a> {
     subject: &'a [u8],
     /// SubjectPublicKeyInfo, with its head.
     public_key: &'a [u8],
-    /// What follows the public key.
+    /// Fields behind the public key.
     rest: &'a [u8],
 }
 
