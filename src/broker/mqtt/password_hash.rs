@@ -7,8 +7,6 @@
 
 use std::num::NonZeroU32;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -17,6 +15,7 @@ use ring::{hmac, pbkdf2};
 
 use super::logins::AT_ONCE;
 use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::sync::{Mutex, MutexGuard, Rank};
 
 /// Limit on the iterations of PBKDF2, which take about a second. `mosquitto_passwd` uses 1000,
 /// `forebay passwd` 210,000.
@@ -184,8 +183,8 @@ fn argon2id(kib: u32, passes: u32, lanes: u32, password: &[u8], salt: &[u8], has
 /// Memory of hashes that are done, for the next ones. Returned to the allocator, it would be kept
 /// once for each thread that has computed a hash.
 fn free_memory() -> MutexGuard<'static, Vec<Vec<Block>>> {
-    static FREE: Mutex<Vec<Vec<Block>>> = Mutex::new(Vec::new());
-    FREE.lock().unwrap_or_else(PoisonError::into_inner)
+    static FREE: Mutex<Vec<Vec<Block>>> = Mutex::new(Rank::Leaf, Vec::new());
+    FREE.lock()
 }
 
 /// Frees the memory that is kept for the next hashes.
