@@ -67,9 +67,9 @@ class BrokerOptions(TypedDict, total=False):
         Option(
             parse.boolean,
             True,
-            "Reserve durable Pulsar subscriptions, names of Pulsar producers and TubeMQ groups to "
-            "the user that created them. Other users are rejected unless the file of permissions "
-            "allows them. Has no effect without users.",
+            "Reserve durable Pulsar subscriptions, names of Pulsar producers and TubeMQ groups to"
+            " the user that created them. Other users are rejected unless the file of permissions"
+            " allows them. Has no effect without users.",
         ),
     ]
     max_store: Annotated[
@@ -80,10 +80,10 @@ class BrokerOptions(TypedDict, total=False):
             "Size limit of the store in bytes. Producers get an error above it. Default: 10 GiB, "
             "in memory 1 GiB.",
             at_limit=(
-                "Messages that `retention` keeps are deleted: acknowledged ones, then those of "
-                "topics without a durable subscription. If that is not enough, producers get an "
-                "error: `QuotaExceeded` (Pulsar), 0x97 (MQTT 5.0; an MQTT 3.x client is "
-                "disconnected and keeps its message), 419 (TubeMQ). `/readyz` fails."
+                "Messages that `retention` keeps are deleted: acknowledged ones, then those of topics"
+                " without a durable subscription. If that is not enough, producers get an error: "
+                "`QuotaExceeded` (Pulsar), 0x97 (MQTT 5.0; an MQTT 3.x client is disconnected and "
+                "keeps its message), 419 (TubeMQ). `/readyz` fails."
             ),
         ),
     ]
