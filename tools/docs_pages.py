@@ -262,7 +262,7 @@ FIXED = (
         "a frame that has begun",
         "budget.rs",
         "after {GRACE}, {LEAST_RATE} each second",
-        "The connection is closed.",
+        "The connection is closed if all connections hold half of the memory above.",
     ),
     Fixed("TLS handshake", "tls.rs", "{HANDSHAKE}", "The connection is closed."),
     Fixed(

@@ -18,17 +18,31 @@ pub const MAX_SLICES: usize = 64;
 /// Bytes to be written, in order.
 #[derive(Debug, Default)]
 pub struct Transmit {
-    chain: VecDeque<Bytes>,
+    chain: VecDeque<Piece>,
     /// Follows `chain` in order; moved to its end when a large piece is pushed.
     tail: BytesMut,
     /// Total length of all pieces, so that `len` is O(1).
     length: usize,
+    /// Length of the pieces that are chained by reference.
+    shared: usize,
+}
+
+#[derive(Debug)]
+struct Piece {
+    bytes: Bytes,
+    /// Whether it is chained by reference.
+    shared: bool,
 }
 
 impl Transmit {
     /// Number of queued bytes.
     pub fn len(&self) -> usize {
         self.length
+    }
+
+    /// Number of queued bytes that were copied, and so are this queue's alone.
+    pub fn copied(&self) -> usize {
+        self.length - self.shared
     }
 
     /// Whether the queue is empty.
@@ -43,7 +57,8 @@ impl Transmit {
         } else {
             self.seal();
             self.length += piece.len();
-            self.chain.push_back(piece);
+            self.shared += piece.len();
+            self.chain.push_back(Piece { bytes: piece, shared: true });
         }
     }
 
@@ -64,7 +79,7 @@ impl Transmit {
     pub fn io_slices<'a>(&'a self, slices: &mut [IoSlice<'a>; MAX_SLICES]) -> usize {
         let mut n = 0;
         for piece in self.chain.iter().take(MAX_SLICES) {
-            slices[n] = IoSlice::new(piece);
+            slices[n] = IoSlice::new(&piece.bytes);
             n += 1;
         }
         if n < MAX_SLICES && !self.tail.is_empty() {
@@ -76,7 +91,7 @@ impl Transmit {
 
     /// The first contiguous piece, for streams without vectored writes.
     pub fn first(&self) -> &[u8] {
-        self.chain.front().map_or(&self.tail[..], |piece| &piece[..])
+        self.chain.front().map_or(&self.tail[..], |piece| &piece.bytes[..])
     }
 
     /// Removes `n` written bytes; `n` must not exceed [`Self::len`].
@@ -84,11 +99,13 @@ impl Transmit {
         debug_assert!(n <= self.length);
         self.length -= n;
         while let Some(front) = self.chain.front_mut() {
-            if n < front.len() {
-                front.advance(n);
+            let gone = n.min(front.bytes.len());
+            self.shared -= if front.shared { gone } else { 0 };
+            if gone < front.bytes.len() {
+                front.bytes.advance(gone);
                 return;
             }
-            n -= front.len();
+            n -= gone;
             self.chain.pop_front();
         }
         self.tail.advance(n);
@@ -107,7 +124,7 @@ impl Transmit {
     pub fn take(&mut self) -> BytesMut {
         let mut all = BytesMut::with_capacity(self.length);
         for piece in self.chain.drain(..) {
-            all.extend_from_slice(&piece);
+            all.extend_from_slice(&piece.bytes);
         }
         all.extend_from_slice(&self.tail);
         self.clear();
@@ -116,7 +133,7 @@ impl Transmit {
 
     fn seal(&mut self) {
         if !self.tail.is_empty() {
-            self.chain.push_back(self.tail.split().freeze());
+            self.chain.push_back(Piece { bytes: self.tail.split().freeze(), shared: false });
         }
     }
 }
@@ -146,6 +163,8 @@ mod tests {
                 let n = n.min(available.len());
                 written.extend_from_slice(&available[..n]);
                 transmit.advance(n);
+                let copied = transmit.chain.iter().filter(|piece| !piece.shared).map(|piece| piece.bytes.len());
+                prop_assert_eq!(transmit.copied(), copied.sum::<usize>() + transmit.tail.len());
             }
             written.extend_from_slice(&transmit.take());
             prop_assert_eq!(written, expected);

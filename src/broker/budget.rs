@@ -3,8 +3,9 @@
 //!
 //! A limit per connection is not enough: there may be 16,384 connections. Above half of the limit,
 //! less output is queued ahead for each consumer. Above the limit the connection that holds most is
-//! closed, and its buffers are dropped. A frame that has begun must also make progress, so that its
-//! memory is free again soon.
+//! closed, and its buffers are dropped. A frame that has begun must make progress above half of the
+//! limit, so that its memory is free again soon. Payloads of output that several connections share
+//! do not count.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,8 +18,9 @@ use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind};
 
 /// Limit on the bytes of all connections.
-pub(super) const TOTAL: usize = 512 << 20;
-/// Time after which a frame that has begun must have come with [`LEAST_RATE`].
+pub(super) const TOTAL: usize = 1 << 30;
+/// Time after which a frame that has begun must have come with [`LEAST_RATE`], above half of the
+/// limit.
 const GRACE: Duration = Duration::from_secs(30);
 /// Bytes per second.
 const LEAST_RATE: usize = 16 << 10;
@@ -141,9 +143,7 @@ impl Budget {
         let bytes = load.buffers.get() + load.below.get() + kept;
         let before = load.counted.replace(bytes);
         self.total.set(self.total.get() - before + bytes);
-        while self.total.get() > self.limit {
-            self.close_largest();
-        }
+        while self.total.get() > self.limit && self.close_largest() {}
     }
 
     /// Whether consumers should get less output ahead.
@@ -151,9 +151,13 @@ impl Budget {
         self.total.get() > self.limit / 2
     }
 
-    fn close_largest(&self) {
+    /// Returns false if there is none that counts.
+    fn close_largest(&self) -> bool {
         let opens = self.opens.borrow();
-        let Some(largest) = opens.values().max_by_key(|open| open.load.counted.get()) else { return };
+        let Some(largest) = opens.values().max_by_key(|open| open.load.counted.get()) else { return false };
+        if largest.load.counted.get() == 0 {
+            return false;
+        }
         let (held, all) = (largest.load.counted.take(), self.total.get());
         self.total.set(all - held);
         let (held, all) = (held.div_ceil(1 << 20), all >> 20);
@@ -161,6 +165,7 @@ impl Budget {
             "it held most, {held} MiB of unfinished input or unread output, when all connections held {all} MiB"
         );
         close(largest, Error::new(ErrorKind::TooManyRequests, text));
+        true
     }
 
     /// Counts the connections of these runners again and again: output is queued, and time passes,

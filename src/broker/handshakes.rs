@@ -24,6 +24,9 @@ use forebay_base::random::HashMap;
 /// Threads that compute handshakes. One of two processors is left to the broker.
 const THREADS: usize = 2;
 
+/// Addresses above which those without a handshake are looked for.
+const MANY: usize = 1024;
+
 /// Computes the handshakes of a broker, as the [module](self) describes.
 #[derive(Debug, Default)]
 pub(super) struct Handshakes {
@@ -90,7 +93,13 @@ struct Turns<'a> {
 impl<'a> Turns<'a> {
     fn of(all: &'a RefCell<HashMap<IpAddr, Arc<Semaphore>>>, address: IpAddr) -> Self {
         let turn = || Arc::new(Semaphore::new(1));
-        let own = all.borrow_mut().entry(address).or_insert_with(turn).clone();
+        let mut turns = all.borrow_mut();
+        if turns.len() >= MANY {
+            // Those of tasks that were aborted.
+            turns.retain(|_, turns| Arc::strong_count(turns) > 1);
+        }
+        let own = turns.entry(address).or_insert_with(turn).clone();
+        drop(turns);
         Self { all, address, own }
     }
 }

@@ -358,7 +358,7 @@ impl Endpoint for Connection {
         result.map(|()| {
             let turn = self.runner.turn(id);
             let held = if input.is_empty() { 0 } else { input.capacity() };
-            load.note_turn(held + output.len(), input.len(), turn.reads);
+            load.note_turn(held + output.copied(), input.len(), turn.reads);
             self.runner.count_turn(id, &self.open);
             Turn { finished: turn.finished || self.open.dismissed.get(), ..turn }
         })

@@ -59,6 +59,8 @@ pub(super) struct PendingWrites<A> {
     total: usize,
     /// Connections that are not read from until the store has caught up.
     paused: BTreeSet<u64>,
+    /// Whether the store still frees room that changes have made.
+    is_cleaning_up: bool,
     failed: Option<Error>,
     /// Why the store cannot write at the moment.
     stalled: Option<Error>,
@@ -87,6 +89,7 @@ impl<A> PendingWrites<A> {
             charged: HashMap::default(),
             total: 0,
             paused: BTreeSet::new(),
+            is_cleaning_up: false,
             failed: None,
             stalled: None,
             rejected: VecDeque::new(),
@@ -132,6 +135,11 @@ impl<A> PendingWrites<A> {
     /// Bytes that all protocols use, in the store or in memory.
     pub(super) fn used(&self) -> u64 {
         self.usage.total()
+    }
+
+    /// Whether the store still frees room that changes have made, so that less will be in use.
+    pub(super) fn is_cleaning_up(&self) -> bool {
+        self.is_cleaning_up
     }
 
     /// The number of bytes at which nothing more is accepted.
@@ -233,11 +241,13 @@ impl<A> PendingWrites<A> {
         // Any other outcome is that of a store that goes on, or ends for another reason.
         self.stalled = None;
         match report.outcome {
-            Outcome::Written(used) => {
+            Outcome::Written(used) | Outcome::CleaningUp(used) => {
                 if self.stored {
                     self.usage.set(used);
                 }
+                self.is_cleaning_up |= matches!(report.outcome, Outcome::CleaningUp(_));
             }
+            Outcome::CleanedUp => self.is_cleaning_up = false,
             Outcome::Waiting(error) => self.stalled = Some(error),
             // Without a change of this protocol, it only says that the store goes on.
             Outcome::Rejected(_) if report.jobs == 0 => {}

@@ -18,6 +18,8 @@ const FEW_TURNS: u64 = 100;
 #[derive(Debug, Default)]
 pub(super) struct Peaks {
     turns: Cell<u64>,
+    /// Whether there was load since the last time: the memory of other parts of a process is theirs.
+    loaded: Cell<bool>,
     quiet: Cell<u32>,
     /// Memory of the process after the last time.
     lowest: Cell<u64>,
@@ -32,6 +34,7 @@ impl Peaks {
     /// Ends a second in which the process has `resident` bytes. Returns whether to return memory.
     fn tick(&self, resident: impl FnOnce() -> Option<u64>) -> bool {
         let is_quiet = self.turns.take() <= FEW_TURNS;
+        self.loaded.set(self.loaded.get() || !is_quiet);
         self.quiet.set(if is_quiet { self.quiet.get() + 1 } else { 0 });
         if self.quiet.get() < QUIET {
             return false;
@@ -42,7 +45,7 @@ impl Peaks {
         if lowest == 0 || resident < lowest {
             self.lowest.set(resident);
         }
-        let has_grown = resident >= self.lowest.get() + GROWTH;
+        let has_grown = resident >= self.lowest.get() + GROWTH && self.loaded.take();
         if has_grown {
             // The next tick notes how much is left.
             self.lowest.set(0);
@@ -109,6 +112,8 @@ mod tests {
         assert_eq!(seconds(&peaks, 1, 50, 400 * MIB), 1);
         assert_eq!(seconds(&peaks, 100, 50, 90 * MIB), 0);
         assert_eq!(seconds(&peaks, 100, 50, 153 * MIB), 0, "hardly more");
+        assert_eq!(seconds(&peaks, 10, 50, 154 * MIB), 0, "not by the broker");
+        assert_eq!(seconds(&peaks, 1, 5000, 154 * MIB), 0);
         assert_eq!(seconds(&peaks, 10, 50, 154 * MIB), 1, "another peak");
         assert_eq!(seconds(&peaks, 100, 50, 154 * MIB), 0, "it is in use");
     }
@@ -116,20 +121,23 @@ mod tests {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     #[test]
     fn freed_memory_is_returned() {
-        // Between two that stay, so that none is at the end of the heap.
         let block = || vec![1_u8; 8 << 10];
-        let (mut kept, mut freed) = (Vec::new(), Vec::new());
-        for n in 0..16_384 {
-            freed.push(block());
-            if n % 64 == 0 {
-                kept.push(block());
+        let returned = |_: &u32| {
+            // Between two that stay, so that none is at the end of the heap.
+            let (mut kept, mut freed) = (Vec::new(), Vec::new());
+            for n in 0..16_384 {
+                freed.push(block());
+                if n % 64 == 0 {
+                    kept.push(block());
+                }
             }
-        }
-        drop(freed);
-        let before = resident().unwrap();
-        trim();
-        let after = resident().unwrap();
-        assert!(after + (64 << 20) < before, "{before} before, {after} after");
-        assert_eq!(kept.len(), 256);
+            drop(freed);
+            let before = resident().unwrap();
+            trim();
+            assert_eq!(kept.len(), 256);
+            resident().unwrap() + (64 << 20) < before
+        };
+        // Other tests of the process use memory meanwhile, but not each time.
+        assert!((0..30).any(|n| returned(&n)));
     }
 }

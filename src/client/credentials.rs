@@ -24,8 +24,8 @@ pub enum Secret {
     Text(String),
     /// The bytes themselves.
     Bytes(Vec<u8>),
-    /// A function that is called each time.
-    Supplier(SecretSupplier),
+    /// A function that is called each time, and whether it wants to know what was refused.
+    Supplier(SecretSupplier, bool),
 }
 
 impl std::fmt::Debug for Secret {
@@ -37,16 +37,13 @@ impl std::fmt::Debug for Secret {
 impl Secret {
     /// A function that is called each time.
     pub fn supplier(supply: impl Fn() -> Result<String> + Send + Sync + 'static) -> Self {
-        Self::Supplier(Callback::new(move |refused: Option<_>| match refused {
-            None => supply().map(String::into_bytes),
-            Some(_) => Ok(Vec::new()),
-        }))
+        Self::Supplier(Callback::new(move |_| supply().map(String::into_bytes)), false)
     }
 
     /// Tells a supplier that a server has refused `secret`, or wants another one: it must not come
     /// from a cache again. A supplier gets `limit`.
     pub(super) async fn refused(&self, secret: &[u8], limit: Duration) {
-        if let Self::Supplier(supplier) = self {
+        if let Self::Supplier(supplier, true) = self {
             // The next call of it has the error.
             let _ = supplier.call(Some(secret.to_vec()), limit).await;
         }
@@ -64,7 +61,7 @@ impl Secret {
         match self {
             Self::Text(text) => Ok(text.clone().into_bytes()),
             Self::Bytes(bytes) => Ok(bytes.clone()),
-            Self::Supplier(supplier) => supplier.call(None, limit).await,
+            Self::Supplier(supplier, _) => supplier.call(None, limit).await,
         }
     }
 }
@@ -217,9 +214,10 @@ mod tests {
     #[test]
     fn a_secret_of_bytes_is_no_text() {
         let limit = Duration::from_secs(60);
-        for secret in
-            [Secret::Bytes(b"\xff\0".to_vec()), Secret::Supplier(Callback::new(|_| Ok(b"\xff\0".to_vec())))]
-        {
+        for secret in [
+            Secret::Bytes(b"\xff\0".to_vec()),
+            Secret::Supplier(Callback::new(|_| Ok(b"\xff\0".to_vec())), false),
+        ] {
             assert_eq!(run(secret.get_bytes(limit)).unwrap(), b"\xff\0");
             let error = run(secret.get(limit)).unwrap_err();
             assert!(error.kind() == ErrorKind::Authentication && !error.message().contains("255"), "{error}");
@@ -235,7 +233,7 @@ mod tests {
             seen.lock().unwrap().extend(refused);
             Ok(b"new".to_vec())
         };
-        let (secret, limit) = (Secret::Supplier(Callback::new(supply)), Duration::from_secs(60));
+        let (secret, limit) = (Secret::Supplier(Callback::new(supply), true), Duration::from_secs(60));
         assert_eq!(run(secret.get(limit)).unwrap(), "new");
         run(secret.refused(b"old", limit));
         assert_eq!(*told.lock().unwrap(), [b"old"]);

@@ -259,7 +259,10 @@ pub(super) fn threads(options: &Bound<'_, PyDict>) -> PyResult<usize> {
 pub(super) fn secret(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<Secret>> {
     Ok(match fields.raw(name)? {
         None => None,
-        Some(value) if value.is_callable() => Some(Secret::Supplier(supplier(value.unbind()))),
+        Some(value) if value.is_callable() => {
+            let is_told = value.hasattr("refused")?;
+            Some(Secret::Supplier(supplier(value.unbind()), is_told))
+        }
         Some(value) => match value.cast::<PyBytes>() {
             Ok(bytes) => Some(Secret::Bytes(bytes.as_bytes().to_vec())),
             Err(_) => Some(Secret::Text(value.extract()?)),

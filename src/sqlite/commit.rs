@@ -54,6 +54,11 @@ pub enum Outcome {
     Rejected(Error),
     /// The store has failed: neither they nor any later job is written.
     Failed(Error),
+    /// Some of the work that jobs had left for later is done. The number is that of the bytes in
+    /// use. Comes without jobs.
+    CleaningUp(u64),
+    /// All of it is done. Comes without jobs, once after `CleaningUp`.
+    CleanedUp,
     /// Nothing yet: the writer cannot write for this reason and tries again. Comes without jobs.
     Waiting(Error),
 }
@@ -65,6 +70,8 @@ pub struct Committer<R> {
     pub(super) connection: Connection,
     pub(super) report: R,
     failed: Option<Error>,
+    /// Whether something was left for later when it was looked for last.
+    cleans_up: bool,
     /// The next pause between two attempts.
     pause: Duration,
     pub(super) times: Arc<CommitTimes>,
@@ -94,7 +101,7 @@ impl CommitTimes {
 impl<R> Committer<R> {
     /// The work on an open database. It calls `report` as a [`Writer`](super::Writer) does.
     pub fn new(connection: Connection, report: R) -> Self {
-        Self { connection, report, failed: None, pause: FIRST_RETRY, times: Arc::default() }
+        Self { connection, report, failed: None, cleans_up: false, pause: FIRST_RETRY, times: Arc::default() }
     }
 
     /// Commits and reports the outcomes. If the disk is full or the file is locked, unless the
@@ -103,7 +110,7 @@ impl<R> Committer<R> {
     where
         R: FnMut(&[J], &Outcome),
     {
-        let Self { connection, report, failed, pause, times } = self;
+        let Self { connection, report, failed, pause, times, .. } = self;
         if let Some(error) = failed {
             report(batch, &Outcome::Failed(error.clone()));
             return None;
@@ -153,8 +160,11 @@ impl<R> Committer<R> {
         // same error.
         let done = J::clean_up(&self.connection).unwrap_or(false);
         if done && let Ok(bytes) = used_pages(&self.connection) {
-            (self.report)(&[], &Outcome::Written(bytes));
+            (self.report)(&[], &Outcome::CleaningUp(bytes));
+        } else if std::mem::take(&mut self.cleans_up) {
+            (self.report)(&[], &Outcome::CleanedUp);
         }
+        self.cleans_up = done;
         done
     }
 

@@ -338,7 +338,7 @@ fn a_job_that_sqlite_refuses_fails_alone_and_leaves_nothing_behind() {
     while outcomes.len() < 5 {
         let Report { jobs, outcome } = reports.recv().unwrap();
         let rejected = match outcome {
-            Outcome::Written(_) => false,
+            Outcome::Written(_) | Outcome::CleaningUp(_) | Outcome::CleanedUp => false,
             Outcome::Rejected(error) => error.message().contains("too big"),
             Outcome::Failed(error) | Outcome::Waiting(error) => panic!("{error}"),
         };
@@ -411,9 +411,14 @@ fn what_was_left_for_later_is_done_while_there_is_time() {
     writer.submit(Leaves);
     for jobs in [1, 0, 0, 0] {
         let report = reports.recv_timeout(Duration::from_secs(60)).unwrap();
-        assert!(matches!(report.outcome, Outcome::Written(bytes) if bytes > 0));
-        assert_eq!(report.jobs, jobs);
+        let (Outcome::Written(bytes) | Outcome::CleaningUp(bytes)) = report.outcome else {
+            panic!("{report:?}")
+        };
+        assert!(bytes > 0);
+        assert_eq!((report.jobs, matches!(report.outcome, Outcome::Written(_))), (jobs, jobs > 0));
     }
+    let last = reports.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert!(matches!(last, Report { jobs: 0, outcome: Outcome::CleanedUp }), "{last:?}");
     assert_eq!(count(&path), 0);
     writer.close();
     assert!(reports.try_recv().is_err(), "there was nothing more to do");

@@ -327,10 +327,12 @@ def token(value: Any) -> str | Callable[[], str]:
 
 
 def _one_word(value: str) -> str:
-    """The text of a token, unless spaces or characters that cannot be seen are in it."""
-    if " " in value or not value.isprintable():
+    """The text of a token without the line end of its file, unless spaces or characters that cannot be seen are
+    in it."""
+    found = value.strip()
+    if not found or " " in found or not found.isprintable():
         raise ValueError("a token has no spaces, line ends or control characters")
-    return value
+    return found
 
 
 def _secret(

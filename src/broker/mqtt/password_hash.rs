@@ -166,7 +166,7 @@ impl Hash {
 fn argon2id(kib: u32, passes: u32, lanes: u32, password: &[u8], salt: &[u8], hash: &mut [u8]) -> Option<()> {
     let params = Params::new(kib, passes, lanes, Some(hash.len())).ok()?;
     let count = params.block_count();
-    let mut memory = free_memory().pop().unwrap_or_default();
+    let mut memory = if count <= REUSED { free_memory().pop().unwrap_or_default() } else { Vec::new() };
     // A machine without that much memory refuses one login, where an ordinary allocation would end
     // the process.
     memory.try_reserve_exact(count.saturating_sub(memory.len())).ok()?;
@@ -278,15 +278,19 @@ mod tests {
             "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4",
             "$argon2id$v=19$m=256,t=2,p=2$c29tZXNhbHQ$bQk8UB/VmZZF4Oo79iDXuL5/0ttZwg2f/5U52iv1cDc",
         ];
+        let mut kept = 0;
         for _ in 0..10 {
             let threads = [0, 1].map(|n| {
                 std::thread::spawn(move || assert!(verify(hashes[n], "password") && !verify(hashes[n], "x")))
             });
             threads.into_iter().for_each(|thread| thread.join().unwrap());
             let free = free_memory();
-            assert!((1..=AT_ONCE).contains(&free.len()));
+            assert!(free.len() <= AT_ONCE);
             assert!(free.iter().all(|memory| memory.len() <= REUSED));
+            kept = kept.max(free.len());
         }
+        // Other tests of the process take some of it, but not each time.
+        assert!(kept > 0);
     }
 
     #[test]

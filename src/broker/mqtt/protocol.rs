@@ -82,7 +82,7 @@ impl Protocol for Broker {
     }
 
     fn held(&self, id: u64) -> usize {
-        self.connections.get(&id).map_or(0, |connection| connection.transmit.len() + connection.aliases())
+        self.connections.get(&id).map_or(0, |connection| connection.transmit.copied() + connection.aliases())
     }
 
     fn set_tight(&mut self, tight: bool) {

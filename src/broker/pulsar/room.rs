@@ -5,7 +5,7 @@
 //! over all topics, until [`ENOUGH`] eighths are in use.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::Level;
 
@@ -19,6 +19,8 @@ const SHORT: u64 = 6;
 const ENOUGH: u64 = 5;
 /// Steps at a time. Those on a disk read some entries each.
 const STEPS: usize = 256;
+/// Pause between two removals from a disk. A report of what is left to clean up comes within it.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Part of the time since the oldest entry by which a topic may be ahead of the others, so that a
 /// step removes several entries.
 const AHEAD: u64 = 16;
@@ -28,8 +30,9 @@ const AHEAD: u64 = 16;
 pub(super) struct Room {
     /// Whether it is under way.
     active: bool,
-    /// Number of the change after which the store's size is that without the removed entries.
-    after: u64,
+    /// Number of the change that removed the last entries, and its time. The store may clean up for
+    /// a while after it, and its size is what it will be only then.
+    last: Option<(u64, Instant)>,
     /// Whether the log has the record about it.
     logged: bool,
 }
@@ -62,17 +65,22 @@ impl Broker {
             return;
         }
         if !std::mem::replace(&mut self.room.active, true) {
-            self.room.after = self.commits.issued();
+            self.room.last = Some((self.commits.issued(), self.now));
         }
-        let is_known = !self.settings.stored || self.commits.written() >= self.room.after;
-        if is_known && self.commits.failure().is_none() {
-            self.release_oldest();
-            self.room.after = self.commits.issued();
+        let is_known = self.room.last.is_none_or(|(change, at)| {
+            self.commits.written() >= change && self.now >= at + PAUSE && !self.commits.is_cleaning_up()
+        });
+        if self.commits.failure().is_none() && (is_known || !self.settings.stored) {
+            let released = self.release_oldest();
+            // There is nothing more: what is acknowledged later stays as usual.
+            self.room.active = released;
+            self.room.last = Some((self.commits.issued(), self.now));
         }
     }
 
-    /// Removes the oldest entries of topics without a durable subscription.
-    fn release_oldest(&mut self) {
+    /// Removes the oldest entries of topics without a durable subscription. Returns whether there
+    /// were any.
+    fn release_oldest(&mut self) -> bool {
         let wanted = self.commits.used().saturating_sub(self.eighths(ENOUGH));
         let mut wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
         let (source, run_ms) = (&mut self.source, self.settings.clock.run_ms(self.now));
@@ -108,6 +116,7 @@ impl Broker {
                 .with("protocol", "pulsar")
             });
         }
+        !released.is_empty()
     }
 
     /// Has the store remove what was trimmed.

@@ -250,9 +250,9 @@ impl Session {
 }
 
 impl Session {
-    /// Bytes of output that wait.
+    /// Bytes of output that wait and are this connection's alone.
     pub fn queued(&self) -> usize {
-        self.transmit.len()
+        self.transmit.copied()
     }
 }
 

@@ -71,7 +71,7 @@ impl StoreQueue {
         let writer =
             Writer::start(connection, Trouble::Wait, move |batch: &[Submission], outcome: &Outcome| {
                 let _ = &lock;
-                if let Outcome::Written(bytes) = outcome {
+                if let Outcome::Written(bytes) | Outcome::CleaningUp(bytes) = outcome {
                     newest.store(*bytes, Ordering::Release);
                 }
                 for submission in batch {
@@ -118,7 +118,7 @@ impl StoreQueue {
     /// another order than that of their commits.
     pub(crate) fn reported(&self, report: &mut Report) {
         self.outstanding.set(self.outstanding.get() - report.jobs);
-        if let Outcome::Written(bytes) = &mut report.outcome {
+        if let Outcome::Written(bytes) | Outcome::CleaningUp(bytes) = &mut report.outcome {
             *bytes = self.used.load(Ordering::Acquire);
         }
     }
@@ -252,7 +252,9 @@ mod tests {
         queue.submit(Op::Trim { topic: 1, first: 3, next: 3, next_index: 3 });
         assert_eq!(jobs(1), 0);
         let report = reports.blocking_recv().unwrap();
-        assert!(report.jobs == 0 && matches!(report.outcome, Outcome::Written(_)), "{report:?}");
+        assert!(report.jobs == 0 && matches!(report.outcome, Outcome::CleaningUp(_)), "{report:?}");
+        let report = reports.blocking_recv().unwrap();
+        assert!(report.jobs == 0 && matches!(report.outcome, Outcome::CleanedUp), "{report:?}");
         let left: i64 = neighbour.query_row("SELECT count(*) FROM entry", [], |row| row.get(0)).unwrap();
         assert_eq!(left, 0);
         drop(queue);

@@ -624,7 +624,7 @@ impl Protocol for Broker {
     }
 
     fn held(&self, id: u64) -> usize {
-        self.connections.get(&id).map_or(0, |connection| connection.output.len())
+        self.connections.get(&id).map_or(0, |connection| connection.output.copied())
     }
 
     fn may_read(&mut self, id: u64) -> bool {

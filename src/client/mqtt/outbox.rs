@@ -120,7 +120,9 @@ impl Outbox {
         let writer = Writer::start(connection, Trouble::Fail, move |batch: &[Change], outcome: &Outcome| {
             let jobs = batch.len() as u64;
             let outcome = match outcome.clone() {
-                Outcome::Written(used) => Ok(used),
+                Outcome::Written(used) | Outcome::CleaningUp(used) => Ok(used),
+                // The outbox leaves nothing for later.
+                Outcome::CleanedUp => return,
                 Outcome::Rejected(error) | Outcome::Failed(error) | Outcome::Waiting(error) => {
                     Err(explain(error, &path))
                 }

@@ -43,7 +43,7 @@ DOORS: dict[str, dict[str, str]] = {
         "token_audience": "text",
         "tls_cert": "certificate",
         "tls_key": "private key",
-        "tls_client_ca": "authorities",
+        "tls_client_ca": "client authorities",
         "acl_file": "permissions",
         "mqtt_password_file": "MQTT users",
         "tubemq_user_file": "TubeMQ users",
@@ -60,7 +60,7 @@ DOORS: dict[str, dict[str, str]] = {
     "listener": {
         "tls_cert": "certificate",
         "tls_key": "private key",
-        "tls_client_ca": "authorities",
+        "tls_client_ca": "client authorities",
         "tls": "flag",
         "anonymous": "flag",
         "host": "host",
@@ -74,9 +74,10 @@ DOORS: dict[str, dict[str, str]] = {
     },
     "mqtt.client": {
         "username": "text",
-        "password": "secret",
+        "password": "password",
         "tls_alpn": "ALPN",
         "ws_headers": "headers",
+        "ws_query": "query",
         "authentication_method": "text",
         "authenticator": "callable",
     },
@@ -89,6 +90,7 @@ for _key in protocols.PROTOCOLS:
         "tls_cert": "certificate",
         "tls_key": "private key",
         "tls_pin": "fingerprints",
+        "tls_server_name": "text",
         "tls_skip_hostname_check": "flag",
     }
 
@@ -152,11 +154,13 @@ GOOD: dict[str, bytes] = {
     "certificate": CERT,
     "private key": PRIVATE,
     "authorities": CA.pem,
+    "client authorities": CA.pem,
     "permissions": b"user till\ntopic readwrite orders\n",
     "MQTT users": USERS,
     "TubeMQ users": b"till:one\n",
     "token": b"eyJh.eyJz.s-_g\n",
     "secret": b"pass word\n",
+    "password": b"pass word\n",
 }
 """What the file of an option has in it."""
 
@@ -182,7 +186,7 @@ def contents(form: str) -> dict[str, bytes]:
         "no UTF-8": b"\xff" + good,
         "all bytes": bytes(range(256)),
         "a NUL in it": good[:3] + b"\0" + good[3:],
-        "a long line": b"a" * (30_000 if form in ("token", "secret") else 1 << 20),
+        "a long line": b"a" * (30_000 if form in ("token", "secret", "password") else 1 << 20),
         "a list of JSON": b"[]",
         "an object of JSON": b"{}",
         "a list of words in JSON": b'["a"]',
@@ -195,7 +199,7 @@ def contents(form: str) -> dict[str, bytes]:
         "text before it": b"hello\n" + good,
         "text behind it": good + b"hello\n",
     }
-    if form in ("certificate", "private key", "authorities"):
+    if form in ("certificate", "private key", "authorities", "client authorities"):
         found |= {
             "the first half": good[: len(good) // 2],
             "no last line": b"\n".join(lines[:-2]) + b"\n",
@@ -217,6 +221,7 @@ def contents(form: str) -> dict[str, bytes]:
 
 MORE: dict[str, dict[str, bytes]] = {
     "authorities": {"a second one that is none": CA.pem + NO_DER},
+    "client authorities": {"a certificate of a client": CA.pem + CLIENT_CERT},
     "key": {
         "short": b"0123456789",
         "an empty set of keys": b'{"keys": []}',
@@ -283,7 +288,7 @@ def places(form: str, folder: Path) -> dict[str, Raw]:
             "no variable": Raw("env:NO_VARIABLE_OF_THIS_NAME"),
             "no name of a variable": Raw("env:"),
         }
-    if form == "secret":
+    if form in ("secret", "password"):
         # Any text may be a password.
         for name in ("no file", "a folder", "a space", "a NUL", "quotes"):
             del found[name]
@@ -338,6 +343,8 @@ WORDS: dict[str, dict[str, Any]] = {
                 "a number": 7, "a value of bytes": {"a": b"b"}, "a value of no text": {"a": "\udcff"},
                 "a line end in a value": {"a": "b\r\nc: d"}, "a line end in a name": {"a\r\nb": "c"},
                 "a space in a name": {"a b": "c"}},
+    "query": {"empty": "", "a space": "a b", "a mark": "a#b", "no ASCII": "\u00e4", "a number": 7,
+              "a list": ["a"], "a line end": "a\n"},
     "callable": {"text": "f", "empty": "", "a number": 7, "true": True, "a list": []},
 }  # fmt: skip
 
@@ -351,13 +358,14 @@ def values(form: str, folder: Path) -> dict[str, Raw]:
         path = folder / f"{form} {number}"
         path.write_bytes(content)
         path.chmod(0o600)
-        found[name] = Raw(f"file:{path}" if form in ("key", "token", "secret") else str(path))
+        found[name] = Raw(f"file:{path}" if form in ("key", "token", "secret", "password") else str(path))
     return found
 
 
 _PEM = {
     "as it should be": "right",
     "line ends of Windows": "PEM of RFC 7468 ends its lines with CR, LF or both",
+    "a byte order mark before it": "editors of Windows write one",
     "text before it": "RFC 7468 has explanatory text around PEM, as `openssl x509 -text` writes it",
     "text behind it": "the same",
     "certificate and key": "both in one file is usual, and each option takes its kind",
@@ -378,6 +386,7 @@ ACCEPTED: dict[str, dict[str, str]] = {
         "a certificate": "any certificate may be trusted; no other one is then",
         "another certificate": "the same",
     },
+    "client authorities": {name: why for name, why in _PEM.items() if name != "certificate and key"},
     "key": {
         "as it should be": "right",
         "line ends of Windows": "a secret without line ends is as it was",
@@ -418,6 +427,15 @@ ACCEPTED: dict[str, dict[str, str]] = {
             *("text before it", "text behind it"),
         ),
         "any text that is not empty may be a password",
+    ),
+    "password": dict.fromkeys(
+        (
+            *("as it should be", "line ends of Windows", "a NUL in it", "a long line", "a list of JSON"),
+            *("an object of JSON", "a list of words in JSON", "a certificate", "a private key"),
+            *("a public key", "an encrypted private key", "only a comment"),
+            *("text before it", "text behind it", "UTF-16", "no UTF-8", "all bytes", "DER"),
+        ),
+        "MQTT's passwords are bytes (3.1.3.6)",
     ),
     "fingerprints": {
         "colons": "as OpenSSL writes them",
@@ -589,7 +607,7 @@ def connect(server: Server, protocol: str, option: str, value: Any) -> None:
             beside = {"username": "till"}
         case "basic_method":
             beside = {"username": "till", "password": "x"}
-        case "ws_headers":
+        case "ws_headers" | "ws_query":
             url = server.plain.urls["mqtt_ws"]
         case "authentication_method":
             beside = {"authenticator": lambda data: data}

@@ -81,9 +81,7 @@ async def test_bad_options_are_refused_at_once(options):
         await forebay.connect("mqtt://127.0.0.1:1", **options)
 
 
-@pytest.mark.parametrize(
-    "name", ["Connection", "upgrade", "Sec-WebSocket-Key", "Sec-WebSocket-Version", "a b"]
-)
+@pytest.mark.parametrize("name", ["Connection", "upgrade", "Sec-WebSocket-Key", "Sec-WebSocket-Version"])
 async def test_a_header_of_the_handshake_itself_is_refused_by_name(name: str):
     with pytest.raises(errors.InvalidArgument, match=f'ws_headers: "{name}"'):
         await forebay.connect("ws://127.0.0.1:1", ws_headers={name: "x"})

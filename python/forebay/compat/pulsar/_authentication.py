@@ -132,6 +132,11 @@ def _oauth2(owner: Authentication, parameters: str) -> Callable[[], str]:
             made.append(OAuth2(**texts, client_secret=(lambda: str(secret)) if secret else None))
         return made[0]()
 
+    def refused(text: str) -> None:
+        for one in made:
+            one.refused(text)
+
+    token.refused = refused  # type: ignore[attr-defined]  # The engine calls it.
     if found.get("type", "client_credentials") != "client_credentials":
         raise InvalidArgument(f"OAuth 2.0 by {found['type']!r} is not supported: use client_credentials")
     return token

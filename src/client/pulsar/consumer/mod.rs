@@ -192,7 +192,11 @@ impl Consumer {
             growth: Mutex::default(),
         }));
         wait_until_open(&members, opening).await?;
-        if !options.durable && options.start_inclusive && options.position == MessageId::LATEST {
+        if !options.durable
+            && options.start_inclusive
+            && options.position == MessageId::LATEST
+            && consumer.parts().iter().all(|part| part.topic.starts_with("persistent:"))
+        {
             // At the end of a topic brokers begin behind its last message.
             let to = SeekTo::Id { topic: "".into(), id: MessageId::LATEST, inclusive: true };
             consumer.seek(to).await?;

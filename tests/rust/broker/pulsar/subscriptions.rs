@@ -225,15 +225,25 @@ fn without_a_subscription_messages_stay_until_the_store_is_short() {
     bench.pass(Duration::from_secs(1));
     assert_eq!((kept(&bench, OTHER), kept(&bench, TOPIC)), (50, 50), "three quarters are no reason yet");
     report(&mut bench, 13 << 10);
-    bench.pass(Duration::from_secs(1));
+    bench.pass(Duration::from_secs(2));
     let rest = kept(&bench, OTHER);
     assert!((20..50).contains(&rest) && kept(&bench, TOPIC) == 50, "{rest} of the oldest");
     for _ in 0..10 {
         bench.pass(Duration::from_secs(1));
     }
     assert_eq!(kept(&bench, OTHER), rest, "the store has not said yet what it has gained");
-    report(&mut bench, 11 << 10);
-    bench.pass(Duration::from_secs(1));
+    // It deletes large ranges piece by piece.
+    report(&mut bench, 13 << 10);
+    let cleaning = |bench: &mut Bench, outcome| {
+        bench.broker.handle_report(bench.now, Report { jobs: 0, outcome });
+        for _ in 0..10 {
+            bench.pass(Duration::from_secs(1));
+        }
+    };
+    cleaning(&mut bench, Outcome::CleaningUp(12 << 10));
+    cleaning(&mut bench, Outcome::CleaningUp(11 << 10));
+    assert_eq!((kept(&bench, OTHER), kept(&bench, TOPIC)), (rest, 50), "it is not done");
+    cleaning(&mut bench, Outcome::CleanedUp);
     assert!(kept(&bench, OTHER) < rest, "not enough");
     let rest = kept(&bench, OTHER);
     report(&mut bench, 10 << 10);
