@@ -327,8 +327,7 @@ def token(value: Any) -> str | Callable[[], str]:
 
 
 def _one_word(value: str) -> str:
-    """The text of a token without the line end of its file, unless spaces or characters that cannot be seen are
-    in it."""
+    """The text of a token without the line end of its file, unless spaces or control characters are in it."""
     found = value.strip()
     if not found or " " in found or not found.isprintable():
         raise ValueError("a token has no spaces, line ends or control characters")

@@ -248,7 +248,7 @@ def test_credentials(serve: Callable[..., Server], tmp_path: Path, caplog: pytes
     asked.ask("GET", ["a"])
     assert "Authorization: Bearer two\r\n" in server.heard[-1].decode()
     file.unlink()
-    with pytest.raises(errors.AuthenticationError, match="cannot read .*token"):
+    with pytest.raises(errors.AuthenticationError, match=r"cannot read .*token"):
         asked.ask("GET", ["a"])
     said = base64.b64encode(b"till:word").decode()
     assert f"Authorization: Basic {said}\r\n" in head(username="till", password="word")
