@@ -44,7 +44,8 @@ def run(given: argparse.Namespace) -> int:
 def _read(given: argparse.Namespace, options: dict[str, dict[str, Any]]) -> None:
     wanted = options["consumer"]
     wanted["position"] = start("-o", given.position or "earliest")
-    wanted["start_inclusive"] = True
+    # Behind the last message there is nothing to look at, as with `sub -o latest`.
+    wanted["start_inclusive"] = wanted["position"] != "latest"
     if given.form == "json":
         # The values of records are shown by their schemas.
         wanted.setdefault("schema", "auto")

@@ -50,7 +50,7 @@ def run(given: argparse.Namespace) -> int:
     begin: Any = "earliest" if given.begin is None else start("--from", given.begin)
     wanted = options["consumer"]
     wanted["position"] = begin
-    wanted.setdefault("start_inclusive", True)
+    wanted.setdefault("start_inclusive", begin != "latest")
     to: str = given.to or given.url
     with (
         blocking.connect(given.url, **options["client"]) as source,
