@@ -253,7 +253,7 @@ def test_credentials(serve: Callable[..., Server], tmp_path: Path, caplog: pytes
     said = base64.b64encode(b"till:word").decode()
     assert f"Authorization: Basic {said}\r\n" in head(username="till", password="word")
     with pytest.raises(errors.InvalidArgument, match="characters that a header"):
-        head(token="a\r\nB: c")
+        head(token=lambda: "a\r\nB: c")
     assert "/a: 200, 2 bytes" in caplog.text
     assert "two" not in caplog.text
 
