@@ -18,7 +18,7 @@ const FEW_TURNS: u64 = 100;
 #[derive(Debug, Default)]
 pub(super) struct Peaks {
     turns: Cell<u64>,
-    /// Whether there was load since the last time: the memory of other parts of a process is theirs.
+    /// Whether there was load since the last time: what other parts of a process hold is theirs.
     loaded: Cell<bool>,
     quiet: Cell<u32>,
     /// Memory of the process after the last time.
