@@ -182,7 +182,7 @@ impl Group {
 
     /// Assigns `places` to the members that have no open event. A place is given to a member once
     /// no other holds it, or may be taking it. While events are open, this looks at the members
-    /// once in [`AGAIN`]: there may be many, and each call of a client leads here.
+    /// once in `AGAIN`: there may be many, and each call of a client leads here.
     pub fn rebalance(&mut self, places: &[Place], now: Instant, next_event: &mut i64) {
         if self.spec.mode == Mode::Client {
             return;

@@ -116,13 +116,11 @@ fn an_inclusive_seek_to_the_end_is_one_to_the_last_message() {
         let (client, consumer) = subscribed(&broker).await?;
         let to = SeekTo::Id { topic: "".into(), id: MessageId::LATEST, inclusive: true };
         consumer.seek(to).await?;
-        let seen = broker.seen.lock().unwrap();
-        let sought = seen.iter().find_map(|command| match command {
+        let sought = broker.seen.lock().unwrap().iter().find_map(|command| match command {
             Command::Seek(seek) => seek.message_id.clone(),
             _ => None,
         });
         assert_eq!(sought.map(|id| (id.ledger_id, id.entry_id)), Some((3, LAST)));
-        drop(seen);
         consumer.close().await?;
         client.close().await
     });
