@@ -23,8 +23,9 @@ use forebay_base::random::HashMap;
 /// acknowledged.
 pub type Token = u64;
 
-/// Unacknowledged messages after which some server sends no more: Mosquitto as it is shipped.
-const SMALLEST_WINDOW: usize = 20;
+/// Unacknowledged messages after which some server sends no more: HiveMQ as it is shipped. For
+/// Mosquitto they are 20.
+const SMALLEST_WINDOW: usize = 10;
 
 #[derive(Debug)]
 struct Arrival {

@@ -138,8 +138,14 @@ async def test_the_next_client_of_an_id_goes_on_with_its_session(connect: Connec
                     for name in (filters if life % 2 else reversed(filters))
                 }
                 await send(life, "there")
-                for name, consumer in consumers.items():
-                    some = await take(consumer, len(expected[name]) - len(got[name]))
+                # Side by side: they share the server's window.
+                taking = [
+                    take(consumer, len(expected[name]) - len(got[name]))
+                    for name, consumer in consumers.items()
+                ]
+                for (name, consumer), some in zip(
+                    consumers.items(), await asyncio.gather(*taking), strict=True
+                ):
                     got[name] += [bytes(message.data) for message in some]
                     await nothing(consumer, 0.05)
             await send(life, "away")

@@ -15,7 +15,7 @@ import forebay
 from forebay import errors
 
 from support.messages import receive
-from support.pulsar.harness import PulsarService
+from support.pulsar.harness import PulsarService, RealPulsar
 from support.two import ORDERS, Load, Side, loaded, played
 from support.waiting import PATIENCE, until
 
@@ -117,7 +117,11 @@ async def test_two_of_a_subscription_share_its_messages(
                 assert set(range(load.stored)) <= set(together(every))
                 return together(every)
 
-        for got in await asyncio.gather(*[one(order) for order in ORDERS]):
+        every_order = await asyncio.gather(*[one(order) for order in ORDERS])
+        if kind == "failover" and isinstance(service, RealPulsar):
+            # What the former one has not acknowledged when the next one takes over comes to both.
+            return
+        for got in every_order:
             assert len(got) == len(set(got)), sorted(one for one in set(got) if got.count(one) > 1)
 
 
