@@ -23,9 +23,8 @@ use forebay_base::random::HashMap;
 /// acknowledged.
 pub type Token = u64;
 
-/// Unacknowledged messages after which some server sends no more: HiveMQ as it is shipped. For
-/// Mosquitto they are 20.
-const SMALLEST_WINDOW: usize = 10;
+/// Unacknowledged messages after which some server sends no more: Mosquitto as it is shipped.
+const SMALLEST_WINDOW: usize = 20;
 
 #[derive(Debug)]
 struct Arrival {
