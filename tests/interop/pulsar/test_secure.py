@@ -134,7 +134,7 @@ async def test_a_token_that_is_wrong_is_an_authentication_error_at_once(
         "expired": real_pulsar_secure.token("expired"),
         "missing": None,
         "forged": good[:-8] + ("AAAAAAAA" if not good.endswith("AAAAAAAA") else "BBBBBBBB"),
-        "garbage": "not a token",
+        "garbage": "no-token",
     }[which]
     error = await refused(connect(real_pulsar_secure, token=token), errors.AuthenticationError)
     assert not error.retriable
