@@ -108,7 +108,7 @@ impl Drop for Turns<'_> {
     fn drop(&mut self) {
         let mut all = self.all.borrow_mut();
         // Here and in the map. A task that was aborted may have it for a moment longer: then it
-        // stays until the next handshake of the address.
+        // stays until the next handshake of the address, or until there are many.
         if Arc::strong_count(&self.own) <= 2 {
             all.remove(&self.address);
         }
