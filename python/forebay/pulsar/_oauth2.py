@@ -171,7 +171,7 @@ class OAuth2:
 
     def _json(self, url: str, body: bytes | None) -> dict[str, Any]:
         """The object that a request is answered with."""
-        context = ssl.create_default_context(cadata=self._ca.decode() if self._ca else None)
+        context = ssl.create_default_context(cadata=self._ca.decode("utf-8-sig") if self._ca else None)
         opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirects())
         request = urllib.request.Request(url, body, {"Accept": "application/json"})  # noqa: S310 - https only
         try:

@@ -429,6 +429,11 @@ def test_oauth2_gets_a_new_token_early_and_keeps_the_old_one_if_it_must(issuer: 
         token()
 
 
+def test_oauth2_reads_authorities_behind_a_byte_order_mark(issuer: Issuer, files: Files) -> None:
+    marked = b"\xef\xbb\xbf" + Path(files["ca.crt"]).read_bytes()
+    assert oauth2(issuer, files, tls_ca=marked)() == "token-1"
+
+
 async def test_oauth2_gets_a_new_token_when_a_broker_refuses_it(
     broker: Listening, issuer: Issuer, files: Files
 ) -> None:
