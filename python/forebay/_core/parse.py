@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from forebay.errors import AuthenticationError, InvalidArgument
 
@@ -21,6 +21,8 @@ _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(ms|s|m|h|d)?\s*\Z")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
 _SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)(i?)b?\s*\Z", re.IGNORECASE)
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+T = TypeVar("T")
 
 
 def duration(value: Any, most: float = 1e9) -> float:
@@ -303,14 +305,8 @@ def binary_secret(value: Any) -> str | bytes | Callable[[], str | bytes]:
             return content
         return _secret_in(value)
 
-    def again() -> str | bytes:
-        try:
-            return current()
-        except ValueError as error:
-            raise AuthenticationError(str(error)) from None
-
     current()
-    return again
+    return lambda: _again(current)
 
 
 def query(value: Any) -> str | Callable[[], str]:
@@ -345,7 +341,7 @@ def _secret(
         return check_file(_decoded(value, "the secret"))
     if value.startswith("file:"):
         check_file(_secret_in(value))
-        return lambda: _again_in(value, check_file)
+        return lambda: _again(lambda: check_file(_secret_in(value)))
     return check(_unicode(_from_env(value) if value.startswith("env:") else value))
 
 
@@ -370,10 +366,10 @@ def _secret_in(name: str) -> str:
     return found
 
 
-def _again_in(name: str, check: Callable[[str], str]) -> str:
-    """As :func:`_secret_in`, for a connection: the file may have been replaced."""
+def _again(read: Callable[[], T]) -> T:
+    """The secret in a file, for a connection: the file may have been replaced."""
     try:
-        return check(_secret_in(name))
+        return read()
     except ValueError as error:
         raise AuthenticationError(str(error)) from None
 
