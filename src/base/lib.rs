@@ -9,6 +9,7 @@ pub mod checksum;
 pub mod clock;
 pub mod compression;
 pub mod error;
+pub mod first_bytes;
 pub mod handoff;
 pub mod machine;
 pub mod options;

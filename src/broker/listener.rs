@@ -1,6 +1,6 @@
 //! Sockets: bound listeners, admission, and a task for each connection.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -23,6 +23,7 @@ use crate::service::{Framing, ListenerSpec};
 use crate::stats::ClientStats;
 use crate::tls::{HANDSHAKE, Tls};
 use forebay_base::error::{Error, ErrorKind, Result, sanitise};
+use forebay_base::first_bytes::PeerProtocol;
 use forebay_base::transmit::Transmit;
 use forebay_net::driver::{Endpoint, Turn, drive};
 use forebay_net::socket::{self, Accepted};
@@ -249,6 +250,10 @@ struct Connection {
     runner: Rc<Runner>,
     id: u64,
     open: Rc<Open>,
+    /// The peer has sent something.
+    heard: Cell<bool>,
+    /// The other protocol that it speaks.
+    speaks: Cell<Option<PeerProtocol>>,
     /// Its client, once the protocol has let it in.
     client: OnceCell<ClientStats>,
 }
@@ -256,7 +261,7 @@ struct Connection {
 impl Connection {
     fn new(runner: Rc<Runner>, peer: Peer) -> Self {
         let (id, open) = runner.connect(peer);
-        Self { runner, id, open, client: OnceCell::new() }
+        Self { runner, id, open, heard: Cell::default(), speaks: Cell::default(), client: OnceCell::new() }
     }
 
     /// Writes to the log that the protocol has let the client in, when it has.
@@ -282,8 +287,10 @@ impl Connection {
             && error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Disconnected);
         let error = error.filter(|_| !left).map(|error| error.message().to_owned());
         let dismissed = self.open.dismissed.get().then(|| "an operator has ended the connection".to_owned());
+        let speaks = |other| format!("the peer speaks {other}, not {}", self.runner.name());
+        let stranger = self.speaks.get().map(speaks);
         let ended_here = || finished.then(|| "the broker has ended the connection".to_owned());
-        let reason = dismissed.or(farewell).or(error).or_else(ended_here);
+        let reason = dismissed.or(stranger).or(farewell).or(error).or_else(ended_here);
         match (self.client.get(), reason) {
             (Some(client), reason) => {
                 let reason = reason.as_deref().unwrap_or("the client has left");
@@ -345,7 +352,13 @@ impl Endpoint for Connection {
         let timeout = || self.runner.inspect(|protocol| protocol.session_timeout(id));
         let mut result = Ok(());
         if !input.is_empty() {
+            let first = !self.heard.replace(true);
+            let speaks = if first { PeerProtocol::of(input) } else { None };
             result = self.runner.call(|protocol, now| protocol.handle_input(now, id, input));
+            if result.is_err() {
+                let is_own = |name: &PeerProtocol| name.to_string().eq_ignore_ascii_case(self.runner.name());
+                self.speaks.set(speaks.filter(|name| !is_own(name)));
+            }
         }
         // In any turn: a password is verified on another thread.
         self.note_admission();

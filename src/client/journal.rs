@@ -71,8 +71,9 @@ impl ConnectionEvent {
         match self {
             // The consumer of a topic gets the error, too.
             Self::GaveUp { topic: None, .. } => Level::WARN,
-            // A thousand partitions may be opened again at the same time.
-            Self::Resubscribed { .. } => Level::DEBUG,
+            Self::Disconnected { error, .. } if error.kind() != ErrorKind::Closed => Level::WARN,
+            // Many may follow a loss, and a thousand partitions may be opened again at the same time.
+            Self::ConnectFailed { .. } | Self::Resubscribed { .. } => Level::DEBUG,
             _ => Level::INFO,
         }
     }
@@ -93,7 +94,10 @@ impl fmt::Display for ConnectionEvent {
                 }
             }
             Self::ConnectFailed { address, attempts, error, retry_in } => {
-                write!(f, "attempt {attempts} to connect to {address} failed: {error}")?;
+                match error.message().contains(&**address) {
+                    true => write!(f, "attempt {attempts} to connect failed: {error}")?,
+                    false => write!(f, "attempt {attempts} to connect to {address} failed: {error}")?,
+                }
                 match retry_in {
                     Some(pause) => write!(f, "; the next one follows in {pause:.1?}"),
                     None => Ok(()),
@@ -343,6 +347,11 @@ impl Line {
         Self { journal: Arc::clone(journal), address: address.into(), attempts, up: None }
     }
 
+    /// Address of the broker.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
     /// The broker has accepted it.
     pub(super) fn up(&mut self, session_present: Option<bool>) {
         if self.up.is_some() {
@@ -363,6 +372,14 @@ impl Line {
             self.up = Some(number);
         }
         self.journal.changed.notify_waiters();
+    }
+
+    /// It has ended; if it was not up, the attempt has failed.
+    pub(super) fn ended(&mut self, error: &Error) {
+        if self.up.is_none() && error.kind() != ErrorKind::Closed {
+            self.journal.connect_failed(&self.address, self.attempts.failed.saturating_add(1), error, None);
+        }
+        self.down(error);
     }
 
     /// It has ended. The end of the journal has reported it already if it came first.

@@ -10,6 +10,7 @@
 //! * `budget`, `outcomes`: the memory of messages without a receipt, and the way of their outcomes
 //! * [`traffic`]: counters of messages
 //! * `registry`: what a client has open
+//! * `wrong_port`: errors of ports where something else listens
 //!
 //! An [`Engine`] owns one named thread with a current-thread tokio runtime. On two cores that beats
 //! a multi-threaded runtime by 5 to 10 µs a round trip, and leaves the other core to the caller.
@@ -41,6 +42,7 @@ mod registry;
 mod together;
 pub mod traffic;
 pub mod tubemq;
+mod wrong_port;
 
 /// The thread that all clients of a process share.
 #[derive(Debug)]

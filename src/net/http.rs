@@ -74,7 +74,7 @@ impl HttpClient {
             request.headers_mut().insert(name, value);
         }
         let exchange = async {
-            let response = self.client.request(request).await.map_err(|error| failed(&error))?;
+            let response = self.client.request(request).await.map_err(|error| failed(uri, &error))?;
             let status = response.status().as_u16();
             let location =
                 response.headers().get(LOCATION).and_then(|text| text.to_str().ok()).map(str::to_owned);
@@ -96,10 +96,10 @@ impl HttpClient {
     }
 }
 
-/// The error of the connector, if that was the cause.
-fn failed(error: &legacy::Error) -> Error {
+/// The error of a request for `uri`: that of the connector, if it was the cause.
+fn failed(uri: &str, error: &legacy::Error) -> Error {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    let mut last = error.to_string();
+    let (mut last, mut hint) = (error.to_string(), "");
     while let Some(error) = cause {
         if let Some(own) = error.downcast_ref::<Error>() {
             return own.clone();
@@ -109,10 +109,18 @@ fn failed(error: &legacy::Error) -> Error {
         {
             return error;
         }
+        if let Some(error) = error.downcast_ref::<hyper::Error>() {
+            hint = match (error.is_incomplete_message(), error.is_parse()) {
+                (true, _) => ". Does it speak HTTP?",
+                (_, true) => ". The answer is not HTTP: a port of TLS needs https://",
+                _ => "",
+            };
+        }
         last = error.to_string();
         cause = error.source();
     }
-    Error::new(ErrorKind::Disconnected, format!("the request over HTTP failed: {last}"))
+    let server = uri.split('/').nth(2).unwrap_or_default();
+    Error::new(ErrorKind::Disconnected, format!("the request over HTTP to {server} failed: {last}{hint}"))
 }
 
 /// Connects for [`legacy::Client`].

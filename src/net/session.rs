@@ -37,6 +37,12 @@ pub trait Host: Send {
     /// The machine.
     fn machine(&mut self) -> &mut Self::Machine;
 
+    /// Looks at the first bytes of the peer, which may be of another protocol. An error ends the
+    /// connection.
+    fn first_bytes(&mut self, _first: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
     /// Handles an event of the machine.
     fn handle_event(&mut self, now: Instant, event: <Self::Machine as Machine>::Event);
 
@@ -72,6 +78,8 @@ struct State<H> {
     writing: bool,
     /// Whether the driver reads from the socket.
     reads: bool,
+    /// The peer has sent something.
+    heard: bool,
     /// A user has written since the driver's last turn.
     written: bool,
     /// Time of the driver's next turn.
@@ -104,6 +112,7 @@ impl<H: Host> Session<H> {
             host,
             writing: false,
             reads: true,
+            heard: false,
             written: false,
             deadline: None,
             exchanges: Exchanges::new(writer.as_ref().map(|writer| &writer.runtime)),
@@ -180,8 +189,10 @@ impl<H: Host> Endpoint for Session<H> {
         let mut state = self.state.lock();
         let answered = state.written && !input.is_empty();
         let awake = state.exchanges.turn(now, answered);
+        let first = !input.is_empty() && !std::mem::replace(&mut state.heard, true);
         let host = &mut state.host;
-        let result = handle(host, now, input, output.len());
+        let result = if first { host.first_bytes(input) } else { Ok(()) };
+        let result = result.and_then(|()| handle(host, now, input, output.len()));
         if output.is_empty() {
             std::mem::swap(output, host.machine().transmit());
         }

@@ -277,12 +277,17 @@ pub fn error(host: &str, port: u16, error: &io::Error) -> Error {
             let hint = if tls.to_string().contains("CaUsedAsEndEntity") {
                 ". The server presents the certificate of an authority (CA:TRUE), as `openssl req -x509` makes them: issue one \
                  for servers (CA:FALSE), or accept this one by its fingerprint with tls_pin"
+            } else if matches!(tls, rustls::Error::InvalidMessage(_)) {
+                ". Its answer is not TLS: use the port that has TLS, or a URL without it"
             } else {
                 ""
             };
             Error::new(ErrorKind::Tls, format!("TLS to {host}:{port} failed: {tls}{hint}"))
         }
-        None => Error::new(ErrorKind::ConnectFailed, format!("TLS to {host}:{port} was cut: {error}")),
+        None => Error::new(
+            ErrorKind::ConnectFailed,
+            format!("TLS to {host}:{port} was cut: {error}. Does this port have TLS?"),
+        ),
     }
 }
 

@@ -136,10 +136,24 @@ where
         .await
         .map_err(|error| match &error {
             tungstenite::Error::Io(io) if tls::broken(io).kind() == ErrorKind::Tls => tls::broken(io),
-            _ => Error::new(
-                ErrorKind::ConnectFailed,
-                format!("the WebSocket handshake with {shown} failed: {error}"),
-            ),
+            _ => {
+                let hint = match &error {
+                    tungstenite::Error::Protocol(ProtocolError::HandshakeIncomplete) => {
+                        ". Does it speak WebSocket at this port?"
+                    }
+                    tungstenite::Error::Protocol(ProtocolError::HttparseError(_)) => {
+                        ". The answer is not HTTP: a port of TLS needs wss://, and one of bare MQTT mqtt://"
+                    }
+                    tungstenite::Error::Http(answer) if answer.status() == StatusCode::NOT_FOUND => {
+                        ". Brokers have MQTT over WebSocket at a path, often /mqtt"
+                    }
+                    _ => "",
+                };
+                Error::new(
+                    ErrorKind::ConnectFailed,
+                    format!("the WebSocket handshake with {shown} failed: {error}{hint}"),
+                )
+            }
         })?;
     Ok(WebSocket { inner, rest: Bytes::new() })
 }

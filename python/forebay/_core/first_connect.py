@@ -46,7 +46,12 @@ class Retries:
         seconds = whole / 2 + random.uniform(0, whole / 2)
         if not error.retriable or (self._until is not None and time.monotonic() + seconds > self._until):
             raise error
-        self._log.info(
-            "attempt %d of the first connect failed; the next one follows in %.1f s", self.failed, seconds
+        # The first one says that the client waits, which its owner may not expect.
+        self._log.log(
+            logging.WARNING if self.failed == 1 else logging.DEBUG,
+            "attempt %d of the first connect failed (%s); the next one follows in %.1f s",
+            self.failed,
+            error,
+            seconds,
         )
         return seconds

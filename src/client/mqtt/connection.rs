@@ -16,8 +16,10 @@ use crate::mqtt::birth::BIRTH;
 use crate::mqtt::options::Authenticator;
 use crate::mqtt::reconnect::Connector;
 use crate::mqtt::shared::{HOLD_UP, Link, Server, Shared};
+use crate::wrong_port;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::first_bytes::PeerProtocol;
 use forebay_base::machine::Machine;
 use forebay_mqtt::connection::{Connection, Event};
 use forebay_mqtt::packet::{Connect, Disconnect};
@@ -122,6 +124,10 @@ impl Host for Attached {
 
     fn machine(&mut self) -> &mut Connection {
         &mut self.protocol
+    }
+
+    fn first_bytes(&mut self, first: &[u8]) -> Result<()> {
+        wrong_port::check(PeerProtocol::Mqtt, self.line.address(), first)
     }
 
     fn handle_event(&mut self, now: Instant, event: Event) {
@@ -426,6 +432,10 @@ fn ended(shared: &Shared, session: &Session<Attached>, result: Result<()>) -> (R
     };
     host.line.down(&error);
     let connected = *host.connected.borrow();
+    let error = match connected {
+        Some(_) => error,
+        None => wrong_port::unanswered(PeerProtocol::Mqtt, host.line.address(), error),
+    };
     let reached = match (connected, error.kind()) {
         (Some(since), _) => Reached::Up(clock::now().saturating_duration_since(since)),
         (None, ErrorKind::Disconnected | ErrorKind::Timeout) => Reached::Unanswered,

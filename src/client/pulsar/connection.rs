@@ -16,8 +16,10 @@ use crate::journal::{Attempts, Journal, Line};
 use crate::logger;
 use crate::pulsar::directions::Directions;
 use crate::pulsar::options::{Basic, ClientOptions};
+use crate::wrong_port;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::first_bytes::PeerProtocol;
 use forebay_base::machine::Machine;
 use forebay_base::random::HashMap;
 use forebay_base::sync::{Mutex, Rank};
@@ -256,6 +258,10 @@ impl Host for Attached {
 
     fn machine(&mut self) -> &mut Protocol {
         &mut self.protocol
+    }
+
+    fn first_bytes(&mut self, first: &[u8]) -> Result<()> {
+        wrong_port::check(PeerProtocol::Pulsar, self.line.address(), first)
     }
 
     fn handle_event(&mut self, now: Instant, event: Event) {
@@ -691,7 +697,10 @@ where
     };
     host.line.down(&error);
     let is_open = host.ready.borrow().is_some();
-    let error = if is_open { given_up(error, &broker) } else { error };
+    let error = match is_open {
+        true => given_up(error, &broker),
+        false => wrong_port::unanswered(PeerProtocol::Pulsar, &broker, error),
+    };
     end.send_replace(Some(error.clone()));
     host.protocol.fail_requests(&error);
     while let Some(event) = host.protocol.poll_event() {

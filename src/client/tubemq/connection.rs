@@ -15,8 +15,10 @@ use crate::journal::{Attempts, Journal, Line};
 use crate::logger;
 use crate::tubemq::auth::Visit;
 use crate::tubemq::options::ClientOptions;
+use crate::wrong_port;
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::first_bytes::PeerProtocol;
 use forebay_base::machine::{Machine, earliest};
 use forebay_base::random::HashMap;
 use forebay_base::sync::{Mutex, Rank};
@@ -90,6 +92,9 @@ pub(super) struct Attached {
     visit: Arc<Visit>,
     /// Number of open calls, for the socket.
     awaited: Arc<Awaited>,
+    line: Line,
+    /// The peer has answered. The protocol has no handshake: only then is it known to speak it.
+    heard: bool,
     closing: bool,
 }
 
@@ -98,6 +103,13 @@ impl Host for Attached {
 
     fn machine(&mut self) -> &mut Protocol<Route> {
         &mut self.protocol
+    }
+
+    fn first_bytes(&mut self, first: &[u8]) -> Result<()> {
+        wrong_port::check(PeerProtocol::TubeMq, self.line.address(), first)?;
+        self.heard = true;
+        self.line.up(None);
+        Ok(())
     }
 
     fn handle_event(&mut self, now: Instant, answer: Answer<Route>) {
@@ -240,6 +252,11 @@ impl Pool {
         if let Some(connection) = slot.connection.as_ref().filter(|connection| connection.is_alive()) {
             return Ok(Arc::clone(connection));
         }
+        match slot.connection.take() {
+            Some(ended) if ended.session.lock().heard => slot.attempts.succeed(),
+            Some(_) => _ = slot.attempts.fail(),
+            None => {}
+        }
         let line = Line::new(&self.journal, &address.to_string(), slot.attempts);
         let connection = match self.open(address, line).await {
             Ok(connection) => Arc::new(connection),
@@ -248,7 +265,6 @@ impl Pool {
                 return Err(error);
             }
         };
-        slot.attempts.succeed();
         slot.connection = Some(Arc::clone(&connection));
         Ok(connection)
     }
@@ -275,7 +291,7 @@ impl Pool {
         all
     }
 
-    async fn open(&self, address: &Address, mut line: Line) -> Result<Connection> {
+    async fn open(&self, address: &Address, line: Line) -> Result<Connection> {
         let timeout = self.options.connect_timeout;
         let (tls, trouble) = tls::FollowingConnector::get_of(self.tls.as_ref()).await;
         if let Some(error) = trouble {
@@ -287,8 +303,6 @@ impl Pool {
         let awaited = Arc::new(Awaited::default());
         let pacing = Pacing::Gather(Arc::clone(&awaited));
         let stream = connect(&address.host, address.port, tls.as_ref(), pacing, timeout).await?;
-        // The protocol has no handshake of its own.
-        line.up(None);
         let session = Arc::new(Session::new(
             Attached {
                 protocol: Protocol::new(self.options.request_timeout),
@@ -296,18 +310,20 @@ impl Pool {
                 partitions: HashMap::default(),
                 visit: Arc::clone(&self.visit),
                 awaited,
+                line,
+                heard: false,
                 closing: false,
             },
             stream.writer(),
         ));
         let (end, ended) = watch::channel(None);
-        tokio::spawn(run(Arc::clone(&session), stream, line, end));
+        tokio::spawn(run(Arc::clone(&session), stream, end));
         Ok(Connection { session, ended })
     }
 }
 
 /// Drives the socket until it ends, then fails the open calls and tells the routes.
-async fn run<S>(session: Arc<Session<Attached>>, stream: S, mut line: Line, end: watch::Sender<Option<Error>>)
+async fn run<S>(session: Arc<Session<Attached>>, stream: S, end: watch::Sender<Option<Error>>)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
@@ -315,8 +331,10 @@ where
     let now = clock::now();
     let mut host = session.lock();
     let closed = || Error::new(ErrorKind::Closed, "the client was closed");
-    line.down(&result.as_ref().err().cloned().unwrap_or_else(closed));
+    let heard = host.heard;
+    host.line.ended(&result.as_ref().err().cloned().unwrap_or_else(closed));
     let error = match result {
+        Err(error) if !heard => wrong_port::unanswered(PeerProtocol::TubeMq, host.line.address(), error),
         // The peer sent garbage or did not answer: for open calls the connection was cut.
         Err(error) => match error.kind() {
             ErrorKind::Disconnected | ErrorKind::Tls => error,
