@@ -248,11 +248,11 @@ pub(super) async fn keep_session(
         if ready.is_some() {
             // When every master is on standby they are about to elect one, and a master that
             // accepts connections may be starting. An address without any server is more likely
-            // wrong than early.
+            // wrong than early, and one that speaks another protocol is wrong.
             let passing = |error: &Error| {
                 let due = shared.session.lock().poll_timeout();
                 error.retriable()
-                    && error.kind() != ErrorKind::ConnectFailed
+                    && !matches!(error.kind(), ErrorKind::ConnectFailed | ErrorKind::Protocol)
                     && due.is_some_and(|due| due < deadline)
             };
             if failed.as_ref().is_some_and(passing) {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -25,7 +25,6 @@ ANSWERS = {
     "ssh": b"SSH-2.0-OpenSSH_9.6\r\n",
     "nothing": b"",
 }
-BROKER = ("pulsar", "mqtt", "tubemq")
 CLIENTS: dict[str, dict[str, str]] = {
     "pulsar": {
         "http": "{0} speaks HTTP, not Pulsar: for lookups over HTTP use http://{0}",
@@ -102,44 +101,44 @@ def ports() -> Iterator[dict[str, int]]:
         server.close()
 
 
-async def open(url: str) -> None:
-    """Opens a client, and what makes it talk."""
-    options: dict[str, Any] = {"connect_timeout": PATIENCE, "max_backoff": 0.1}
-    if url.startswith("tubemq"):
-        options["operation_timeout"] = 1
-    async with forebay.connect(url, **options) as client:
-        if not url.startswith(("mqtt", "ws")):
+async def refused(url: str) -> str:
+    """The error of a client that is opened, and made to talk."""
+    # A master of TubeMQ that closes connections may be starting: it is asked until the time is over.
+    timeout = 5 if url.startswith("tubemq") else PATIENCE
+
+    async def open() -> None:
+        async with forebay.connect(url, connect_timeout=timeout) as client:
             await client.producer("t")
 
-
-@pytest.mark.parametrize(
-    ("scheme", "server"), [(scheme, server) for scheme, servers in CLIENTS.items() for server in servers]
-)
-async def test_the_client_says_what_listens_there(ports: dict[str, int], scheme: str, server: str) -> None:
-    address = f"127.0.0.1:{ports[server]}"
     with pytest.raises(errors.Error) as raised:
-        await asyncio.wait_for(open(f"{scheme}://{address}"), PATIENCE)
-    assert CLIENTS[scheme][server].format(address) in str(raised.value)
+        await asyncio.wait_for(open(), PATIENCE)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("scheme", CLIENTS)
+async def test_the_client_says_what_listens_there(ports: dict[str, int], scheme: str) -> None:
+    addresses = {server: f"127.0.0.1:{ports[server]}" for server in CLIENTS[scheme]}
+    told = await asyncio.gather(*[refused(f"{scheme}://{address}") for address in addresses.values()])
+    for (server, address), text in zip(addresses.items(), told, strict=True):
+        assert CLIENTS[scheme][server].format(address) in text
 
 
 async def test_a_port_of_tls_is_told_from_a_server_that_is_away() -> None:
     """A real server of TLS, which answers with an alert or closes."""
     with listening(*Authority().leaf()) as server:
-        for scheme in ("pulsar", "mqtt", "tubemq"):
-            address = f"127.0.0.1:{server.port}"
-            with pytest.raises(errors.Error, match=f"{address} (speaks TLS|did not answer)"):
-                await asyncio.wait_for(open(f"{scheme}://{address}"), PATIENCE)
+        address = f"127.0.0.1:{server.port}"
+        schemes = ("pulsar", "mqtt", "tubemq")
+        for text in await asyncio.gather(*[refused(f"{scheme}://{address}") for scheme in schemes]):
+            assert re.search(f"{address} (speaks TLS|did not answer)", text)
 
 
-@pytest.mark.parametrize("listener", BROKER)
-@pytest.mark.parametrize("speaker", ["pulsar", "mqtt", "tubemq", "http", "pulsar+ssl"])
+@pytest.mark.parametrize("listener", ["pulsar", "mqtt", "tubemq"])
 async def test_the_broker_says_who_came(
-    ports: dict[str, int], caplog: pytest.LogCaptureFixture, listener: str, speaker: str
+    ports: dict[str, int], caplog: pytest.LogCaptureFixture, listener: str
 ) -> None:
-    if speaker == listener:
-        return
-    says = {"pulsar": "Pulsar", "mqtt": "MQTT", "tubemq": "TubeMQ", "http": "HTTP", "pulsar+ssl": "TLS"}
+    speakers = {"pulsar": "Pulsar", "mqtt": "MQTT", "tubemq": "TubeMQ", "http": "HTTP", "pulsar+ssl": "TLS"}
+    del speakers[listener]
     caplog.set_level(logging.INFO, "forebay")
-    with pytest.raises(errors.Error):
-        await asyncio.wait_for(open(f"{speaker}://127.0.0.1:{ports[listener]}"), PATIENCE)
-    await until(lambda: f"the peer speaks {says[speaker]}, not {listener}" in caplog.text)
+    await asyncio.gather(*[refused(f"{speaker}://127.0.0.1:{ports[listener]}") for speaker in speakers])
+    for name in speakers.values():
+        await until(lambda name=name: f"the peer speaks {name}, not {listener}" in caplog.text)
