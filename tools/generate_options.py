@@ -91,7 +91,6 @@ PARSERS = {
     ),
     ("mqtt.client", "ws_query"): ("parse.query", ""),
     ("mqtt.client", "keep_alive"): ("parse.whole_seconds(65535)", "At most 65535 s."),
-    ("mqtt.client", "ws_headers"): ("parse.headers", ""),
     ("mqtt.client", "tls_alpn"): ("parse.alpn", "At most 255 bytes."),
     ("mqtt.client", "max_backoff"): ("parse.at_least(0.1)", "At least 0.1 s."),
     ("tubemq.client", "max_backoff"): ("parse.at_least(0.1)", "At least 0.1 s."),

@@ -274,6 +274,14 @@ pub fn because(text: String, trouble: Option<&Error>) -> String {
     }
 }
 
+/// Text of users in an error: in quotes, and without what follows the first 60 characters.
+pub fn shown(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}...", &text[..end]),
+    }
+}
+
 /// Truncates `text` to `PEER_TEXT_MAX` bytes at a character boundary and escapes what ends a line,
 /// turns its direction or controls a terminal, so that a peer can neither flood nor forge log
 /// entries.
@@ -307,6 +315,13 @@ mod tests {
         codes.sort_unstable();
         codes.dedup();
         assert_eq!(codes.len(), ErrorKind::ALL.len());
+    }
+
+    #[test]
+    fn text_of_users_is_short() {
+        assert_eq!(shown("a\n\"b"), r#""a\n\"b""#);
+        assert_eq!(shown(&"é".repeat(60)), format!("\"{}\"", "é".repeat(60)));
+        assert_eq!(shown(&"é".repeat(61)), format!("\"{}\"...", "é".repeat(60)));
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //!
 //! Public keys are published. If one of them were read as a secret, everybody could sign tokens
 //! with it. A text with any sign of a public key is therefore never a secret: either its keys are
-//! read or it is rejected. The log names the kinds of the keys when the broker starts.
+//! read or it is rejected. The log names the kinds of the keys when the broker starts. Other text
+//! that is hardly a secret is rejected as well: markup, several lines, and what names a file.
 //!
 //! A key has one algorithm, whatever the header of a token says: a public key is no secret, and
 //! `none` is no algorithm. The expiry time is returned with the claims, so that a session can end
@@ -57,6 +58,9 @@ impl Verifier {
     fn secret(secret: &[u8]) -> Result<Self> {
         if secret.len() < LEAST_SECRET {
             return Err(wrong(format!("is too short: use at least {LEAST_SECRET} bytes, better 32")));
+        }
+        if secret.iter().all(|byte| *byte == 0) {
+            return Err(wrong("is nothing but NUL bytes: its file may be damaged"));
         }
         Ok(Self::Secret(hmac::Key::new(hmac::HMAC_SHA256, secret)))
     }
@@ -317,7 +321,34 @@ fn stated(text: &[u8]) -> Result<Option<Vec<Key>>> {
              in UTF-8 and without other text",
         ));
     }
+    check_secret(text)?;
     Ok(None)
+}
+
+/// Refuses text that was hardly meant to be a secret: a page that a failed download left, or the
+/// name of a file. Others can guess it.
+fn check_secret(secret: &[u8]) -> Result<()> {
+    let nuls = secret.iter().filter(|byte| **byte == 0).count();
+    if nuls >= secret.len() / 3 && (secret.starts_with(&[0xff, 0xfe]) || secret.starts_with(&[0xfe, 0xff])) {
+        return Err(wrong("is text in UTF-16: save it as UTF-8"));
+    }
+    let Ok(text) = std::str::from_utf8(secret) else { return Ok(()) };
+    if text.starts_with('\u{feff}') {
+        return Err(wrong("begins with a byte order mark, which would be part of the secret: remove it"));
+    }
+    let text = text.trim();
+    if text.starts_with('<') && text.ends_with('>') {
+        return Err(wrong("is HTML or XML, not a secret"));
+    }
+    if text.starts_with("file:") || text.starts_with("env:") {
+        return Err(wrong("names a file or a variable (file:, env:): pass the contents of the file"));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(wrong(
+            "is text with line ends or other control characters in it: use one line of text, or random bytes",
+        ));
+    }
+    Ok(())
 }
 
 /// The bytes of a text that is one element of DER, or the base64 of one.
@@ -370,6 +401,10 @@ fn of_der(mut der: &[u8]) -> Option<Result<Verifier>> {
 fn of_json(text: &[u8]) -> Result<Vec<Key>> {
     let json: Value =
         serde_json::from_slice(text).map_err(|error| wrong(format!("is not a JSON Web Key: {error}")))?;
+    // The first of them would be ignored.
+    if members(&json) != colons(text) {
+        return Err(wrong("has a JSON object with the same member twice: keep one of them"));
+    }
     let all = match (&json, &json["keys"]) {
         (Value::Array(keys), _) | (_, Value::Array(keys)) => &keys[..],
         (one, Value::Null) => std::slice::from_ref(one),
@@ -402,6 +437,30 @@ fn of_json(text: &[u8]) -> Result<Vec<Key>> {
         keys.push(Key { id: key["kid"].as_str().map(str::to_owned), verifier });
     }
     Ok(keys)
+}
+
+/// Number of members of all objects.
+fn members(json: &Value) -> usize {
+    match json {
+        Value::Object(object) => object.len() + object.values().map(members).sum::<usize>(),
+        Value::Array(all) => all.iter().map(members).sum(),
+        _ => 0,
+    }
+}
+
+/// Number of colons outside the strings of JSON: one for each member that is written.
+fn colons(json: &[u8]) -> usize {
+    let (mut count, mut in_string) = (0, false);
+    let mut bytes = json.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => in_string = !in_string,
+            b'\\' => drop(bytes.next()),
+            b':' => count += usize::from(!in_string),
+            _ => {}
+        }
+    }
+    count
 }
 
 #[cfg(test)]
@@ -440,8 +499,8 @@ mod tests {
 
     #[test]
     fn a_secret_has_at_least_16_bytes() {
-        assert!(TokenKeys::new(&[7; 15]).is_err());
-        assert!(TokenKeys::new(&[7; 16]).is_ok());
+        assert!(TokenKeys::new(&[b'7'; 15]).is_err());
+        assert!(TokenKeys::new(&[b'7'; 16]).is_ok());
     }
 
     #[test]
@@ -455,7 +514,7 @@ mod tests {
     fn unsigned_foreign_and_malformed_tokens_are_refused() {
         let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
         let none = format!("{}.{}.", part(r#"{"alg":"none"}"#), part(r#"{"sub":"x"}"#));
-        let other = TokenKeys::new(&[7; 32]).unwrap().sign("x", None);
+        let other = TokenKeys::new(&[b'7'; 32]).unwrap().sign("x", None);
         let mut cut = key().sign("x", None);
         cut.pop();
         let anonymous = key().sign("", None);
@@ -624,7 +683,7 @@ mod tests {
             b"{\xff\x00 random bytes that begin like JSON",
             b"[\xff\x00 random bytes that begin like JSON",
             &[0x30; 32],
-            b"\x30\x1e random bytes, a sequence of DER",
+            b"\x30\x1e\xff random bytes, a sequence of DER",
             b"MBYAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
         ] {
             let keys = TokenKeys::new(secret).unwrap();
@@ -638,6 +697,30 @@ mod tests {
             let token = format!("{token}.{}", URL_SAFE_NO_PAD.encode(signature));
             assert_eq!(keys.verify(token.as_bytes(), 0).unwrap().subject, "x");
         }
+    }
+
+    #[test]
+    fn text_that_is_hardly_a_secret_is_none() {
+        let utf16: Vec<u8> = "\u{feff}0123456789abcdef".encode_utf16().flat_map(u16::to_be_bytes).collect();
+        for (text, word) in [
+            (&[0; 64][..], "control characters"),
+            (b"<!DOCTYPE html>\n<html><body>404 Not Found</body></html>\n", "HTML"),
+            (b"<Error><Code>AccessDenied</Code></Error>", "HTML or XML"),
+            (b"file:/etc/forebay/token.key\n", "names a file"),
+            (b"env:FOREBAY_TOKEN_KEY", "names a file or a variable"),
+            (b"0123456789abcdef\n0123456789abcdef\n", "line ends"),
+            (b"0123456789abcdef\x000123456789abcdef", "control characters"),
+            (b"0123456789abcdef\x1b[0m", "control characters"),
+            (b"\xef\xbb\xbf0123456789abcdef", "byte order mark"),
+            (&utf16, "UTF-16"),
+        ] {
+            let error = TokenKeys::new(text).unwrap_err();
+            assert!(error.message().contains(word), "{text:?}: {error}");
+            assert!(!error.message().contains("0123"), "{error}");
+            assert!(TokenKeys::is_secret(text).is_err());
+        }
+        let members = r#"{"kty":"oct","k":"MDEyMzQ1Njc4OWFiY2RlZg","x5c":[{"a\\\":":1},{"a":":"}]}"#;
+        assert_eq!(TokenKeys::new(members.as_bytes()).unwrap().count(), 1);
     }
 
     #[test]
@@ -662,7 +745,7 @@ mod tests {
     #[test]
     fn keys_are_replaced_for_all_who_have_them() {
         let keys = key();
-        let (old, new) = (keys.sign("x", None), TokenKeys::new(&[7; 32]).unwrap());
+        let (old, new) = (keys.sign("x", None), TokenKeys::new(&[b'7'; 32]).unwrap());
         keys.replace(&new);
         assert!(keys.verify(old.as_bytes(), 0).is_err());
         assert!(keys.verify(new.sign("x", None).as_bytes(), 0).is_ok());
@@ -673,25 +756,28 @@ mod tests {
     fn the_keys_of_a_set_are_told_apart_by_their_names() {
         let secret = |byte: u8| URL_SAFE_NO_PAD.encode([byte; 32]);
         let jwk = |id: &str, byte| format!(r#"{{"kty":"oct","kid":"{id}","k":"{}"}}"#, secret(byte));
-        let keys = format!(r#"{{"keys":[{},{}]}}"#, jwk("old", 1), jwk("new", 2));
+        let keys = format!(r#"{{"keys":[{},{}]}}"#, jwk("old", b'1'), jwk("new", b'2'));
         let keys = TokenKeys::new(keys.as_bytes()).unwrap();
         let token =
             |header: &str, byte| TokenKeys::new(&[byte; 32]).unwrap().sign_parts(header, r#"{"sub":"till"}"#);
         let check = |header, byte| keys.check(token(header, byte).as_bytes(), 0).map(|claims| claims.subject);
         let till = || Ok("till".to_owned());
-        assert_eq!(check(r#"{"alg":"HS256","kid":"old"}"#, 1), till());
-        assert_eq!(check(r#"{"alg":"HS256","kid":"new"}"#, 2), till());
-        assert_eq!(check(r#"{"alg":"HS256"}"#, 2), till());
-        assert_eq!(check(r#"{"alg":"HS256","kid":"new"}"#, 1), Err("the token's signature does not match"));
+        assert_eq!(check(r#"{"alg":"HS256","kid":"old"}"#, b'1'), till());
+        assert_eq!(check(r#"{"alg":"HS256","kid":"new"}"#, b'2'), till());
+        assert_eq!(check(r#"{"alg":"HS256"}"#, b'2'), till());
         assert_eq!(
-            check(r#"{"alg":"HS256","kid":"other"}"#, 1),
+            check(r#"{"alg":"HS256","kid":"new"}"#, b'1'),
+            Err("the token's signature does not match")
+        );
+        assert_eq!(
+            check(r#"{"alg":"HS256","kid":"other"}"#, b'1'),
             Err("the token's key (kid) is not one of token_key")
         );
         assert_eq!(
-            check(r#"{"alg":"none","kid":"old"}"#, 1),
+            check(r#"{"alg":"none","kid":"old"}"#, b'1'),
             Err("the token's algorithm is not that of the key")
         );
-        assert!(check(r#"{"alg":"HS256","kid":1}"#, 1).is_err());
+        assert!(check(r#"{"alg":"HS256","kid":1}"#, b'1').is_err());
     }
 
     #[test]
@@ -715,6 +801,9 @@ mod tests {
             (&short, "2048 to 8192 bits"),
             (&long, "2048 to 8192 bits"),
             (&private, "private key"),
+            (r#"{"keys":[],"keys":[{"kty":"oct","k":"MDEyMzQ1Njc4OWFiY2RlZg"}]}"#, "same member twice"),
+            (r#"[{"kty":"oct","k":":\":","k":"MDEyMzQ1Njc4OWFiY2RlZg"}]"#, "same member twice"),
+            (&format!(r#"{{"kty":"oct","k":"{}"}}"#, "A".repeat(43)), "nothing but NUL"),
             ("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "private key"),
             ("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", "neither RSA nor"),
             ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "no key"),

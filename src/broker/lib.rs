@@ -38,6 +38,7 @@ mod budget;
 mod free_space;
 mod handshakes;
 pub mod http;
+mod lines;
 mod listener;
 pub mod listeners;
 pub mod log;

@@ -13,8 +13,10 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::error::{Error, ErrorKind, Result, shown};
 use forebay_net::resolve;
+use forebay_net::tls::TlsFiles;
+use forebay_net::url::is_host;
 
 /// A listener.
 #[derive(Clone, Debug)]
@@ -62,6 +64,8 @@ pub struct ServerTls {
     /// Authorities of the clients' certificates. When set, a client needs one, and the common name
     /// in it is its user.
     pub client_ca: Option<Vec<u8>>,
+    /// Files that they were read from; `ca` is that of `client_ca`.
+    pub files: TlsFiles,
 }
 
 /// Everything secret that can be replaced while a broker runs.
@@ -132,6 +136,17 @@ impl fmt::Display for Address {
         match self {
             Self::Tcp { host, port } => write!(f, "{}:{port}", bracketed(host)),
             Self::Unix { path, .. } => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// Refuses a value of an advertised host that is neither a name nor an address.
+pub(super) fn check_advertised(option: &str, host: Option<&str>) -> Result<()> {
+    match host.filter(|host| !is_host(host)) {
+        None => Ok(()),
+        Some(host) => {
+            let text = format!("{option} is {}: use the name of a host or an IP address", shown(host));
+            Err(Error::new(ErrorKind::InvalidArgument, text))
         }
     }
 }

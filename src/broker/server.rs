@@ -15,7 +15,7 @@ use crate::free_space::Disk;
 use crate::http::guard::Guard;
 use crate::http::server::Http;
 use crate::listener::{Port, accept};
-use crate::listeners::{Keys, Listener, ServerTls, Urls, check_public};
+use crate::listeners::{Keys, Listener, ServerTls, Urls, check_advertised, check_public};
 use crate::log::TopicIds;
 use crate::logger::{self, Logger, Record};
 use crate::options::{Durability, Options};
@@ -349,8 +349,10 @@ async fn bind(options: &Options) -> Result<Bindings> {
         protocols.push(Bound { name, service: configure(options)?, ports: Vec::new(), certificates: false });
     }
     let http_missing = options.token_key.is_none().then_some("token_key");
+    check_advertised("tubemq_advertised_host", options.tubemq.advertised_host.as_deref())?;
     let mut planned = Vec::new();
     for listener in &options.listeners {
+        check_advertised("advertised_host", listener.advertised_host.as_deref())?;
         let of = protocols.iter().position(|protocol| protocol.name == listener.protocol);
         let missing = match of {
             Some(of) => protocols[of].service.admits_everyone(),

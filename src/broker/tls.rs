@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::server::{NoClientAuth, WebPkiClientVerifier};
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 use webpki::EndEntityCert;
 
@@ -19,7 +19,7 @@ use crate::listeners::ServerTls;
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_net::der::{OID, SEQUENCE, SET, element, is_authority};
 use forebay_net::socket::is_end;
-use forebay_net::tls;
+use forebay_net::tls::{self, Pem};
 
 /// Time limit of the TLS handshake and of the WebSocket upgrade.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -89,36 +89,39 @@ impl Tls {
 
 impl Current {
     pub(super) fn new(options: &ServerTls) -> Result<Self> {
-        let invalid = |what: &str, error: &dyn std::fmt::Display| {
-            Error::new(ErrorKind::InvalidArgument, format!("{what}: {error}"))
+        let invalid = |error: &dyn std::fmt::Display| {
+            Error::new(ErrorKind::InvalidArgument, format!("the TLS options are not valid: {error}"))
         };
         let verifier = match &options.client_ca {
             None => Arc::new(NoClientAuth),
             Some(pem) => {
-                let mut roots = RootCertStore::empty();
-                for certificate in tls::certificates("tls_client_ca", pem)? {
+                let pem = Pem::new("tls_client_ca", options.files.ca.as_ref(), pem);
+                let roots = pem.authorities()?;
+                for certificate in pem.certificates()? {
                     // Otherwise the holder of one client's key signs certificates of any user.
                     if !is_authority(&certificate) {
-                        let why = "a certificate in it is not that of an authority (CA:TRUE): give that of the \
-                                   authority that signs the clients'";
-                        return Err(invalid("tls_client_ca", &why));
+                        return Err(pem.invalid(if tls::is_of_version_1(&certificate) {
+                            "has a certificate of X.509 version 1 that another authority signed, which does not say \
+                             whether it is an authority: give that of the authority that signed it, or issue it with \
+                             CA:TRUE (`openssl x509 -req -extfile FILE`)"
+                        } else {
+                            "has a certificate that is not that of an authority (CA:TRUE): give that of the authority \
+                             that signs the clients'"
+                        }));
                     }
-                    roots.add(certificate).map_err(|error| invalid("tls_client_ca", &error))?;
                 }
                 WebPkiClientVerifier::builder_with_provider(Arc::new(roots), tls::provider())
                     .build()
-                    .map_err(|error| invalid("tls_client_ca", &error))?
+                    .map_err(|error| invalid(&error))?
             }
         };
+        let certificate = Pem::new("tls_cert", options.files.certificate.as_ref(), &options.certificate);
+        let key = Pem::new("tls_key", options.files.key.as_ref(), &options.key);
         let config = ServerConfig::builder_with_provider(tls::provider())
             .with_safe_default_protocol_versions()
-            .map_err(|error| invalid("tls_cert", &error))?
+            .map_err(|error| invalid(&error))?
             .with_client_cert_verifier(verifier)
-            .with_single_cert(
-                tls::certificates("tls_cert", &options.certificate)?,
-                tls::private_key("tls_key", &options.key)?,
-            )
-            .map_err(|error| invalid("tls_cert and tls_key", &error))?;
+            .with_cert_resolver(certificate.with_key(&key)?);
         let names_user = options.client_ca.is_some();
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), names_user })
     }
@@ -153,6 +156,8 @@ const COMMON_NAME: &[u8] = &[0x55, 4, 3];
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use rcgen::{CertificateParams, DnType, KeyPair};
 
     use super::*;
@@ -187,11 +192,38 @@ mod tests {
                 certificate: made.pem().into_bytes(),
                 key: key.serialize_pem().into_bytes(),
                 client_ca: Some(made.pem().into_bytes()),
+                files: tls::TlsFiles::default(),
             };
             let used = Current::new(&options).map(drop);
             assert_eq!(used.is_ok(), expected, "{used:?}");
         }
         assert!(!is_authority(b"\x30\x03\x02\x01\x01") && !is_authority(b""));
+    }
+
+    #[test]
+    fn an_authority_of_version_1_says_so_by_its_own_signature() {
+        const VERSION_1: &[u8] = include_bytes!("../../tests/golden/tls/version-1-ec.pem");
+        let key = KeyPair::generate().unwrap();
+        let own = CertificateParams::default().self_signed(&key).unwrap();
+        let options = |client_ca: Option<Vec<u8>>, certificate: &[u8]| ServerTls {
+            certificate: certificate.to_vec(),
+            key: key.serialize_pem().into_bytes(),
+            client_ca,
+            files: tls::TlsFiles::default(),
+        };
+        let with = |options: ServerTls| Current::new(&options).map(drop).map_err(|e| e.message().to_owned());
+        assert_eq!(with(options(Some(VERSION_1.to_vec()), own.pem().as_bytes())), Ok(()));
+        // Another issuer.
+        let mut der = Pem::new("x", None, VERSION_1).certificates().unwrap()[0].to_vec();
+        let name = der.windows(COMMON_NAME.len()).position(|part| part == COMMON_NAME).unwrap();
+        der[name + COMMON_NAME.len() + 2] ^= 1;
+        let issued = STANDARD.encode(&der);
+        let issued = format!("-----BEGIN CERTIFICATE-----\n{issued}\n-----END CERTIFICATE-----\n");
+        let said = with(options(Some(issued.into_bytes()), own.pem().as_bytes())).unwrap_err();
+        assert!(said.starts_with("tls_client_ca has a certificate of X.509 version 1"), "{said}");
+        let said = with(options(None, VERSION_1)).unwrap_err();
+        assert!(said.starts_with("tls_cert is a certificate of X.509 version 1"), "{said}");
+        assert!(said.contains("subjectAltName"), "{said}");
     }
 
     #[test]

@@ -42,26 +42,35 @@ impl Secret {
 
     /// Tells a supplier that a server has refused `secret`, or wants another one: it must not come
     /// from a cache again. A supplier gets `limit`.
-    pub(super) async fn refused(&self, secret: &[u8], limit: Duration) {
+    pub(super) async fn refused(&self, option: &str, secret: &[u8], limit: Duration) {
         if let Self::Supplier(supplier, true) = self {
             // The next call of it has the error.
-            let _ = supplier.call(Some(secret.to_vec()), limit).await;
+            let _ = supplier.call(option, Some(secret.to_vec()), limit).await;
         }
     }
 
-    /// The current text. A supplier gets `limit` to return it.
-    pub(super) async fn get(&self, limit: Duration) -> Result<String> {
-        let not_text = "the token or password is not UTF-8: only passwords of MQTT may be other bytes";
-        let bytes = self.get_bytes(limit).await?;
-        String::from_utf8(bytes).map_err(|_| Error::new(ErrorKind::Authentication, not_text))
+    /// The current text of an option. A supplier gets `limit` to return it.
+    pub(super) async fn get(&self, option: &str, limit: Duration) -> Result<String> {
+        let bytes = self.get_bytes(option, limit).await?;
+        String::from_utf8(bytes).map_err(|_| {
+            let text = format!("{option} is not UTF-8: only passwords of MQTT may be other bytes");
+            Error::new(ErrorKind::Authentication, text)
+        })
     }
 
-    /// The current bytes, of MQTT's passwords.
-    pub(super) async fn get_bytes(&self, limit: Duration) -> Result<Vec<u8>> {
+    /// The current bytes of an option. A supplier gets `limit` to return them.
+    pub(super) async fn get_bytes(&self, option: &str, limit: Duration) -> Result<Vec<u8>> {
         match self {
             Self::Text(text) => Ok(text.clone().into_bytes()),
             Self::Bytes(bytes) => Ok(bytes.clone()),
-            Self::Supplier(supplier, _) => supplier.call(None, limit).await,
+            Self::Supplier(supplier, _) => {
+                let secret = supplier.call(option, None, limit).await?;
+                if secret.trim_ascii().is_empty() {
+                    let text = format!("the function for {option} returned an empty secret");
+                    return Err(Error::new(ErrorKind::Authentication, text));
+                }
+                Ok(secret)
+            }
         }
     }
 }
@@ -93,13 +102,10 @@ impl<A: Send + 'static, R: Send + 'static> Callback<A, R> {
         Self { function: Arc::new(function), turn: Arc::default() }
     }
 
-    /// Calls it and waits at most `limit` for the result.
-    pub(super) async fn call(&self, argument: A, limit: Duration) -> Result<R> {
+    /// Calls it and waits at most `limit` for the result. Errors name the option that it is for.
+    pub(super) async fn call(&self, option: &str, argument: A, limit: Duration) -> Result<R> {
         let late = |what: &str| {
-            let text = format!(
-                "the function that supplies the token, password or authentication data {what} {limit:?}: give it a \
-                 time limit of its own"
-            );
+            let text = format!("the function for {option} {what} {limit:?}: give it a time limit of its own");
             Error::new(ErrorKind::Timeout, text)
         };
         let deadline = Instant::now() + limit;
@@ -116,11 +122,12 @@ impl<A: Send + 'static, R: Send + 'static> Callback<A, R> {
         };
         spawn_thread("forebay-callback", call)?;
         match timeout_at(deadline, result).await {
-            Ok(Ok(result)) => result,
+            Ok(Ok(result)) => result.map_err(|error| {
+                Error::new(error.kind(), format!("the function for {option} failed: {}", error.message()))
+            }),
             Ok(Err(_)) => Err(Error::new(
                 ErrorKind::Authentication,
-                "the function that supplies the token, password or authentication data panicked: fix it so that it \
-                 returns a value or an error",
+                format!("the function for {option} panicked: fix it so that it returns a value or an error"),
             )),
             Err(_) => Err(late("has not returned within")),
         }
@@ -182,13 +189,13 @@ mod tests {
             Ok("fresh".into())
         });
         for _ in 0..3 {
-            let error = run(secret.get(Duration::from_millis(20))).unwrap_err();
+            let error = run(secret.get("token", Duration::from_millis(20))).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Timeout);
         }
         calls.recv_timeout(Duration::from_secs(60)).expect("it is called");
         assert_eq!(calls.try_iter().count(), 0, "a hanging function is called once");
         drop(release);
-        assert_eq!(run(secret.get(Duration::from_secs(60))).unwrap(), "fresh");
+        assert_eq!(run(secret.get("token", Duration::from_secs(60))).unwrap(), "fresh");
     }
 
     #[test]
@@ -201,7 +208,7 @@ mod tests {
         });
         run(async {
             let limit = Duration::from_secs(60);
-            let (first, second) = (secret.get(limit), secret.get(limit));
+            let (first, second) = (secret.get("token", limit), secret.get("token", limit));
             let answer = async {
                 tokio::task::yield_now().await;
                 drop(release);
@@ -218,11 +225,11 @@ mod tests {
             Secret::Bytes(b"\xff\0".to_vec()),
             Secret::Supplier(Callback::new(|_| Ok(b"\xff\0".to_vec())), false),
         ] {
-            assert_eq!(run(secret.get_bytes(limit)).unwrap(), b"\xff\0");
-            let error = run(secret.get(limit)).unwrap_err();
+            assert_eq!(run(secret.get_bytes("password", limit)).unwrap(), b"\xff\0");
+            let error = run(secret.get("token", limit)).unwrap_err();
             assert!(error.kind() == ErrorKind::Authentication && !error.message().contains("255"), "{error}");
         }
-        assert_eq!(run(Secret::Bytes(b"text".to_vec()).get(limit)).unwrap(), "text");
+        assert_eq!(run(Secret::Bytes(b"text".to_vec()).get("token", limit)).unwrap(), "text");
     }
 
     #[test]
@@ -234,8 +241,8 @@ mod tests {
             Ok(b"new".to_vec())
         };
         let (secret, limit) = (Secret::Supplier(Callback::new(supply), true), Duration::from_secs(60));
-        assert_eq!(run(secret.get(limit)).unwrap(), "new");
-        run(secret.refused(b"old", limit));
+        assert_eq!(run(secret.get("token", limit)).unwrap(), "new");
+        run(secret.refused("token", b"old", limit));
         assert_eq!(*told.lock().unwrap(), [b"old"]);
     }
 
@@ -244,8 +251,25 @@ mod tests {
         // The first panic of a process reads its code from the disk, which may be busy.
         let secret = Secret::supplier(|| panic!("as the test wants"));
         for _ in 0..2 {
-            let error = run(secret.get(Duration::from_secs(60))).unwrap_err();
+            let error = run(secret.get("token", Duration::from_secs(60))).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Authentication);
+            assert!(error.message().starts_with("the function for token panicked"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_a_supplier_names_the_option() {
+        let limit = Duration::from_secs(60);
+        let failing = Secret::supplier(|| Err(Error::new(ErrorKind::Io, "no disk")));
+        let error = run(failing.get("ws_query", limit)).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::Io, "the function for ws_query failed: no disk")
+        );
+        for empty in ["", " \n"] {
+            let error = run(Secret::supplier(|| Ok(empty.into())).get_bytes("password", limit)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Authentication);
+            assert_eq!(error.message(), "the function for password returned an empty secret");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use bytestring::ByteString;
 
-use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::error::{Error, ErrorKind, Result, shown};
 
 /// Maximum length of a topic name or filter in bytes.
 pub const MAX_LENGTH: usize = u16::MAX as usize;
@@ -21,8 +21,9 @@ impl Filter {
     /// Parses `filter` or `$share/group/filter`.
     pub fn parse(text: impl Into<ByteString>) -> Result<Self> {
         let text = text.into();
-        let bad =
-            |why: &str| Error::new(ErrorKind::InvalidTopic, format!("{text:?} is not a topic filter: {why}"));
+        let bad = |why: &str| {
+            Error::new(ErrorKind::InvalidTopic, format!("{} is not a topic filter: {why}", shown(&text)))
+        };
         let mut group = None;
         let mut filter = &text[..];
         if let Some(rest) = text.strip_prefix(SHARE) {
@@ -84,7 +85,9 @@ impl Filter {
 
 /// Validates a topic name for publishing.
 pub fn check_name(name: &str) -> Result<()> {
-    let bad = |why: &str| Error::new(ErrorKind::InvalidTopic, format!("{name:?} is not a topic name: {why}"));
+    let bad = |why: &str| {
+        Error::new(ErrorKind::InvalidTopic, format!("{} is not a topic name: {why}", shown(name)))
+    };
     check_text(name).map_err(bad)?;
     if name.contains(['+', '#']) {
         return Err(bad("+ and # are for filters only"));

@@ -3,23 +3,26 @@
 //! application.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{
     CertificateDer, PrivateKeyDer, ServerName, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer,
     UnixTime,
 };
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, InconsistentKeys, RootCertStore, SignatureScheme,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
 use crate::der;
-use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::error::{Error, ErrorKind, Result, shown};
 use forebay_base::sync::Mutex;
 
 /// TLS settings: trusted authorities and the client's certificate.
@@ -183,6 +186,10 @@ pub fn connector(options: &TlsOptions, alpn: Option<&str>) -> Result<Connector> 
             "tls_pin excludes tls_ca and tls_skip_hostname_check: only the certificates with these fingerprints are accepted",
         ));
     }
+    if alpn.is_some_and(|name| name.len() > 255) {
+        // RFC 7301, 3.1.
+        return Err(Error::new(ErrorKind::InvalidArgument, "tls_alpn has more than 255 bytes"));
+    }
     let server_name = options.server_name.as_deref().map(|name| {
         let unfit = |_| {
             let text = format!("tls_server_name is the name of a host or an IP address, not {name:?}");
@@ -201,10 +208,7 @@ pub fn connector(options: &TlsOptions, alpn: Option<&str>) -> Result<Connector> 
             builder.dangerous().with_custom_certificate_verifier(Arc::new(Named(Arc::new(verifier))))
         }
         Some(pem) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates("tls_ca", pem)? {
-                roots.add(certificate).map_err(config_error)?;
-            }
+            let roots = Pem::new("tls_ca", options.files.ca.as_ref(), pem).authorities()?;
             let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
                 .build()
                 .map_err(config_error)?;
@@ -220,9 +224,11 @@ pub fn connector(options: &TlsOptions, alpn: Option<&str>) -> Result<Connector> 
         ));
     }
     let mut config = match (&options.certificate, &options.key) {
-        (Some(certificate), Some(key)) => builder
-            .with_client_auth_cert(certificates("tls_cert", certificate)?, private_key("tls_key", key)?)
-            .map_err(config_error)?,
+        (Some(certificate), Some(key)) => {
+            let certificate = Pem::new("tls_cert", options.files.certificate.as_ref(), certificate);
+            let key = Pem::new("tls_key", options.files.key.as_ref(), key);
+            builder.with_client_cert_resolver(certificate.with_key(&key)?)
+        }
         (None, None) => builder.with_no_client_auth(),
         _ => {
             return Err(Error::new(
@@ -235,39 +241,131 @@ pub fn connector(options: &TlsOptions, alpn: Option<&str>) -> Result<Connector> 
     Ok(Connector { inner: TlsConnector::from(Arc::new(config)), server_name })
 }
 
-/// Certificates in `pem`; `name` is the option for error messages.
-pub fn certificates(name: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
-    let found: Vec<_> =
-        CertificateDer::pem_slice_iter(without_mark(pem)).collect::<std::result::Result<_, _>>().map_err(
-            |e| Error::new(ErrorKind::InvalidArgument, format!("{name} is not a PEM certificate: {e}")),
-        )?;
-    if found.is_empty() {
-        return Err(Error::new(ErrorKind::InvalidArgument, format!("{name} holds no PEM certificate")));
-    }
-    Ok(found)
+/// PEM of an option. Errors name the option, and the file that the PEM was read from.
+#[derive(Clone, Copy)]
+pub struct Pem<'a> {
+    /// Name of the option.
+    pub option: &'static str,
+    /// File.
+    pub file: Option<&'a Path>,
+    /// Content.
+    pub content: &'a [u8],
 }
 
-/// PEM without the byte order mark that editors put before text.
-fn without_mark(pem: &[u8]) -> &[u8] {
-    pem.strip_prefix(b"\xef\xbb\xbf").unwrap_or(pem)
+impl std::fmt::Debug for Pem<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pem({self})")
+    }
 }
 
-/// Private key in `pem`; `name` is the option for error messages.
-pub fn private_key(name: &str, pem: &[u8]) -> Result<PrivateKeyDer<'static>> {
-    let pem = without_mark(pem);
-    let is_encrypted = |line: &[u8]| {
-        line.starts_with(b"-----BEGIN ENCRYPTED PRIVATE KEY") || line.starts_with(b"Proc-Type: 4,ENCRYPTED")
-    };
-    if pem.split(|byte| *byte == b'\n').any(is_encrypted) {
-        return Err(Error::new(
-            ErrorKind::InvalidArgument,
-            format!(
-                "{name} is encrypted: decrypt it with `openssl pkey -in KEY -out PLAIN`, and keep that file to yourself (chmod 600)"
-            ),
-        ));
+impl std::fmt::Display for Pem<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.option)?;
+        self.file.map_or(Ok(()), |file| write!(f, " ({})", file.display()))
     }
-    PrivateKeyDer::from_pem_slice(pem)
-        .map_err(|e| Error::new(ErrorKind::InvalidArgument, format!("{name} is not a PEM private key: {e}")))
+}
+
+impl<'a> Pem<'a> {
+    /// The PEM of an option.
+    pub fn new(option: &'static str, file: Option<&'a PathBuf>, content: &'a [u8]) -> Self {
+        // Editors put a byte order mark before text.
+        let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
+        Self { option, file: file.map(PathBuf::as_path), content }
+    }
+
+    /// The error of a value that is not valid.
+    pub fn invalid(&self, why: impl std::fmt::Display) -> Error {
+        Error::new(ErrorKind::InvalidArgument, format!("{self} {why}"))
+    }
+
+    /// The certificates, at least one.
+    pub fn certificates(&self) -> Result<Vec<CertificateDer<'static>>> {
+        let found: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(self.content).collect();
+        let found =
+            found.map_err(|e| self.invalid(format_args!("is not a PEM certificate: {}", Malformed(e))))?;
+        if found.is_empty() {
+            return Err(self.invalid("holds no PEM certificate"));
+        }
+        Ok(found)
+    }
+
+    /// The certificates as those of trusted authorities.
+    pub fn authorities(&self) -> Result<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        for (number, certificate) in (1..).zip(self.certificates()?) {
+            roots.add(certificate).map_err(|error| self.unreadable(number, error))?;
+        }
+        Ok(roots)
+    }
+
+    fn unreadable(&self, number: usize, why: impl std::fmt::Display) -> Error {
+        self.invalid(format_args!("has a certificate that cannot be read, number {number} in it: {why}"))
+    }
+
+    /// The private key.
+    pub fn private_key(&self) -> Result<PrivateKeyDer<'static>> {
+        let is_encrypted = |line: &[u8]| {
+            line.starts_with(b"-----BEGIN ENCRYPTED PRIVATE KEY")
+                || line.starts_with(b"Proc-Type: 4,ENCRYPTED")
+        };
+        if self.content.split(|byte| *byte == b'\n').any(is_encrypted) {
+            return Err(self.invalid(
+                "is encrypted: decrypt it with `openssl pkey -in KEY -out PLAIN`, and keep that file to yourself \
+                 (chmod 600)",
+            ));
+        }
+        PrivateKeyDer::from_pem_slice(self.content)
+            .map_err(|e| self.invalid(format_args!("is not a PEM private key: {}", Malformed(e))))
+    }
+
+    /// A certificate chain with its private key.
+    pub fn with_key(&self, key: &Pem<'_>) -> Result<Arc<SingleCertAndKey>> {
+        let chain = self.certificates()?;
+        let (first, authorities) = chain.split_first().expect("at least one");
+        if is_of_version_1(first) {
+            return Err(self.invalid(
+                "is a certificate of X.509 version 1, which TLS does not accept: issue one of version 3 \
+                 (`openssl x509 -req -extfile FILE` with subjectAltName)",
+            ));
+        }
+        if let Err(error) = webpki::EndEntityCert::try_from(first) {
+            return Err(self.unreadable(1, error));
+        }
+        // What an authority's certificate says is for the peer to judge.
+        let unreadable = authorities.iter().position(|one| der::public_key_of(one).is_none());
+        if let Some(place) = unreadable {
+            return Err(self.unreadable(place + 2, "malformed DER"));
+        }
+        let loaded = provider().key_provider.load_private_key(key.private_key()?);
+        let loaded = loaded.map_err(|error| key.invalid(format_args!("cannot be used: {error}")))?;
+        let both = CertifiedKey::new(chain, loaded);
+        if let Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) = both.keys_match() {
+            return Err(self.invalid(format_args!(
+                "and {key} do not match: the first certificate is not that of the private key"
+            )));
+        }
+        Ok(Arc::new(both.into()))
+    }
+}
+
+/// Reason why PEM cannot be read, without anything of a key in it.
+struct Malformed(pem::Error);
+
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            pem::Error::MissingSectionEnd { end_marker } => {
+                let line = format!("-----END {}-----", String::from_utf8_lossy(end_marker));
+                write!(f, "the line {} is missing", shown(&line))
+            }
+            pem::Error::IllegalSectionStart { .. } => {
+                f.write_str("a line that begins with ----- is malformed")
+            }
+            pem::Error::Base64Decode(_) => f.write_str("a part of it is not base64"),
+            pem::Error::NoItemsFound => f.write_str("it has none"),
+            other => write!(f, "{other}"),
+        }
+    }
 }
 
 /// Error of a failed TLS handshake.
@@ -410,7 +508,7 @@ impl ServerCertVerifier for Pinned {
 }
 
 /// Whether a certificate has the version that webpki does not read.
-fn is_of_version_1(certificate: &CertificateDer<'_>) -> bool {
+pub fn is_of_version_1(certificate: &CertificateDer<'_>) -> bool {
     let read = webpki::EndEntityCert::try_from(certificate);
     matches!(read, Err(webpki::Error::UnsupportedCertVersion))
 }
@@ -521,7 +619,6 @@ pub fn provider() -> Arc<CryptoProvider> {
 #[cfg(test)]
 mod tests {
     use rustls::server::{ClientHello, ResolvesServerCert};
-    use rustls::sign::CertifiedKey;
     use rustls::{ServerConfig, SupportedProtocolVersion};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -547,8 +644,12 @@ mod tests {
         version: &'static SupportedProtocolVersion,
         options: TlsOptions,
     ) -> io::Result<()> {
-        let key = provider().key_provider.load_private_key(private_key("key", key).unwrap()).unwrap();
-        let shown = CertifiedKey::new(certificates("certificate", certificate).unwrap(), key);
+        let key = provider()
+            .key_provider
+            .load_private_key(Pem::new("key", None, key).private_key().unwrap())
+            .unwrap();
+        let shown =
+            CertifiedKey::new(Pem::new("certificate", None, certificate).certificates().unwrap(), key);
         let server = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[version])
             .unwrap()
@@ -571,7 +672,7 @@ mod tests {
     }
 
     fn pinned(pem: &[u8]) -> TlsOptions {
-        let certificate = certificates("certificate", pem).unwrap().remove(0);
+        let certificate = Pem::new("certificate", None, pem).certificates().unwrap().remove(0);
         let digest = ::ring::digest::digest(&::ring::digest::SHA256, &certificate);
         TlsOptions { pins: vec![digest.as_ref().try_into().unwrap()], ..TlsOptions::default() }
     }
@@ -621,6 +722,77 @@ mod tests {
     }
 
     #[test]
+    fn a_protocol_of_alpn_has_at_most_255_bytes() {
+        let connector = |length| connector(&pinned(EC), Some(&"a".repeat(length)));
+        assert!(connector(255).is_ok());
+        let error = connector(256).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.message()),
+            (ErrorKind::InvalidArgument, "tls_alpn has more than 255 bytes")
+        );
+    }
+
+    #[test]
+    fn an_error_of_pem_names_the_option_and_the_file_in_words() {
+        let file = PathBuf::from("/etc/pki/any.pem");
+        let body = "-----BEGIN CERTIFICATE-----\n";
+        for (text, why) in [
+            ("", "holds no PEM certificate"),
+            (&*format!("{body}MAA=\n"), "the line \"-----END CERTIFICATE-----\" is missing"),
+            (&format!("{body}!!!\n-----END CERTIFICATE-----\n"), "a part of it is not base64"),
+            ("-----BEGIN CERTIFICATE\nMAA=\n", "a line that begins with ----- is malformed"),
+            (
+                &format!("{body}MAA=\n-----END CERTIFICATE-----\n"),
+                "has a certificate that cannot be read, number 1 in it",
+            ),
+        ] {
+            let error = Pem::new("tls_ca", Some(&file), text.as_bytes()).authorities().unwrap_err();
+            let said = error.message();
+            assert!(said.starts_with("tls_ca (/etc/pki/any.pem) ") && said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_certificate_of_the_caller_is_named() {
+        let (certificate, other) = (made(), made());
+        let with = |certificate: &str, key: &str| {
+            let options = TlsOptions {
+                certificate: Some(certificate.into()),
+                key: Some(key.into()),
+                files: TlsFiles { key: Some("/etc/key.pem".into()), ..TlsFiles::default() },
+                ..pinned(EC)
+            };
+            connector(&options, None).map(drop).map_err(|error| error.message().to_owned())
+        };
+        let both = format!("{}{}", certificate.0, other.0);
+        assert_eq!(with(&both, &certificate.1), Ok(()));
+        // A certificate of version 1 is no obstacle in the place of an authority.
+        let version_1 = std::str::from_utf8(EC).unwrap();
+        assert_eq!(with(&format!("{}{version_1}", certificate.0), &certificate.1), Ok(()));
+        let none = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        for (pem, key, why) in [
+            (&*certificate.0, &*other.1, "tls_cert and tls_key (/etc/key.pem) do not match"),
+            (version_1, version_1, "tls_cert is a certificate of X.509 version 1"),
+            (none, &certificate.1, "tls_cert has a certificate that cannot be read, number 1"),
+            (
+                &format!("{}{none}", certificate.0),
+                &certificate.1,
+                "tls_cert has a certificate that cannot be read, number 2",
+            ),
+            (&certificate.0, none, "tls_key (/etc/key.pem) is not a PEM private key: it has none"),
+        ] {
+            let said = with(pem, key).unwrap_err();
+            assert!(said.starts_with(why), "{said}");
+        }
+    }
+
+    /// A certificate and its key, in PEM.
+    fn made() -> (String, String) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        (rcgen::CertificateParams::default().self_signed(&key).unwrap().pem(), key.serialize_pem())
+    }
+
+    #[test]
     fn a_fingerprint_has_32_bytes() {
         let hex = "0f".repeat(32);
         assert_eq!(fingerprint(&hex), Some([15; 32]));
@@ -643,9 +815,9 @@ mod tests {
     fn a_byte_order_mark_before_pem_is_no_matter() {
         let pem = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
         let marked = format!("\u{feff}{pem}");
-        assert_eq!(certificates("tls_ca", marked.as_bytes()).unwrap().len(), 1);
+        assert_eq!(Pem::new("tls_ca", None, marked.as_bytes()).certificates().unwrap().len(), 1);
         let key = "\u{feff}-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
-        assert!(private_key("tls_key", key.as_bytes()).is_ok());
+        assert!(Pem::new("tls_key", None, key.as_bytes()).private_key().is_ok());
     }
 
     #[test]
@@ -655,13 +827,13 @@ mod tests {
             "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n-----END ENCRYPTED PRIVATE KEY-----\n",
             "-----BEGIN RSA PRIVATE KEY-----\r\nProc-Type: 4,ENCRYPTED\r\nMAA=\n-----END RSA PRIVATE KEY-----\n",
         ] {
-            let error = private_key("tls_key", head.as_bytes()).unwrap_err();
+            let error = Pem::new("tls_key", None, head.as_bytes()).private_key().unwrap_err();
             assert!(
                 error.message().contains("tls_key is encrypted: decrypt it with `openssl pkey"),
                 "{error}"
             );
         }
         let comment = format!("# not ENCRYPTED\n-----BEGIN PRIVATE KEY-----{body}");
-        assert!(private_key("tls_key", comment.as_bytes()).is_ok());
+        assert!(Pem::new("tls_key", None, comment.as_bytes()).private_key().is_ok());
     }
 }

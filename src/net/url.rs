@@ -1,6 +1,7 @@
 //! Service URLs: `scheme://host[:port][,host[:port]…]`.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 
 use forebay_base::error::{Error, ErrorKind, Result};
 
@@ -118,6 +119,11 @@ impl ServiceUrl {
     }
 }
 
+/// Whether text is the name of a host or an IP address, without a port.
+pub fn is_host(text: &str) -> bool {
+    address(text, 1).is_some_and(|address| address.host == text) || text.parse::<Ipv6Addr>().is_ok()
+}
+
 fn address(text: &str, default_port: u16) -> Option<Address> {
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (host, after) = rest.split_once(']')?;
@@ -165,6 +171,18 @@ mod tests {
         }
         let unix = ServiceUrl::parse("mqtt+unix:///run/broker.sock").unwrap();
         assert_eq!((unix.transport, unix.path.as_str()), (Transport::Unix, "/run/broker.sock"));
+    }
+
+    #[test]
+    fn a_host_is_a_name_or_an_address_and_nothing_else() {
+        for host in ["broker", "broker-1.example", "10.0.0.1", "::1", "fe80::1"] {
+            assert!(is_host(host), "{host}");
+        }
+        for other in
+            ["", " ", "a b", "a:1", "[::1]", "mqtt://a", "10.0.0.0/8", "a,b", "a\0", "\u{feff}a", "::1:x"]
+        {
+            assert!(!is_host(other), "{other}");
+        }
     }
 
     #[test]

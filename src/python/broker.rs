@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::convert::{Fields, py_result, seconds};
+use crate::convert::{Fields, files, py_result, seconds};
 use crate::runtime::Native;
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_base::options::Source;
@@ -290,9 +290,12 @@ fn listeners(fields: &Fields<'_, '_>) -> PyResult<Vec<native::Listener>> {
             },
         };
         let tls = match (one.bytes("tls_cert")?, one.bytes("tls_key")?) {
-            (Some(certificate), Some(key)) => {
-                Some(native::ServerTls { certificate, key, client_ca: one.bytes("tls_client_ca")? })
-            }
+            (Some(certificate), Some(key)) => Some(native::ServerTls {
+                certificate,
+                key,
+                client_ca: one.bytes("tls_client_ca")?,
+                files: files(&one, "tls_client_ca")?,
+            }),
             _ => None,
         };
         Ok(native::Listener {

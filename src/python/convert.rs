@@ -7,7 +7,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyAttributeError, PyException, PyOverflowError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString};
+use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString, PyType};
 
 use crate::exit::Call;
 use forebay_base::error::{Error, ErrorKind, Result};
@@ -277,14 +277,19 @@ pub(super) fn tls(fields: &Fields<'_, '_>) -> PyResult<TlsOptions> {
         ca: fields.bytes("tls_ca")?,
         certificate: fields.bytes("tls_cert")?,
         key: fields.bytes("tls_key")?,
-        files: TlsFiles {
-            ca: file(fields, "tls_ca")?,
-            certificate: file(fields, "tls_cert")?,
-            key: file(fields, "tls_key")?,
-        },
+        files: files(fields, "tls_ca")?,
         pins: pins.iter().filter_map(|pin| fingerprint(pin)).collect(),
         skip_hostname_check: fields.is_set("tls_skip_hostname_check")?,
         server_name: fields.text("tls_server_name")?,
+    })
+}
+
+/// The files of the options of TLS, with that of the authorities in `ca`.
+pub(super) fn files(fields: &Fields<'_, '_>, ca: &str) -> PyResult<TlsFiles> {
+    Ok(TlsFiles {
+        ca: file(fields, ca)?,
+        certificate: file(fields, "tls_cert")?,
+        key: file(fields, "tls_key")?,
     })
 }
 
@@ -297,9 +302,7 @@ fn file(fields: &Fields<'_, '_>, name: &str) -> PyResult<Option<PathBuf>> {
 /// Calls `callable`, or its method `refused`, if it has one, on a thread of its own.
 fn supplier(callable: Py<PyAny>) -> SecretSupplier {
     SecretSupplier::new(move |refused| {
-        let failed = |why: String| {
-            Error::new(ErrorKind::Authentication, format!("the supplier of a secret failed: {why}"))
-        };
+        let failed = |why: String| Error::new(ErrorKind::Authentication, why);
         let call = Call::begin().ok_or_else(|| failed("the interpreter is shutting down".into()))?;
         let supplied = Python::try_attach(|py| {
             let callable = callable.bind(py);
@@ -326,16 +329,27 @@ fn supplier(callable: Py<PyAny>) -> SecretSupplier {
 fn supplied_bytes(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     match value.cast::<PyBytes>() {
         Ok(bytes) => Ok(bytes.as_bytes().to_vec()),
-        Err(_) => Ok(value.extract::<String>()?.into_bytes()),
+        Err(_) => match value.extract::<String>() {
+            Ok(text) => Ok(text.into_bytes()),
+            Err(_) => {
+                let text = format!("it returned {}, not text or bytes", name_of(&value.get_type()));
+                Err(raise(value.py(), &Error::new(ErrorKind::Authentication, text)))
+            }
+        },
     }
 }
 
 /// The text of an error of this package, and of others the type only: their text may hold the
 /// secret.
-fn told(py: Python<'_>, error: &PyErr) -> String {
+pub(super) fn told(py: Python<'_>, error: &PyErr) -> String {
     let class = error.get_type(py);
     let is_ours = class.module().is_ok_and(|module| module == "forebay.errors");
-    if is_ours { error.value(py).to_string() } else { class.to_string() }
+    if is_ours { error.value(py).to_string() } else { name_of(&class) }
+}
+
+/// The name of a type.
+pub(super) fn name_of(class: &Bound<'_, PyType>) -> String {
+    class.name().map_or_else(|_| class.to_string(), |name| name.to_string())
 }
 
 /// Names and values as the engine takes them.

@@ -57,10 +57,10 @@ fn token(key: &TokenKeys, mut script: Script<'_>) {
 fn users(mut script: Script<'_>) {
     let (user_name, signature, timestamp) = (script.text(), script.text(), script.number() as i64);
     let text = String::from_utf8_lossy(script.0);
-    let lines = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
+    let lines = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
     match Users::parse(&text) {
         Ok(users) => {
-            assert!(text.lines().filter(lines).all(|line| line.contains(':')));
+            assert!(text.trim_start_matches('\u{feff}').lines().filter(lines).all(|line| line.contains(':')));
             let oth_params = String::new();
             let info = AuthenticateInfo { user_name, timestamp, nonce: 1, oth_params, signature };
             users.verify(&info, NOW_MS).expect_err("it was not signed");

@@ -41,7 +41,7 @@ impl World {
             limits,
             stored,
             max_store: if small { 1 << 20 } else { 1 << 30 },
-            tokens: secured.then(|| Arc::new(TokenKeys::new(&[7; 32]).unwrap())),
+            tokens: secured.then(|| Arc::new(TokenKeys::new(&[b'7'; 32]).unwrap())),
             ..settings::mqtt(now)
         };
         let broker = Broker::new(settings, Found::default(), None, now);

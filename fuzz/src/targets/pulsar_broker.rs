@@ -47,7 +47,7 @@ impl World {
             ..settings::pulsar(now)
         };
         settings.session.max_message_size = LARGEST;
-        settings.session.tokens = secured.then(|| Arc::new(TokenKeys::new(&[7; 32]).unwrap()));
+        settings.session.tokens = secured.then(|| Arc::new(TokenKeys::new(&[b'7'; 32]).unwrap()));
         let mut broker = Broker::new(settings, Found::default(), None, now);
         broker.create_topic("persistent://public/default/orders", 0).unwrap();
         broker.create_topic(TOPICS[2], 2).unwrap();

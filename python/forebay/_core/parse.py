@@ -3,6 +3,7 @@ and returns the canonical type or raises ``ValueError`` with the expected form."
 
 from __future__ import annotations
 
+import codecs
 import datetime
 import math
 import operator
@@ -205,20 +206,6 @@ def mapping(value: Any) -> dict[str, str]:
     raise ValueError("expected a mapping of text to text")
 
 
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
-
-
-def headers(value: Any) -> dict[str, str]:
-    """Headers of HTTP, as :func:`mapping` takes them. The text of an error has no value in it."""
-    items = mapping(value)
-    for name, text in items.items():
-        if not _HEADER.match(name):
-            raise ValueError(f"{name!r} is no name of a header")
-        if not all(" " <= character != "\x7f" or character == "\t" for character in text):
-            raise ValueError(f"the header {name!r} has a control character in its value")
-    return items
-
-
 def path(value: Any) -> str:
     """A file system path."""
     return text(os.fspath(value)) if isinstance(value, str | os.PathLike) else text(value)  # pyright: ignore
@@ -397,6 +384,12 @@ class FromFile(bytes):
         content.path = str(Path(name.removeprefix("file:")).absolute())
         return content
 
+    def of_same_file(self, content: bytes) -> Self:
+        """Another content, which was read from this file as well."""
+        other = type(self)(content)
+        other.path = self.path
+        return other
+
 
 def again(value: Any) -> Any:
     """The value as its file has it now, if it was read from one.
@@ -438,7 +431,15 @@ def pem(value: Any) -> bytes:
         content = b""
     if b"-----BEGIN" not in content:
         raise ValueError("expected PEM: its bytes or text, a path, or env:NAME")
-    return content
+    return _without_mark(content)
+
+
+def _without_mark(content: bytes) -> bytes:
+    """PEM without the byte order mark that editors write, which Python's ssl refuses."""
+    if not content.startswith(codecs.BOM_UTF8):
+        return content
+    rest = content.removeprefix(codecs.BOM_UTF8)
+    return content.of_same_file(rest) if isinstance(content, FromFile) else rest
 
 
 def callable_(value: Any) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Functions that supply secrets, as the engine calls them: on a thread of their own."""
+"""Functions that supply secrets. The engine calls them on a thread of their own."""
 
 from __future__ import annotations
 
@@ -6,12 +6,34 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import AuthenticationError, Timeout
+from forebay.errors import AuthenticationError, Error, Timeout
 
 from .options import Table
 
 if TYPE_CHECKING:
     import asyncio
+
+
+def supplied(name: str, supply: Callable[[], Any]) -> str:
+    """The text that a function supplies for the option ``name``, checked as the engine checks it.
+
+    Raises:
+        AuthenticationError: the function failed, or returned no text or an empty one.
+    """
+    try:
+        secret = supply()
+    except Error as error:
+        raise AuthenticationError(f"the function for {name} failed: {error.message}") from None
+    except Exception as error:
+        # The text of the error may have the secret in it.
+        raise AuthenticationError(f"the function for {name} failed: {type(error).__name__}") from None
+    if not isinstance(secret, str):
+        raise AuthenticationError(
+            f"the function for {name} failed: it returned {type(secret).__name__}, not text"
+        )
+    if not secret.strip():
+        raise AuthenticationError(f"the function for {name} returned an empty secret")
+    return secret
 
 
 def prepared(

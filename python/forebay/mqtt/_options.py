@@ -172,7 +172,7 @@ class MqttClientOptions(TypedDict, total=False):
     ws_headers: Annotated[
         Mapping[str, str],
         Option(
-            parse.headers,
+            parse.mapping,
             None,
             "Headers of the WebSocket handshake. They replace those of the client.",
             secret=True,

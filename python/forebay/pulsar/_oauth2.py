@@ -11,14 +11,18 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from forebay._core import parse
+from forebay._core.secrets import supplied
 from forebay._core.types import Duration, Pem
 from forebay.errors import AuthenticationError, InvalidArgument
 
 __all__ = ["OAuth2"]
+
+T = TypeVar("T")
 
 _LARGEST = 1 << 20
 """Largest believable answer in bytes."""
@@ -72,12 +76,11 @@ class OAuth2:
             raise InvalidArgument("OAuth2 needs a client_secret or a key_file, and not both")
         if client_secret is not None and not (client_id and issuer_url):
             raise InvalidArgument("OAuth2 needs issuer_url and client_id beside client_secret")
-        try:
-            self._secret = None if client_secret is None else parse.secret(client_secret)
-            self._ca = None if tls_ca is None else parse.pem(tls_ca)
-            self._timeout = parse.duration(timeout)
-        except ValueError as error:
-            raise InvalidArgument(f"OAuth2: {error}") from None
+        self._secret = (
+            None if client_secret is None else _parsed("client_secret", parse.secret, client_secret)
+        )
+        self._ca = None if tls_ca is None else _parsed("tls_ca", _authorities, tls_ca)
+        self._timeout = _parsed("timeout", parse.duration, timeout)
         self._issuer, self._id, self._key_file = issuer_url, client_id, key_file
         if issuer_url is not None:
             _https(issuer_url, InvalidArgument)
@@ -121,7 +124,7 @@ class OAuth2:
     def _credentials(self) -> tuple[str, str, str]:
         """Issuer, client id and secret."""
         if self._key_file is None:
-            secret = self._secret() if callable(self._secret) else self._secret
+            secret = supplied("client_secret", self._secret) if callable(self._secret) else self._secret
             return cast("tuple[str, str, str]", (self._issuer, self._id, secret))
         try:
             found = json.loads(_content(self._key_file))
@@ -171,7 +174,7 @@ class OAuth2:
 
     def _json(self, url: str, body: bytes | None) -> dict[str, Any]:
         """The object that a request is answered with."""
-        context = ssl.create_default_context(cadata=self._ca.decode("utf-8-sig") if self._ca else None)
+        context = ssl.create_default_context(cadata=self._ca)
         opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirects())
         request = urllib.request.Request(url, body, {"Accept": "application/json"})  # noqa: S310 - https only
         try:
@@ -191,6 +194,25 @@ class OAuth2:
         if found is None:
             raise AuthenticationError(f"the answer of {url} is not a JSON object")
         return found
+
+
+def _parsed(name: str, parser: Callable[[Any], T], value: Any) -> T:
+    try:
+        return parser(value)
+    except ValueError as error:
+        raise InvalidArgument(f"OAuth2: {name}: {error}") from None
+
+
+def _authorities(value: Any) -> str:
+    """PEM of authorities that Python's ssl can read."""
+    try:
+        content = parse.pem(value).decode()
+        ssl.create_default_context(cadata=content)
+    except UnicodeDecodeError:
+        raise ValueError("the certificates are not text in UTF-8") from None
+    except ssl.SSLError as error:
+        raise ValueError(f"the certificates cannot be read: {error}") from None
+    return content
 
 
 def _https(url: str, kind: type[InvalidArgument | AuthenticationError]) -> None:

@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn pages_of_other_sites_are_refused_and_those_of_this_broker_are_not() {
-        let key = TokenKeys::new(&[7; 32]).unwrap();
+        let key = TokenKeys::new(&[b'7'; 32]).unwrap();
         let token = format!("Bearer {}", key.sign("till", None));
         let host = ("host", "127.0.0.1:8080");
         for guard in [Guard::new(None, []), Guard::new(Some(Arc::new(key)), [])] {
@@ -206,10 +206,10 @@ mod tests {
 
     #[test]
     fn with_tokens_nothing_but_health_is_answered_without_one() {
-        let key = TokenKeys::new(&[7; 32]).unwrap();
+        let key = TokenKeys::new(&[b'7'; 32]).unwrap();
         let good = format!("Bearer {}", key.sign("till", None));
         let expired = format!("Bearer {}", key.sign("till", Some(NOW_MS)));
-        let other = format!("Bearer {}", TokenKeys::new(&[8; 32]).unwrap().sign("till", None));
+        let other = format!("Bearer {}", TokenKeys::new(&[b'8'; 32]).unwrap().sign("till", None));
         let guard = Guard::new(Some(Arc::new(key)), []);
         let host = ("host", "broker.example");
         for wrong in [

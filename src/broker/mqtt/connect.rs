@@ -366,6 +366,7 @@ impl Broker {
             session.extend_replays(self.retained.len() as u64, self.retained.stamp());
         }
         session.expiry = expiry;
+        session.gets_one_copy = connect.version != Version::V5;
         session.durable |= self.settings.stored && expiry > 0;
         session.will = connect.will.as_ref().map(|will| Will {
             publish: Publish {

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use ring::hmac;
 
 use super::password_hash::{Cost, Hash};
+use crate::lines;
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_base::random::HashMap;
 
@@ -32,36 +33,22 @@ impl std::fmt::Debug for Passwords {
 }
 
 impl Passwords {
-    /// Parses a password file. Empty lines and lines that start with `#` are ignored.
+    /// Parses a password file. Empty lines and lines that start with `#` are ignored. An error
+    /// names the line.
     pub fn parse(text: &str) -> Result<Self> {
-        let mut users = HashMap::default();
-        for (number, line) in text.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let (name, hash) = Self::parse_line(line).map_err(|why| {
-                Error::new(
-                    ErrorKind::InvalidArgument,
-                    format!("mqtt_password_file, line {}: {why}", number + 1),
-                )
-            })?;
-            users.insert(name, hash);
-        }
+        // A name may contain a colon, a hash does not.
+        let users = lines::users(
+            "mqtt_password_file",
+            text,
+            "name:hash",
+            |line| line.trim_end().rsplit_once(':'),
+            |hash| Hash::parse(hash).map_err(str::to_owned),
+        )?;
         let mut costs: Vec<Cost> = users.values().map(Hash::cost).collect();
         costs.sort_unstable();
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &ring::rand::SystemRandom::new())
             .map_err(|_| Error::new(ErrorKind::Io, "the system gives no random numbers"))?;
         Ok(Self { users, costs, verified: HashMap::default(), key })
-    }
-
-    fn parse_line(line: &str) -> std::result::Result<(String, Hash), &'static str> {
-        // A name may contain a colon, a hash does not.
-        let (name, hash) = line.rsplit_once(':').ok_or("expected name:hash")?;
-        if name.is_empty() {
-            return Err("the user name is empty");
-        }
-        Ok((name.to_owned(), Hash::parse(hash)?))
     }
 
     /// Number of users.

@@ -254,24 +254,41 @@ impl Broker {
     /// a slow one.
     pub(super) fn scatter(&mut self, publish: &Publish, route: &Route, from: Option<u64>) -> Option<u64> {
         let (mut slow, mut parked) = (None, None);
+        let sessions = &self.sessions;
+        let connected = |number| {
+            let connection = sessions.get(&number)?.connection;
+            connection.filter(|_| !route.barred.contains(&number)).map(|_| 1)
+        };
+        let picked = route.groups.iter().filter_map(|group| {
+            let (session, delivery) = self.routes.pick(*group, connected)?;
+            Some(SharedCopy { group: *group, session, delivery })
+        });
+        let mut shared: Vec<SharedCopy> = picked.collect();
         for target in &route.targets {
             let delivery =
                 if from == Some(target.session) { target.own.as_ref() } else { Some(&target.delivery) };
             if let Some(delivery) = delivery {
+                // All are sent at QoS 0.
+                self.join(&mut shared, target.session);
                 slow = self.forward(publish, target.session, delivery, &mut parked).or(slow);
             }
         }
-        for group in &route.groups {
-            let sessions = &self.sessions;
-            let connected = |number| {
-                let connection = sessions.get(&number)?.connection;
-                connection.filter(|_| !route.barred.contains(&number)).map(|_| 1)
-            };
-            if let Some((number, delivery)) = self.routes.pick(*group, connected) {
-                slow = self.forward(publish, number, &delivery, &mut parked).or(slow);
-            }
+        while let Some(SharedCopy { session, delivery, .. }) = shared.pop() {
+            self.join(&mut shared, session);
+            slow = self.forward(publish, session, &delivery, &mut parked).or(slow);
         }
         slow
+    }
+
+    /// Takes out the copies of shared subscriptions that a session does not get beside another one,
+    /// and gives their highest QoS and one of their groups. Clients of MQTT 5 get each: they tell
+    /// copies by their subscription identifiers.
+    fn join(&self, shared: &mut Vec<SharedCopy>, session: u64) -> Option<(QoS, u64)> {
+        if shared.is_empty() || !self.sessions.get(&session)?.gets_one_copy {
+            return None;
+        }
+        let own = shared.extract_if(.., |copy| copy.session == session);
+        own.map(|copy| (copy.delivery.qos, copy.group)).reduce(|one, other| (one.0.max(other.0), one.1))
     }
 
     /// Sends a QoS 0 message to one session, if it is connected and not too far behind. Returns its
@@ -363,17 +380,28 @@ impl Broker {
     }
 
     fn distribute_to(&mut self, message: &Rc<Message>, route: &Route, to: &mut Distribution) {
+        let picked = route.groups.iter().filter_map(|group| {
+            let (session, delivery) = self.pick_member(*group, route, message)?;
+            Some(SharedCopy { group: *group, session, delivery })
+        });
+        let mut shared: Vec<SharedCopy> = picked.collect();
         for target in &route.targets {
             let own = to.from == Some(target.session);
             let delivery = if own { target.own.as_ref() } else { Some(&target.delivery) };
-            if let Some(delivery) = delivery {
-                self.assign(message, target.session, delivery, None, to);
+            let Some(delivery) = delivery else { continue };
+            match self.join(&mut shared, target.session) {
+                None => self.assign(message, target.session, delivery, None, to),
+                Some((qos, group)) => {
+                    let delivery = DeliveryOptions { qos: qos.max(delivery.qos), ..delivery.clone() };
+                    self.assign(message, target.session, &delivery, Some(group), to);
+                }
             }
         }
-        for group in &route.groups {
-            if let Some((number, delivery)) = self.pick_member(*group, route, message) {
-                self.assign(message, number, &delivery, Some(*group), to);
+        while let Some(SharedCopy { group, session, mut delivery }) = shared.pop() {
+            if let Some((qos, _)) = self.join(&mut shared, session) {
+                delivery.qos = qos.max(delivery.qos);
             }
+            self.assign(message, session, &delivery, Some(group), to);
         }
     }
 
@@ -646,6 +674,13 @@ fn note_drops(client: Client<'_>, why: &str) {
         let text = format!("mqtt: messages for client {id:?} are dropped: {why}");
         logger::about("dropping", "mqtt", &user, &id, text).with("reason", why)
     });
+}
+
+/// A copy of a message for a member of a shared subscription.
+struct SharedCopy {
+    group: u64,
+    session: u64,
+    delivery: DeliveryOptions,
 }
 
 /// A message that is being routed to several sessions.

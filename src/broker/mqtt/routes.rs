@@ -3,7 +3,7 @@
 //!
 //! A session with overlapping subscriptions gets one copy with the highest QoS and all subscription
 //! identifiers. A shared subscription gives each message to one of its members in turn, to a
-//! connected one if possible.
+//! connected one if possible: with MQTT 5 in a copy of its own.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

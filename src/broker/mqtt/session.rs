@@ -103,6 +103,9 @@ pub(super) struct Session {
     pub(super) expiry: u32,
     /// Whether the session is stored.
     pub(super) durable: bool,
+    /// Whether a message comes once, whichever of its subscriptions match (3.3.5 of MQTT 3.1.1), as
+    /// from Mosquitto. Not known of a stored session until its client connects.
+    pub(super) gets_one_copy: bool,
     /// Its first CONNACK has not left: the client does not know of it.
     pub(super) unknown: bool,
     pub(super) subscriptions: BTreeMap<ByteString, Subscription>,
@@ -162,6 +165,7 @@ impl Session {
             connection: None,
             expiry,
             durable: false,
+            gets_one_copy: false,
             unknown: false,
             subscriptions: BTreeMap::new(),
             subscription_bytes: 0,

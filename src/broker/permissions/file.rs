@@ -29,11 +29,14 @@
 
 use super::matching::{CLIENT_ID, USER};
 use super::{Domain, Grant, Permissions, UserRules};
+use crate::lines::{self, mistake};
 use crate::tree;
-use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_base::error::{Result, shown};
 use forebay_base::random::HashMap;
 use forebay_mqtt::topic::Filter;
 
+/// Option that names the file.
+const OPTION: &str = "acl_file";
 /// Prefixes of Pulsar's and TubeMQ's topics.
 const PULSAR: [&str; 2] = ["persistent://", "non-persistent://"];
 const TUBEMQ: &str = "tubemq:";
@@ -83,21 +86,13 @@ impl<'t> Roles<'t> {
 pub(super) fn parse(text: &str) -> Result<Permissions> {
     let mut permissions = Permissions::default();
     let (mut section, mut roles) = (Section::Anonymous, Roles::default());
-    let mistake = |number: usize, why: String| {
-        Error::new(ErrorKind::InvalidArgument, format!("acl_file, line {}: {why}", number + 1))
-    };
-    for (number, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        parse_line(line, number, &mut section, &mut roles, &mut permissions)
-            .map_err(|why| mistake(number, why))?;
-    }
+    lines::each(OPTION, text, |number, line| {
+        parse_line(line.trim_end(), number, &mut section, &mut roles, &mut permissions)
+    })?;
     let unknown = roles.missing.iter().find_map(|(name, member)| Some((name, (*member)?)));
     match unknown {
         None => Ok(permissions),
-        Some((name, number)) => Err(mistake(number, format!("there is no role {name:?}"))),
+        Some((name, number)) => Err(mistake(OPTION, number, &format!("there is no role {}", shown(name)))),
     }
 }
 
@@ -127,7 +122,8 @@ fn parse_line<'t>(
             }
         }
         "superuser" if !rest.is_empty() => {
-            return Err(format!("{rest:?} behind superuser: put it behind the user line of its user, alone"));
+            let rest = shown(rest);
+            return Err(format!("{rest} behind superuser: put it behind the user line of its user, alone"));
         }
         "superuser" => {
             of_section(to, *section).superuser = true;
@@ -152,7 +148,7 @@ fn parse_line<'t>(
         }
         _ => {
             let words = "user, role, member, topic, subscription, pattern, superuser";
-            return Err(format!("{word:?} is not one of {words}"));
+            return Err(format!("{} is not one of {words}", shown(word)));
         }
     }
     Ok(())
@@ -208,7 +204,7 @@ fn parse_rule(text: &str) -> std::result::Result<Rule<'_>, String> {
         "write" => Grant { write: true, ..Grant::default() },
         "readwrite" => Grant { read: true, write: true, deny: false },
         "deny" => Grant { deny: true, ..Grant::default() },
-        _ => return Err(format!("{access:?} is not one of {}", ACCESSES.join(", "))),
+        _ => return Err(format!("{} is not one of {}", shown(access), ACCESSES.join(", "))),
     };
     // Mosquitto takes a single word for a topic. These are mistakes.
     if topic.is_empty() || access == "readwrite" && topic == text && ACCESSES.contains(&topic) {
@@ -221,16 +217,16 @@ fn parse_rule(text: &str) -> std::result::Result<Rule<'_>, String> {
     };
     let parsed = Filter::parse(filter).map_err(|error| error.message().to_owned())?;
     if !tree::fits(filter) {
-        return Err(format!("{filter:?} has more than {} levels", tree::MAX_LEVELS));
+        return Err(format!("{} has more than {} levels", shown(filter), tree::MAX_LEVELS));
     }
     if domain == Domain::Mqtt && parsed.group().is_some() {
-        return Err(format!("name the topics of the shared subscription: {:?}", parsed.pattern()));
+        return Err(format!("name the topics of the shared subscription: {}", shown(parsed.pattern())));
     }
     if domain == Domain::TubeMq && filter.contains('/') {
-        return Err(format!("{filter:?} is not the name of a TubeMQ topic, nor # or +"));
+        return Err(format!("{} is not the name of a TubeMQ topic, nor # or +", shown(filter)));
     }
     if domain == Domain::Pulsar && filter.split('/').count() > 5 {
-        return Err(format!("{filter:?} is not of the form persistent://tenant/namespace/topic"));
+        return Err(format!("{} is not of the form persistent://tenant/namespace/topic", shown(filter)));
     }
     Ok(Rule { domain, filter, grant })
 }

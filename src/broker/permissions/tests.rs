@@ -250,4 +250,32 @@ fn a_mistake_is_named_with_its_line() {
         let text = error.message();
         assert!(text.starts_with("acl_file, line 3: ") && text.contains(why), "{line}: {text}");
     }
+    let long = "a".repeat(1 << 17);
+    for line in [
+        format!("{long} b"),
+        format!("topic {long} b"),
+        format!("topic read {long}"),
+        format!("topic read {long}/#/b"),
+        format!("topic read persistent://{}", "a/".repeat(1 << 12)),
+        format!("topic read tubemq:{}", "a/".repeat(1 << 6)),
+        format!("user a\nmember {long}"),
+        format!("superuser {long}"),
+        format!("topic read $share/g/{}", "a".repeat(1 << 10)),
+    ] {
+        let error = Permissions::parse(&line).unwrap_err();
+        assert!(error.message().len() < 250, "{error}");
+    }
+}
+
+#[test]
+fn a_file_may_begin_with_a_byte_order_mark_and_has_no_control_characters() {
+    assert!(Permissions::parse("\u{feff}user ann\r\n\ttopic\tread a \n").unwrap().len() == 1);
+    for (text, why) in [
+        ("user ann\ntopic read a\0b\n", "acl_file, line 2: the control character \\u{0}"),
+        ("user a\x1b[31mnn\n", "acl_file, line 1: the control character \\u{1b}"),
+        ("# rules\ruser ann\rsuperuser\r", "acl_file, line 1: a carriage return without a line feed"),
+    ] {
+        let error = Permissions::parse(text).unwrap_err();
+        assert!(error.message().starts_with(why), "{error}");
+    }
 }

@@ -413,8 +413,9 @@ impl Broker {
         log::share(total, counted.map(|topic| topic.log.cache_bytes()))
     }
 
-    /// Removes entries, subscriptions and sequence ids that are no longer needed.
-    fn housekeeping(&mut self, retention: Duration) {
+    /// Removes entries, subscriptions and sequence ids that are no longer needed. Returns the bytes
+    /// of the entries, as [`Topic::trim`].
+    fn housekeeping(&mut self, retention: Duration) -> u64 {
         let run_ms = self.run_ms();
         let run_before = run_ms.saturating_sub(retention.as_millis() as u64);
         // All topics together have the memory of four.
@@ -424,11 +425,11 @@ impl Broker {
         } else {
             self.cache_share(4 * each, Topic::has_durable).min(each)
         };
-        let mut cache = 0;
+        let (mut cache, mut trimmed) = (0, 0);
         let mut trims = Vec::new();
         for topic in self.topics.values_mut() {
             if let Some(first) = topic.cut(&mut self.source, run_before, limit) {
-                topic.log.trim(first);
+                trimmed += topic.trim(&mut self.source, first);
                 trims.push(topic.trimmed());
             }
             let now = self.now;
@@ -457,6 +458,7 @@ impl Broker {
         for connection in self.connections.values_mut() {
             connection.dismissed.retain(|_, until| *until > now);
         }
+        trimmed
     }
 
     /// Checks that the namespace is configured or has topics.

@@ -1,8 +1,8 @@
 //! Room for new messages: what goes when the store is short of it.
 //!
 //! The store is short above [`SHORT`] eighths of `max_store`. Then all acknowledged entries go.
-//! Entries of topics without a durable subscription go only if that is not enough: the oldest ones
-//! over all topics, until [`ENOUGH`] eighths are in use.
+//! Entries of topics without a durable subscription go only if it still is short without those: the
+//! oldest ones over all topics, until [`ENOUGH`] eighths are in use.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -30,8 +30,9 @@ const AHEAD: u64 = 16;
 pub(super) struct Room {
     /// Whether it is under way.
     active: bool,
-    /// Number of the change that removed the last entries, and its time. The store may clean up for
-    /// a while after it, and its size is what it will be only then.
+    /// Since the store is short: the number of the change that removed the last entries, and the
+    /// time of the last removal that was waited for. The store may clean up for a while after the
+    /// change, and has its final size only then.
     last: Option<(u64, Instant)>,
     /// Whether the log has the record about it.
     logged: bool,
@@ -40,7 +41,11 @@ pub(super) struct Room {
 impl Broker {
     /// Whether the store is short of room, or still has not enough of it.
     fn is_short(&self) -> bool {
-        self.commits.used() > self.eighths(if self.room.active { ENOUGH } else { SHORT })
+        self.exceeds(self.commits.used())
+    }
+
+    fn exceeds(&self, used: u64) -> bool {
+        used > self.eighths(if self.room.active { ENOUGH } else { SHORT })
     }
 
     fn eighths(&self, count: u64) -> u64 {
@@ -52,36 +57,50 @@ impl Broker {
         if self.is_short() {
             self.make_room();
         } else {
-            self.room.active = false;
+            (self.room.active, self.room.last) = (false, None);
             self.housekeeping(self.settings.retention);
         }
     }
 
     /// Makes room in a store that is short of it.
     pub(super) fn make_room(&mut self) {
-        self.housekeeping(Duration::ZERO);
-        if !self.is_short() {
-            self.room.active = false;
-            return;
-        }
-        if !std::mem::replace(&mut self.room.active, true) {
-            self.room.last = Some((self.commits.issued(), self.now));
-        }
-        let is_known = self.room.last.is_none_or(|(change, at)| {
+        let is_known = self.room.last.is_some_and(|(change, at)| {
             self.commits.written() >= change && self.now >= at + PAUSE && !self.commits.is_cleaning_up()
         });
-        if self.commits.failure().is_none() && (is_known || !self.settings.stored) {
-            let released = self.release_oldest();
-            // There is nothing more: what is acknowledged later stays as usual.
-            self.room.active = released;
-            self.room.last = Some((self.commits.issued(), self.now));
+        let trimmed = self.housekeeping(Duration::ZERO);
+        if !self.is_short() {
+            (self.room.active, self.room.last) = (false, None);
+            return;
         }
+        if self.commits.failure().is_some() {
+            return;
+        }
+        let mut used = self.commits.used();
+        if self.settings.stored {
+            // What was acknowledged may be enough. A full store waits for no more of it.
+            let is_full = self.commits.is_full(self.settings.max_store);
+            if !is_known {
+                let since = self.room.last.map(|(_, at)| at);
+                if since.is_none() || trimmed > 0 && !is_full {
+                    self.room.last = Some((self.commits.issued(), since.unwrap_or(self.now)));
+                }
+                return;
+            }
+            if !is_full {
+                used = used.saturating_sub(trimmed);
+            }
+        }
+        if self.exceeds(used) {
+            // If there is nothing more, what is acknowledged later stays as usual.
+            self.room.active = self.release_oldest(used);
+        }
+        self.room.last = Some((self.commits.issued(), self.now));
     }
 
-    /// Removes the oldest entries of topics without a durable subscription. Returns whether there
-    /// were any.
-    fn release_oldest(&mut self) -> bool {
-        let wanted = self.commits.used().saturating_sub(self.eighths(ENOUGH));
+    /// Removes the oldest entries of topics without a durable subscription, of a store with so many
+    /// bytes in use. Returns whether there were any.
+    fn release_oldest(&mut self, used: u64) -> bool {
+        let wanted = used.saturating_sub(self.eighths(ENOUGH));
         let mut wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
         let (source, run_ms) = (&mut self.source, self.settings.clock.run_ms(self.now));
         let ages = self.topics.values_mut().filter_map(|topic| Some((topic.releasable(source)?, topic.id)));

@@ -8,7 +8,8 @@ use crate::options::Options;
 use crate::protocol::Protocol;
 use crate::service::{Context, Framing, ListenerSpec, Service};
 use crate::store::{self, Found};
-use forebay_base::error::Result;
+use forebay_base::error::{Error, ErrorKind, Result, shown};
+use forebay_net::url::ServiceUrl;
 
 struct Pulsar {
     options: PulsarOptions,
@@ -21,6 +22,16 @@ struct Pulsar {
 
 /// Pulsar with its options.
 pub(crate) fn service(options: &Options) -> Result<Box<dyn Service>> {
+    if let Some(url) = &options.pulsar.advertised_url {
+        let parsed = ServiceUrl::parse(url).ok();
+        let is_of_broker = |parsed: &ServiceUrl| parsed.is_of_broker(false) || parsed.is_of_broker(true);
+        let is_plain = |parsed: &ServiceUrl| parsed.addresses.len() == 1 && parsed.path.is_empty();
+        if !parsed.is_some_and(|parsed| is_of_broker(&parsed) && is_plain(&parsed)) || url.contains('?') {
+            let url = shown(url);
+            let text = format!("advertised_url is {url}: use pulsar://HOST:PORT or pulsar+ssl://HOST:PORT");
+            return Err(Error::new(ErrorKind::InvalidArgument, text));
+        }
+    }
     Ok(Box::new(Pulsar {
         options: options.pulsar.clone(),
         auto_create: options.auto_create,

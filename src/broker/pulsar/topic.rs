@@ -337,6 +337,14 @@ impl Topic {
         (cut > self.log.first()).then_some(cut)
     }
 
+    /// Removes the entries before `first`. Returns an estimate of their bytes, by the size of the
+    /// oldest one.
+    pub fn trim(&mut self, source: &mut Option<Box<dyn Source>>, first: u64) -> u64 {
+        let bytes = self.oldest(source).bytes as u64 * first.saturating_sub(self.log.first());
+        self.log.trim(first);
+        bytes
+    }
+
     /// The change that removes from the store what was trimmed.
     pub fn trimmed(&self) -> Op {
         let log = &self.log;

@@ -5,7 +5,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 
-use forebay_base::error::{Error, ErrorKind, Result};
+use crate::lines;
+use forebay_base::error::Result;
 use forebay_base::random::HashMap;
 use forebay_tubemq::pb;
 
@@ -24,25 +25,18 @@ impl std::fmt::Debug for Users {
 
 impl Users {
     /// Parses a user file with one `name:password` line for each user. Empty lines and lines that
-    /// start with `#` are ignored.
+    /// start with `#` are ignored. An error names the line.
     pub fn parse(text: &str) -> Result<Self> {
-        let mut users = HashMap::default();
-        for (number, line) in text.lines().enumerate() {
-            if line.trim().is_empty() || line.starts_with('#') {
-                continue;
+        let form = "name:password";
+        let key = |password: &str| match password {
+            "" => Err(format!("expected {form}")),
+            hash if is_hash(hash) => {
+                Err("the password is a hash, as mosquitto_passwd writes it: TubeMQ needs the password itself"
+                    .into())
             }
-            let (name, password) = line
-                .split_once(':')
-                .filter(|(name, password)| !name.is_empty() && !password.is_empty())
-                .ok_or_else(|| {
-                    Error::new(
-                        ErrorKind::InvalidArgument,
-                        format!("tubemq_user_file, line {}: expected name:password", number + 1),
-                    )
-                })?;
-            let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, password.as_bytes());
-            users.insert(name.to_owned(), key);
-        }
+            _ => Ok(hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, password.as_bytes())),
+        };
+        let users = lines::users("tubemq_user_file", text, form, |line| line.split_once(':'), key)?;
         Ok(Self(users))
     }
 
@@ -75,6 +69,14 @@ impl Users {
         let text = format!("{}{}{}", info.user_name, info.timestamp, info.nonce);
         hmac::verify(key, text.as_bytes(), &tag).map_err(|_| wrong)
     }
+}
+
+/// Whether a password is `$kind$...$...`, as files of hashes have it.
+fn is_hash(password: &str) -> bool {
+    let mut parts = password.split('$');
+    let kind = parts.nth(1).unwrap_or_default();
+    let is_kind = !kind.is_empty() && kind.len() < 10 && kind.bytes().all(|c| c.is_ascii_alphanumeric());
+    password.starts_with('$') && is_kind && parts.count() >= 2 && password.len() >= 20
 }
 
 /// Decodes percent-encoded Base64 text.
@@ -126,6 +128,19 @@ mod tests {
 
     #[test]
     fn a_line_that_is_none_is_named() {
-        assert!(Users::parse("a:b\nc").unwrap_err().message().contains("line 2"));
+        for (line, why) in [
+            ("c", "expected name:password"),
+            ("c:", "expected name:password"),
+            ("c:$7$101$dkowch7IvcMGC9ZP$LWnT8hQq9KQjwhFy+BJZzeRv+47iAysVi4D7fS6Au6Q==", "is a hash"),
+            ("c:$2y$05$c4WoMPo3SXsafkva.HHa6uXQZWr7oboPiC2bT/r7q1BB8I2s0BRqC", "is a hash"),
+            ("c:$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$AAAAAAAAAAAAAAAAAAAAAA", "is a hash"),
+        ] {
+            let error = Users::parse(&format!("a:b\n{line}")).unwrap_err();
+            assert!(error.message().contains("tubemq_user_file, line 2: "), "{error}");
+            assert!(error.message().contains(why), "{error}");
+        }
+        let dollars =
+            Users::parse("a:$7$101\nb:$\nc:x$7$101$dkowch7IvcMGC9ZP$LWnT8hQq9KQjwhFy\n  # d:x\n").unwrap();
+        assert_eq!(dollars.len(), 3);
     }
 }

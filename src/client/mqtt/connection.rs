@@ -281,7 +281,7 @@ pub(super) async fn reauthenticate(shared: &Shared) -> Result<()> {
 
 /// One step of extended authentication.
 async fn step(authenticator: &Authenticator, data: Option<Bytes>, limit: Duration) -> Result<Bytes> {
-    authenticator.call(data, limit).await.map(Bytes::from)
+    authenticator.call("authenticator", data, limit).await.map(Bytes::from)
 }
 
 /// The CONNECT packet of the next connection.
@@ -300,7 +300,7 @@ async fn connect_packet(shared: &Shared, version: Version, first: bool) -> Resul
     connect.user_name = options.username.as_deref().map(Into::into);
     connect.password = match &options.password {
         None => None,
-        Some(password) => Some(Bytes::from(password.get_bytes(options.connect_timeout).await?)),
+        Some(password) => Some(Bytes::from(password.get_bytes("password", options.connect_timeout).await?)),
     };
     if !v5 {
         return Ok(connect);
@@ -399,7 +399,7 @@ pub(super) async fn run(
     if matches!(error.kind(), ErrorKind::Authentication | ErrorKind::Authorization)
         && let (Some(password), Some(shown)) = (&shared.options.password, &shown)
     {
-        password.refused(shown, shared.options.connect_timeout).await;
+        password.refused("password", shown, shared.options.connect_timeout).await;
     }
     (reached, error)
 }

@@ -118,7 +118,7 @@ impl Connector {
             return Ok(stream);
         }
         let query = match &options.ws_query {
-            Some(query) => Some(query.get(options.connect_timeout).await?),
+            Some(query) => Some(query.get("ws_query", options.connect_timeout).await?),
             None => None,
         };
         let url = ws::url(self.url.tls, address, &self.url.path, query.as_deref())?;

@@ -779,14 +779,14 @@ async fn refresh(
 /// Tells the supplier of the token that a broker has refused it, or wants another one.
 pub(super) async fn refused(options: &ClientOptions, data: &[u8]) {
     if let Some(token) = &options.token {
-        token.refused(data, options.connect_timeout).await;
+        token.refused("token", data, options.connect_timeout).await;
     }
 }
 
 /// Current credentials; a token supplier is called each time.
 pub(super) async fn credentials(options: &ClientOptions) -> Result<Option<Credentials>> {
     if let Some(Basic { method, username, password }) = &options.basic {
-        let password = password.get(options.connect_timeout).await?;
+        let password = password.get("password", options.connect_timeout).await?;
         let data = format!("{username}:{password}").into();
         return Ok(Some(Credentials { method: method.clone(), data }));
     }
@@ -795,7 +795,7 @@ pub(super) async fn credentials(options: &ClientOptions) -> Result<Option<Creden
             return Ok(Some(Credentials { method: "tls".into(), ..Credentials::default() }));
         }
         None => return Ok(None),
-        Some(token) => token.get(options.connect_timeout).await?,
+        Some(token) => token.get("token", options.connect_timeout).await?,
     };
     Ok(Some(Credentials { method: "token".into(), data: token.trim().to_owned().into() }))
 }

@@ -58,7 +58,7 @@ pub(super) async fn certificate(
     let Some(user) = &options.username else { return Ok(None) };
     let password = match &options.password {
         None => String::new(),
-        Some(password) => password.get(options.connect_timeout).await?,
+        Some(password) => password.get("password", options.connect_timeout).await?,
     };
     let timestamp = wall_ms() as i64;
     let nonce = (random::bits() & 0x7fff_ffff) as i32;

@@ -5,7 +5,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::convert::{Fields, py_result, raise, secret, tls};
+use crate::convert::{Fields, name_of, py_result, raise, secret, tls, told};
 use crate::exit::Call;
 use crate::sender::pairs;
 use forebay_base::error::{Error, ErrorKind};
@@ -157,15 +157,11 @@ fn authenticator_of(callable: Py<PyAny>) -> Authenticator {
         let Some(_call) = Call::begin() else { return ending() };
         let answer = Python::try_attach(|py| {
             let data = data.map(|data| PyBytes::new(py, &data));
-            callable.call1(py, (data,)).and_then(|answer| answer.extract::<Option<Vec<u8>>>(py)).map_err(
-                |e| {
-                    // Only the exception's type is reported: its text may hold the secret.
-                    Error::new(
-                        ErrorKind::Authentication,
-                        format!("the authenticator failed: {}", e.get_type(py)),
-                    )
-                },
-            )
+            let failed = |why: String| Error::new(ErrorKind::Authentication, why);
+            let answer = callable.call1(py, (data,)).map_err(|error| failed(told(py, &error)))?;
+            answer.extract::<Option<Vec<u8>>>(py).map_err(|_| {
+                failed(format!("it returned {}, not bytes or None", name_of(&answer.bind(py).get_type())))
+            })
         });
         answer.unwrap_or_else(|| ending().map(Some)).map(Option::unwrap_or_default)
     })

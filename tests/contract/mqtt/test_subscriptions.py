@@ -276,6 +276,29 @@ def test_each_group_and_who_has_none_get_each_message(open, topic: str) -> None:
         assert one.message()["payload"] == pattern.encode()
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize(
+    "filters",
+    [("$share/g/{}/+", "{}/#"), ("{}/#", "$share/g/{}/+", "{}/+"), ("$share/g/{}/+", "$share/h/{}/#")],
+    ids=["shared first", "shared in the middle", "shared only"],
+)
+def test_a_client_of_mqtt_3_gets_a_message_once_for_shared_and_other_filters(
+    open, topic: str, filters: tuple[str, ...], qos: int
+) -> None:
+    """3.3.5 of MQTT 3.1.1. Clients of MQTT 5 tell the copies by their subscription identifiers."""
+    one, member, other = open(V311), open(V311), open()
+    for pattern in filters:
+        one.subscribe([(pattern.format(topic), qos)])
+    member.subscribe([(f"$share/g/{topic}/+", qos)])
+    for number in range(4):
+        other.publish(f"{topic}/x", b"%d" % number, qos)
+    assert [one.message()["payload"] for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+    # The member has its turns nevertheless.
+    assert [member.message()["payload"] for _ in range(2)] in ([b"0", b"2"], [b"1", b"3"])
+    one.quiet(0.1)
+    member.quiet(0.1)
+
+
 def test_who_leaves_a_group_gets_nothing_more(open, topic: str) -> None:
     stays, leaves, other = open(), open(), open()
     for member in (stays, leaves):

@@ -81,6 +81,23 @@ async def test_a_consumer_that_acknowledges_nothing_stops_no_other(
 
 
 @BOTH
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_a_shared_subscription_beside_one_of_its_own_gives_each_message_once(
+    connect: Connect, topic: str, qos: int
+) -> None:
+    async with connect() as client, connect() as other:
+        consumers = [
+            await client.subscribe(pattern, qos=qos)
+            for pattern in (f"$share/group/{topic}/+", f"{topic}/#", f"{topic}/+")
+        ]
+        for payload in numbered(4):
+            await other.publish(f"{topic}/x", payload, qos=qos)
+        for consumer in consumers:
+            assert payloads(await take(consumer, 4)) == numbered(4)
+            await nothing(consumer, 0.05)
+
+
+@BOTH
 @pytest.mark.parametrize("kept", [False, True], ids=["clean", "kept"])
 async def test_a_neighbour_that_closes_leaves_no_copies(
     connect: Connect, topic: str, patience: float, kept: bool

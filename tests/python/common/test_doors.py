@@ -56,6 +56,8 @@ DOORS: dict[str, dict[str, str]] = {
         "mqtt_port": "port",
         "mqtt_ws_port": "port",
         "tubemq_port": "port",
+        "advertised_url": "URL",
+        "tubemq_advertised_host": "advertised host",
     },
     "listener": {
         "tls_cert": "certificate",
@@ -65,6 +67,7 @@ DOORS: dict[str, dict[str, str]] = {
         "anonymous": "flag",
         "host": "host",
         "mode": "mode",
+        "advertised_host": "advertised host",
     },
     "pulsar.client": {
         "token": "token",
@@ -96,14 +99,14 @@ for _key in protocols.PROTOCOLS:
 
 _LIMITS = "connect_timeout operation_timeout keep_alive max_backoff memory_limit retry_first threads"
 NO_DOORS: dict[str, str] = {
-    "broker": """data durability max_store min_disk_free max_connections max_topics auto_create advertised_url
+    "broker": """data durability max_store min_disk_free max_connections max_topics auto_create
         max_message_size keep_alive retention retention_bytes default_partitions deduplicate
         schema_compatibility mqtt_max_packet_size mqtt_max_sessions mqtt_max_subscription_bytes
         mqtt_slow_subscriber mqtt_full_queue mqtt_max_queue mqtt_max_queue_bytes mqtt_max_output
         mqtt_max_inflight mqtt_receive_maximum mqtt_topic_alias_maximum mqtt_max_retained
-        mqtt_max_session_expiry tubemq_advertised_host tubemq_partitions tubemq_retention
+        mqtt_max_session_expiry tubemq_partitions tubemq_retention
         tubemq_offset_retention tubemq_max_message_size tubemq_client_timeout""",
-    "listener": "protocol port unix websocket advertised_host",
+    "listener": "protocol port unix websocket",
     "pulsar.client": f"{_LIMITS} listener_name lookup_properties connections_per_broker",
     "mqtt.client": f"""{_LIMITS} version client_id clean_start session_expiry will birth max_inflight
         receive_maximum topic_alias_maximum max_packet_size receive_buffer unclaimed offline outbox
@@ -143,6 +146,7 @@ ENCRYPTED: bytes = _loaded.private_bytes(
     serialization.BestAvailableEncryption(b"password"),
 )
 DER = CA.certificate.public_bytes(serialization.Encoding.DER)
+VERSION_1 = (Path(__file__).parents[2] / "golden/tls/version-1-ec.pem").read_bytes()
 NO_DER = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 PIN = hashlib.sha256(ssl.PEM_cert_to_DER_cert(CERT.decode())).hexdigest()
 USERS = b"till:" + hash_password(b"one").encode() + b"\n"
@@ -213,13 +217,20 @@ def contents(form: str) -> dict[str, bytes]:
             "another certificate": OTHER_CERT,
             "half a second one": good + good[:-40],
         }
+    if form in FILES:
+        found |= {
+            "line ends of the first Macs": good.replace(b"\n", b"\r"),
+            "a comment that ends so": b"# nothing\r" + good,
+            "a comment behind spaces": b" \t# nothing\n" + good,
+            "a control character": good.replace(b"till", b"ti\x1bll"),
+        }
     if form in ("MQTT users", "TubeMQ users"):
-        # These become part of a name, with which nobody can come in.
-        del found["a byte order mark before it"], found["a NUL in it"]
+        found |= {"a user twice": good + good, "a tab in a name": good.replace(b"till", b"ti\tll")}
     return found | MORE.get(form, {})
 
 
 MORE: dict[str, dict[str, bytes]] = {
+    "certificate": {"a second one that is none": CERT + NO_DER, "X.509 version 1": VERSION_1},
     "authorities": {"a second one that is none": CA.pem + NO_DER},
     "client authorities": {"a certificate of a client": CA.pem + CLIENT_CERT},
     "key": {
@@ -233,6 +244,12 @@ MORE: dict[str, dict[str, bytes]] = {
         "half of JSON": JWK.encode()[:-5],
         "half of a public key": PUBLIC[: len(PUBLIC) // 2],
         "no last line of a public key": PUBLIC.rsplit(b"-----END", 1)[0],
+        "NULs": b"\0" * 64,
+        "HTML": b"<!DOCTYPE html>\n<title>404 Not Found</title>\n",
+        "the name of a file": b"file:/etc/forebay/token.key\n",
+        "two lines": KEY + b"\n" + KEY,
+        "a list of keys twice": f'{{"keys": [{JWK}], "keys": [{JWK}]}}'.encode(),
+        "a member twice": JWK.replace("{", '{"kty":"oct",', 1).encode(),
         "public keys of SSH": b"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQC7 till@example\n",
     },
     "permissions": {
@@ -256,7 +273,13 @@ MORE: dict[str, dict[str, bytes]] = {
         "a hash without its end": USERS[:-10] + b"\n",
         "too many iterations": b"till:$7$99999999$c2FsdA==$" + b"A" * 86 + b"==\n",
     },
-    "TubeMQ users": {"no colon": b"till\n", "no name": b":one\n", "no password": b"till:\n"},
+    "TubeMQ users": {
+        "no colon": b"till\n",
+        "no name": b":one\n",
+        "no password": b"till:\n",
+        "hashes for MQTT": USERS,
+        "hashes of mosquitto_passwd": b"till:$7$101$dkowch7IvcMGC9ZP$" + b"A" * 86 + b"==\n",
+    },
     "token": {"two lines": b"abc\ndef\n", "words": b"Bearer abc\n", "an empty line before it": b"\n\nabc"},
 }
 
@@ -307,6 +330,15 @@ WORDS: dict[str, dict[str, Any]] = {
     },
     "host": {"empty": "", "a space": " ", "a NUL": "a\0b", "a URL": "mqtt://127.0.0.1", "a number": 127,
              "a mark": "\ufeff127.0.0.1", "no text": "\udcff", "a network": "127.0.0.0/8"},
+    "advertised host": {"empty": "", "a space": " ", "a NUL": "a\0b", "a URL": "mqtt://127.0.0.1",
+                        "a number": 127, "a mark": "\ufeff127.0.0.1", "no text": "\udcff", "a port": "a:1",
+                        "brackets": "[::1]", "two": "a,b"},
+    "URL": {"empty": "", "words": "maybe", "a NUL": "pulsar://a\0b", "a number": 7, "no text": "\udcff",
+            "a host": "broker", "a host with a port": "broker:6650", "no host": "pulsar://:6650",
+            "another protocol": "mqtt://broker:1883", "HTTP": "http://broker:8080", "port 0": "pulsar://a:0",
+            "two": "pulsar://a,b", "a path": "pulsar://a:1/x", "a query": "pulsar://a:1?x=1",
+            "credentials": "pulsar://a:b@c", "a mark before it": "\ufeffpulsar://a:1",
+            "a line end behind it": "pulsar://a:1\n"},
     "port": {"empty": "", "a space": " ", "words": "open", "too high": 65536, "negative": -1,
              "a fraction": 1.5, "true": True, "a list": [1], "two": "1883,1884", "hexadecimal": "0x10",
              "no text": "\udcff"},
@@ -371,8 +403,15 @@ _PEM = {
     "certificate and key": "both in one file is usual, and each option takes its kind",
 }
 _NOBODY = dict.fromkeys(
-    ("empty", "white space", "only a comment"), "no client comes in: `test_an_empty_file_admits_no_client`"
+    ("empty", "white space", "a byte order mark", "only a comment"),
+    "no client comes in: `test_an_empty_file_admits_no_client`",
 )
+_LINES = {
+    "as it should be": "right",
+    "line ends of Windows": "lines may end so",
+    "a byte order mark before it": "editors of Windows write one",
+    "a comment behind spaces": "a comment may stand anywhere",
+}
 ACCEPTED: dict[str, dict[str, str]] = {
     "certificate": _PEM | {"a certificate": "right"},
     "private key": _PEM
@@ -390,25 +429,20 @@ ACCEPTED: dict[str, dict[str, str]] = {
     "key": {
         "as it should be": "right",
         "line ends of Windows": "a secret without line ends is as it was",
-        "a byte order mark before it": "any bytes may be a secret, and no stranger guesses these",
-        "UTF-16": "the same",
-        "no UTF-8": "the same",
+        "no UTF-8": "any bytes may be a secret, and no stranger guesses these",
         "all bytes": "the same",
-        "a NUL in it": "the same",
-        "a long line": "the same",
-        "text before it": "the same",
+        "a long line": "a line of text may be a secret",
         "text behind it": "the same",
         "a public key": "one of the three kinds of keys",
         "quotes": "text is the secret; it begins with no path",
     },
     "permissions": _NOBODY
+    | _LINES
     | {
-        "as it should be": "right",
-        "line ends of Windows": "lines may end so",
         "the same user twice": "a section may go on later, as in Mosquitto",
     },
-    "MQTT users": _NOBODY | {"as it should be": "right", "line ends of Windows": "lines may end so"},
-    "TubeMQ users": _NOBODY | {"as it should be": "right", "line ends of Windows": "lines may end so"},
+    "MQTT users": _NOBODY | _LINES,
+    "TubeMQ users": _NOBODY | _LINES,
     "token": {
         "as it should be": "right",
         "line ends of Windows": "space around a token in a file is no part of it",
@@ -496,9 +530,7 @@ def named(kind: type[Exception], text: str, option: str) -> str:
     if kind is not errors.InvalidArgument:
         return f"raised {kind.__name__}: {text}"
     names = [option, f"--{option.replace('_', '-')}"]
-    if option.startswith("tls_"):
-        names.append("the TLS options")
-    elif option == "listeners":
+    if option == "listeners":
         names += ["listener ", "tls_cert"]
     return "refused" if any(name in text for name in names) else f"names nothing: {text}"
 
@@ -630,6 +662,90 @@ def test_a_client_refuses_what_is_no_value(
         judged(form, option, values(form, tmp_path), lambda value: connect(server, protocol, option, value))
         == ""
     )
+
+
+def suppliers() -> dict[str, Callable[[], Any]]:
+    """Functions that supply no secret."""
+
+    def raises(error: Exception) -> Callable[[], Any]:
+        def supply() -> Any:
+            raise error
+
+        return supply
+
+    class Refused:
+        """One that wants to know what a broker refused."""
+
+        def __call__(self) -> Any:
+            raise ValueError("pass word")
+
+        def refused(self, secret: str) -> None:
+            pass
+
+    values: dict[str, Any] = {
+        "empty": "", "no bytes": b"", "white space": " \n", "nothing": None, "a number": 7, "a list": ["a"],
+        "half a character": "\udcff",
+    }  # fmt: skip
+    return {
+        "raises": raises(ValueError("pass word")),
+        "raises an error of ours": raises(errors.Timeout("the vault is sealed")),
+        "raises, and is told": Refused(),
+        **{name: lambda value=value: value for name, value in values.items()},
+    }
+
+
+@pytest.mark.parametrize(
+    ("protocol", "option"),
+    [
+        *(("pulsar", "token"), ("pulsar", "password"), ("mqtt", "password"), ("mqtt", "ws_query")),
+        *(("mqtt", "authenticator"), ("tubemq", "password")),
+    ],
+)
+def test_a_function_that_supplies_no_secret_is_named(server: Server, protocol: str, option: str) -> None:
+    url = server.plain.urls["mqtt_ws" if option == "ws_query" else protocol]
+    beside: dict[str, Any] = {
+        "password": {"username": "till"},
+        "authenticator": {"authentication_method": "X"},
+    }
+    for name, supply in suppliers().items():
+        value = supply if option != "authenticator" else lambda data, supply=supply: supply()
+        if option == "authenticator" and name in ("no bytes", "nothing"):
+            # These are steps of an authentication.
+            continue
+        with pytest.raises(errors.AuthenticationError) as caught:
+            sent(url, **beside.get(option, {}) | {option: value})
+        said = str(caught.value)
+        assert f"the function for {option} " in said and "pass word" not in said, (name, said)
+        assert "the vault is sealed" in said or name != "raises an error of ours", said
+
+
+@pytest.mark.parametrize(
+    ("side", "option"),
+    [
+        *(("broker", option) for option in ("tls_cert", "tls_key", "tls_client_ca")),
+        *(("client", option) for option in ("tls_cert", "tls_key", "tls_ca")),
+    ],
+)
+@pytest.mark.parametrize("name", ["damaged base64", "no last line", "no certificate", "another private key"])
+def test_an_error_of_a_certificate_names_its_file(
+    server: Server, tmp_path: Path, side: str, option: str, name: str
+) -> None:
+    form = "private key" if option == "tls_key" else "certificate"
+    path = tmp_path / "file.pem"
+    path.write_bytes((contents(form) | {"no certificate": NO_DER})[name])
+    if name == "another private key" and option != "tls_key":
+        path.write_bytes(NO_DER + CERT)
+
+    with pytest.raises(errors.InvalidArgument) as caught:
+        if side == "client":
+            connect(server, "mqtt", option, path)
+        else:
+            beside: dict[str, Any] = {"tls_cert": CERT, "tls_key": PRIVATE} | {option: path}
+            start(**beside)
+    said = str(caught.value)
+    assert f"{option} ({path})" in said, said
+    # No list of bytes.
+    assert "[" not in said, said
 
 
 # -------------------------------------------------------------------------------- beside

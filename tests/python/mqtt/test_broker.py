@@ -75,6 +75,24 @@ def test_passwd_tells_what_it_did_as_json(tmp_path: Path, capsys: pytest.Capture
     assert "has no user 'till'" in capsys.readouterr().err
 
 
+def test_passwd_finds_a_user_however_its_line_was_written(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    assert passwd(str(users), "till", "-b", "old") == 0
+    # An editor of Windows, and spaces around the name.
+    users.write_bytes(b"\xef\xbb\xbf " + users.read_bytes().replace(b":", b" :", 1).replace(b"\n", b"\r\n"))
+    assert passwd(str(users), "till", "-b", "new") == 0
+    assert users.read_text().count("till") == 1
+    for name in ("#till", " till", "till ", "ti\tll", "ti\rll", "ti\u2028ll", "\ufefftill", ""):
+        assert passwd(str(users), name, "-b", "x") == 2, name
+    with (
+        forebay.Broker(mqtt_port=0, mqtt_password_file=users) as broker,
+        Raw(port_of(broker.mqtt_url), V311) as peer,
+    ):
+        assert peer.connect("one", username="till", password="new")["reason"] == 0
+    users.write_bytes(b"\xff\n")
+    assert passwd(str(users), "till", "-b", "x") == 1
+
+
 def test_users_of_forebay_passwd_get_in_and_nobody_else(tmp_path: Path) -> None:
     users = tmp_path / "users"
     assert passwd(str(users), "till", stdin="drop\n") == 0

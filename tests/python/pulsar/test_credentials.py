@@ -528,6 +528,47 @@ def test_oauth2_tells_what_went_wrong(
     assert broker.said == []
 
 
+@pytest.mark.parametrize(
+    ("supplied", "why"),
+    [
+        (ValueError("s3cret"), "failed: ValueError"),
+        (errors.AuthenticationError("the vault is sealed"), "failed: the vault is sealed"),
+        (7, "returned int, not text"),
+        (b"s3cret", "returned bytes, not text"),
+        ("", "returned an empty secret"),
+        (" \n", "returned an empty secret"),
+    ],
+)
+def test_a_function_for_the_secret_of_oauth2_is_named(
+    issuer: Issuer, files: Files, supplied: Any, why: str
+) -> None:
+    def supply() -> Any:
+        if isinstance(supplied, Exception):
+            raise supplied
+        return supplied
+
+    with pytest.raises(errors.AuthenticationError, match=f"the function for client_secret .*{why}") as caught:
+        oauth2(issuer, files, client_secret=supply)()
+    assert "s3cret" not in str(caught.value)
+    assert issuer.asked == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("tls_ca", b""),
+        ("tls_ca", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+        ("tls_ca", b"-----BEGIN CERTIFICATE-----\n\xff"),
+        ("client_secret", ""),
+        ("timeout", "soon"),
+    ],
+)
+def test_an_error_of_oauth2_names_its_argument(option: str, value: Any) -> None:
+    given: dict[str, Any] = {"client_id": "a", "client_secret": "b"} | {option: value}
+    with pytest.raises(errors.InvalidArgument, match=f"OAuth2: {option}: "):
+        OAuth2("https://127.0.0.1:1", **given)
+
+
 def test_oauth2_uses_https_only(issuer: Issuer, files: Files) -> None:
     with pytest.raises(errors.InvalidArgument, match="https:// only"):
         OAuth2("http://127.0.0.1:1", client_id="a", client_secret="b")

@@ -344,6 +344,18 @@ def test_headers_of_older_brokers(serve: Callable[..., Server]) -> None:
     assert (found.id, found.properties, found.publish_time) == ("(1,2,3,-1)", {"a": "b"}, None)
 
 
+@pytest.mark.parametrize("value", ["", " ", 7, None, b"x"])
+@pytest.mark.parametrize("option", ["token", "password"])
+def test_a_function_that_supplies_no_secret_is_named(
+    serve: Callable[..., Server], option: str, value: Any
+) -> None:
+    server = serve(answer(200, b"{}"))
+    options = {"username": "till", option: lambda: value}
+    with pytest.raises(errors.AuthenticationError, match=f"the function for {option} "):
+        Web(server.url, options).ask("GET", ["a"])
+    assert server.heard == []
+
+
 def test_a_token_of_the_embedded_broker(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_bytes(b"0123456789abcdef0123456789abcdef")

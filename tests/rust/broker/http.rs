@@ -10,7 +10,7 @@ use forebay_broker::auth::TokenKeys;
 use forebay_broker::{Broker, Listener, MqttOptions, Options};
 use serde_json::Value;
 
-const SECRET: [u8; 32] = [7; 32];
+const SECRET: [u8; 32] = [b'7'; 32];
 
 fn ports(protocols: &[&str]) -> Vec<Listener> {
     protocols.iter().map(|protocol| Listener::local(protocol)).collect()
@@ -200,7 +200,7 @@ fn strangers_get_nothing_and_change_nothing() {
     ];
     let wrong = [
         String::new(),
-        format!("Authorization: Bearer {}\r\n", TokenKeys::new(&[8; 32]).unwrap().sign("till", None)),
+        format!("Authorization: Bearer {}\r\n", TokenKeys::new(&[b'8'; 32]).unwrap().sign("till", None)),
         format!("Authorization: Bearer {}\r\n", key.sign("till", Some(1000))),
         "Authorization: Basic dGlsbDp0aWxs\r\n".to_owned(),
     ];

@@ -52,7 +52,7 @@ fn listeners_that_would_let_other_machines_in_are_named_with_what_they_lack() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    let tokens = Options { listeners: lan(&all), token_key: Some(vec![1; 32]), ..Options::default() };
+    let tokens = Options { listeners: lan(&all), token_key: Some(vec![b'1'; 32]), ..Options::default() };
     let text = refusal(tokens.clone());
     assert!(text.contains("tubemq listener") && !text.contains("pulsar listener"), "{text}");
     let tubemq = TubeMqOptions { users: Some("a:b".into()), ..TubeMqOptions::default() };

@@ -11,6 +11,7 @@ use forebay_base::error::ErrorKind;
 use forebay_broker::auth::TokenKeys;
 use forebay_broker::{Broker, Durability, Listener, Options, ServerTls};
 use forebay_net::tcp::Pacing;
+use forebay_net::tls::TlsFiles;
 use forebay_pulsar::command::Command;
 use forebay_pulsar::frame::{Decoder, Frame, Payload};
 use forebay_pulsar::{hot, pb};
@@ -426,10 +427,15 @@ fn tls_and_a_token_let_in_who_has_both() {
         rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     let (certificate, key) =
         (certified.cert.pem().into_bytes(), certified.signing_key.serialize_pem().into_bytes());
-    let secret = vec![7; 32];
+    let secret = vec![b'7'; 32];
     let broker = Broker::start(Options {
         listeners: vec![Listener {
-            tls: Some(ServerTls { certificate: certificate.clone(), key, client_ca: None }),
+            tls: Some(ServerTls {
+                certificate: certificate.clone(),
+                key,
+                client_ca: None,
+                files: TlsFiles::default(),
+            }),
             ..Listener::tcp("pulsar", "0.0.0.0", 0)
         }],
         token_key: Some(secret.clone()),
@@ -468,7 +474,7 @@ fn tls_and_a_token_let_in_who_has_both() {
     };
     let good = TokenKeys::new(&secret).unwrap().sign("till", None);
     assert!(matches!(answer(good), Command::Connected(_)));
-    let bad = TokenKeys::new(&[8; 32]).unwrap().sign("till", None);
+    let bad = TokenKeys::new(&[b'8'; 32]).unwrap().sign("till", None);
     assert!(
         matches!(answer(bad), Command::Error(e) if e.error == pb::ServerError::AuthenticationError as i32)
     );

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forebay._core import protocols
+from forebay._core.secrets import supplied
 from forebay.commands._shared.failed import Failed
 from forebay.commands._shared.options import is_web
 from forebay.errors import (
@@ -263,10 +264,7 @@ class Web:
 
         def secret(name: str) -> Any:
             value = self._options.get(name)
-            try:
-                return value() if callable(value) else value
-            except ValueError as error:
-                raise AuthenticationError(f"client option {name!r}: {error}") from None
+            return supplied(name, value) if callable(value) else value
 
         if token := secret("token"):
             return _ascii({"Authorization": f"Bearer {token}", "X-Pulsar-Auth-Method-Name": "token"})
@@ -339,7 +337,7 @@ def _context(options: Mapping[str, Any]) -> ssl.SSLContext:
     """TLS as a client's options ask for it."""
     authorities: bytes | None = options.get("tls_ca")
     try:
-        context = ssl.create_default_context(cadata=authorities.decode("utf-8-sig") if authorities else None)
+        context = ssl.create_default_context(cadata=authorities.decode() if authorities else None)
     except (ssl.SSLError, ValueError) as error:
         raise InvalidArgument(f"client option 'tls_ca': {_name(error)}") from None
     # Newer versions of Python are strict by default, and the engine is not.
@@ -367,8 +365,7 @@ def _present(context: ssl.SSLContext, certificate: bytes, key: bytes | None) -> 
     with tempfile.TemporaryDirectory(prefix="forebay-") as folder:
         file = Path(folder, "client.pem")
         file.touch(mode=0o600)
-        mark = b"\xef\xbb\xbf"
-        file.write_bytes(certificate.removeprefix(mark) + b"\n" + key.removeprefix(mark))
+        file.write_bytes(certificate + b"\n" + key)
         try:
             context.load_cert_chain(file)
         except ssl.SSLError as error:

@@ -56,7 +56,7 @@ def _reach_unix(path: str) -> str:
 
 def _tls(host: str, port: int, alpn: str, settings: dict[str, Any]) -> str:
     authorities: bytes | None = settings.get("tls_ca")
-    context = ssl.create_default_context(cadata=authorities.decode("utf-8-sig") if authorities else None)
+    context = ssl.create_default_context(cadata=authorities.decode() if authorities else None)
     if settings.get("tls_skip_hostname_check"):
         context.check_hostname = False
     if alpn:

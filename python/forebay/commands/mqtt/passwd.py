@@ -38,13 +38,19 @@ def line(user: str, password: str, kind: str) -> str:
 def run(given: argparse.Namespace) -> int:
     """Adds, changes or deletes a user; returns the exit status."""
     path, user = Path(given.file), str(given.user)
-    if not user or "\n" in user:
-        raise InvalidArgument(f"a user name is one line of text, not {user!r}")
+    if not user or user != user.strip() or user[0] == "#" or not user.isprintable():
+        # The broker would read another name, or a comment.
+        raise InvalidArgument(
+            f"a user name is one line of printable text that does not begin with #, not {user!r}"
+        )
     try:
-        lines = path.read_text().splitlines() if path.exists() else []
+        # Editors may have put a byte order mark before the first name.
+        lines = path.read_text("utf-8-sig").splitlines() if path.exists() else []
     except OSError as error:
         raise Failed(f"cannot read {path}: {error.strerror}") from None
-    kept = [one for one in lines if one.rpartition(":")[0] != user]
+    except UnicodeDecodeError:
+        raise Failed(f"{path} is not text in UTF-8") from None
+    kept = [one for one in lines if one.rpartition(":")[0].strip() != user]
     is_known = len(kept) < len(lines)
     if given.delete:
         if not is_known:
@@ -76,7 +82,7 @@ def _write(path: Path, lines: list[str]) -> None:
     new = path.with_name(f"{path.name}.new")
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write("".join(f"{one}\n" for one in lines))
         new.replace(path)
     except OSError as error:

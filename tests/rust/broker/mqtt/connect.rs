@@ -275,7 +275,7 @@ fn silence_of_one_and_a_half_times_the_keep_alive_ends_the_connection() {
 #[test]
 fn a_client_stays_until_its_token_expires_also_after_a_clock_step() {
     const HOUR: u64 = 3600;
-    let key = TokenKeys::new(&[7; 32]).unwrap();
+    let key = TokenKeys::new(&[b'7'; 32]).unwrap();
     let token = key.sign("till", Some(WALL_MS + 50 * HOUR * 1000));
     let mut bench = Bench::with(|settings| settings.tokens = Some(std::sync::Arc::new(key)));
     let connect = Connect { password: Some(token.into_bytes().into()), ..Connect::new(Version::V5, "a") };

@@ -157,6 +157,31 @@ fn a_shared_subscription_gives_each_message_to_one_member() {
 }
 
 #[test]
+fn a_session_of_mqtt_3_gets_one_copy_with_the_highest_qos_of_all_its_filters() {
+    for version in VERSIONS {
+        let mut bench = Bench::new();
+        let one = bench.connect_with(Connect::new(version, "one"), false);
+        for (filter, qos) in [("t/#", Q0), ("$share/g/t/+", Q1), ("$share/h/t/x", Q2)] {
+            bench.subscribe(&one, filter, qos);
+        }
+        let shared_only = bench.connect_with(Connect::new(version, "two"), false);
+        for (filter, qos) in [("$share/i/t/+", Q1), ("$share/j/t/x", Q2)] {
+            bench.subscribe(&shared_only, filter, qos);
+        }
+        let publisher = bench.connect("p");
+        for (qos, all) in [(Q0, [Q0; 3]), (Q2, [Q0, Q1, Q2])] {
+            bench.tell(&publisher, Packet::Publish(publish("t/x", qos, 1, "x"))).unwrap();
+            for (peer, copies) in [(&one, &all[..]), (&shared_only, &all[1..])] {
+                let mut got: Vec<QoS> = bench.messages(peer).iter().map(|message| message.qos).collect();
+                got.sort_unstable();
+                let once = &copies[copies.len() - 1..];
+                assert_eq!(got, if version == Version::V5 { copies } else { once }, "{version:?}, {qos:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn topics_of_dollar_are_not_for_wildcards_and_sys_is_the_brokers_own() {
     let mut bench = Bench::new();
     let peer = bench.connect("a");

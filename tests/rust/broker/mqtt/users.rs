@@ -289,7 +289,7 @@ fn a_session_of_an_unknown_user_goes_to_the_first_and_that_of_a_former_user_is_r
 
 #[test]
 fn with_tokens_too_a_former_user_of_the_file_locks_none_out_and_a_subject_keeps_its_sessions() {
-    let key = TokenKeys::new(&[7; 32]).unwrap();
+    let key = TokenKeys::new(&[b'7'; 32]).unwrap();
     let token: Bytes = key.sign("till", None).into_bytes().into();
     let mut bench = Bench::with(|settings| {
         settings.passwords = Some(Passwords::parse(&[ANN, BOB].join("\n")).unwrap());

@@ -216,11 +216,6 @@ fn without_a_subscription_messages_stay_until_the_store_is_short() {
     bench.pass(Duration::from_secs(6010));
     bench.fill(peer, 1, 0..50);
     bench.held = true;
-    let report = |bench: &mut Bench, used| {
-        let jobs = std::mem::take(&mut bench.ops);
-        bench.broker.handle_report(bench.now, Report { jobs, outcome: Outcome::Written(used) });
-        bench.settle();
-    };
     report(&mut bench, 12 << 10);
     bench.pass(Duration::from_secs(1));
     assert_eq!((kept(&bench, OTHER), kept(&bench, TOPIC)), (50, 50), "three quarters are no reason yet");
@@ -254,6 +249,73 @@ fn without_a_subscription_messages_stay_until_the_store_is_short() {
     report(&mut bench, 12 << 10);
     bench.pass(Duration::from_secs(1));
     assert_eq!((kept(&bench, OTHER), kept(&bench, TOPIC)), (rest, 50), "enough");
+}
+
+/// A store of 16 KiB with a topic of `Bench::producer` whose subscription has acknowledged nothing,
+/// and OTHER with 50 messages and no subscription. The store reports when it is told to.
+fn short_store(messages: u64) -> (Bench, u64) {
+    let mut bench = Bench::with(|settings| {
+        settings.stored = true;
+        settings.max_store = 16 << 10;
+    });
+    let peer = bench.connect();
+    bench.producer(peer, 1);
+    bench.produce(peer, 2, |command| command.topic = OTHER.into());
+    bench.subscribe(peer, 1, EXCLUSIVE);
+    bench.fill(peer, 2, 0..50);
+    bench.fill(peer, 1, 0..messages);
+    bench.flow(peer, 1, 1000);
+    assert_eq!(bench.entries(peer).len() as u64, messages);
+    bench.held = true;
+    (bench, peer)
+}
+
+fn report(bench: &mut Bench, used: u64) {
+    let jobs = std::mem::take(&mut bench.ops);
+    bench.broker.handle_report(bench.now, Report { jobs, outcome: Outcome::Written(used) });
+    bench.settle();
+}
+
+#[test]
+fn without_a_subscription_messages_stay_if_acknowledged_ones_are_enough() {
+    let (mut bench, peer) = short_store(50);
+    (0..50).for_each(|entry| bench.ack_entry(peer, 1, entry));
+    report(&mut bench, 13 << 10);
+    bench.pass(Duration::from_secs(2));
+    assert_eq!(kept(&bench, TOPIC), 0, "acknowledged");
+    // Not above three quarters any more.
+    report(&mut bench, 12 << 10);
+    for _ in 0..5 {
+        bench.pass(Duration::from_secs(1));
+    }
+    assert_eq!(kept(&bench, OTHER), 50);
+    report(&mut bench, 13 << 10);
+    for _ in 0..3 {
+        bench.pass(Duration::from_secs(1));
+    }
+    assert!(kept(&bench, OTHER) < 50, "short again");
+}
+
+#[test]
+fn without_a_subscription_messages_stay_if_those_acknowledged_meanwhile_are_enough() {
+    let (mut bench, peer) = short_store(100);
+    report(&mut bench, 13 << 10);
+    for _ in 0..3 {
+        bench.pass(Duration::from_secs(1));
+    }
+    let rest = kept(&bench, OTHER);
+    assert!((1..50).contains(&rest), "{rest} of the oldest went");
+    // The store still has not enough room, and will have it without those acknowledged now.
+    (0..100).for_each(|entry| bench.ack_entry(peer, 1, entry));
+    report(&mut bench, (10 << 10) + 500);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!((kept(&bench, TOPIC), kept(&bench, OTHER)), (0, rest));
+    // It was not as much as estimated.
+    report(&mut bench, (10 << 10) + 400);
+    for _ in 0..3 {
+        bench.pass(Duration::from_secs(1));
+    }
+    assert!(kept(&bench, OTHER) < rest);
 }
 
 #[test]

@@ -23,7 +23,7 @@ const HEAD: usize = 64;
 
 fn world(secured: bool) -> World<Broker> {
     let now = Instant::now();
-    let tokens = secured.then(|| Arc::new(TokenKeys::new(&[7; 32]).unwrap()));
+    let tokens = secured.then(|| Arc::new(TokenKeys::new(&[b'7'; 32]).unwrap()));
     let settings = Settings { tokens, ..settings(now) };
     World::new(Broker::new(settings, Found::default(), None, now), now)
 }

@@ -25,7 +25,7 @@ const SCHEMA: usize = 50_000;
 
 fn world(secured: bool) -> World<Broker> {
     let now = Instant::now();
-    let tokens = secured.then(|| Arc::new(TokenKeys::new(&[7; 32]).unwrap()));
+    let tokens = secured.then(|| Arc::new(TokenKeys::new(&[b'7'; 32]).unwrap()));
     let mut settings = Settings { max_topics: 10_000, namespaces: vec!["*".into()], ..settings(now) };
     settings.session.tokens = tokens;
     World::new(Broker::new(settings, Found::default(), None, now), now)

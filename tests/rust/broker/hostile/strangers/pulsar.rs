@@ -157,7 +157,7 @@ fn token(credentials: Credentials) -> Option<String> {
     let key = TokenKeys::new(KEY).unwrap();
     match credentials {
         Credentials::None => None,
-        Credentials::Wrong => Some(TokenKeys::new(&[9; 32]).unwrap().sign("alice", None)),
+        Credentials::Wrong => Some(TokenKeys::new(&[b'9'; 32]).unwrap().sign("alice", None)),
         Credentials::Expired => Some(key.sign("alice", Some(WALL_MS - 1000))),
         Credentials::Other => Some(key.sign("mallory", None)),
     }
