@@ -25,6 +25,7 @@ from typing_extensions import Buffer
 from typing_extensions import TypeVar as TypeVarWithDefault
 
 from .mqtt import ReasonCode
+from .pulsar import OutgoingMessage
 
 __all__ = [
     "ArrowBatch",
@@ -539,6 +540,21 @@ class PulsarProducer(_ProducerOf[MessageIds]):
             SchemaError: a row or a column does not fit the schema.
             Unsupported: rows cannot be encoded by the schema.
             InvalidArgument: as :func:`encode_frame`; ``encoding`` is not that of the schema.
+        """
+    def send_messages(
+        self,
+        messages: Sequence[OutgoingMessage],
+        partitions: Sequence[int | None] | None = None,
+        schema: PulsarSchema | None = None,
+        rows: FrameRows | None = None,
+    ) -> _Pending[MessageIds]:
+        """Sends messages as a group, like ``send_many``.
+
+        Args:
+            messages: the messages.
+            partitions: of each message; by default the routing chooses it.
+            schema: of all of them; by default that of the producer.
+            rows: the rows of a frame that the messages replace. Their payloads are encoded already.
         """
     @property
     def name(self) -> str:
@@ -1250,6 +1266,12 @@ class FrameRows:
         and bytes of the payload that was not sent."""
     def payloads(self) -> list[bytes]:
         """The payloads, which are not sent by that.
+
+        Raises:
+            InvalidArgument: the rows have been sent.
+        """
+    def messages(self) -> list[tuple[Any, ...]]:
+        """The fields of the messages, in the order of ``OutgoingMessage``, which are not sent by that.
 
         Raises:
             InvalidArgument: the rows have been sent.

@@ -256,19 +256,18 @@ def _ended(trace: Any, span: Any, future: Any) -> None:
         _end(trace, span, None if error else future.result(), error)
 
 
-def _begin(trace: Any, tracer: Any, producer: Any, topic: str, payload: Any) -> Any:
-    return tracer.start_span(
-        f"send {topic}",
-        kind=trace.SpanKind.PRODUCER,
-        attributes=_attributes(_system(producer), topic, "send", payload),
-    )
+def _begin(trace: Any, tracer: Any, producer: Any, topic: str, payload: Any, count: int | None = None) -> Any:
+    attributes = _attributes(_system(producer), topic, "send", payload)
+    if count is not None:
+        attributes["messaging.batch.message_count"] = count
+    return tracer.start_span(f"send {topic}", kind=trace.SpanKind.PRODUCER, attributes=attributes)
 
 
 def _end(trace: Any, span: Any, result: Any, error: BaseException | None) -> None:
     if error is not None:
         span.set_attribute("error.type", getattr(error, "code", type(error).__name__))
         span.set_status(trace.StatusCode.ERROR)
-    elif not isinstance(result, int):
+    elif result is not None and not isinstance(result, int):
         # Reason codes are not ids.
         span.set_attribute("messaging.message.id", str(result))
     span.end()
@@ -289,7 +288,8 @@ def _attributes(system: str, topic: str, operation: str, payload: Any) -> dict[s
 
 class ProducerTracing(_Interceptor):
     """An interceptor for producers of Pulsar: a span ``send TOPIC`` from the send to the receipt, whose
-    context is in the properties of the message.
+    context is in the properties of the message. A ``send_many`` or ``send_frame`` has one span with the
+    number of its messages, whose context is in each of them.
 
     ``client.producer("orders", interceptors=telemetry.ProducerTracing())``
 
@@ -308,9 +308,22 @@ class ProducerTracing(_Interceptor):
 
     def before_send(self, producer: Any, message: OutgoingMessage) -> None:
         """Starts the span."""
-        span = _begin(self._trace, self._tracer, producer, producer.topic, message.payload)
-        self._propagate.inject(message.properties, context=self._trace.set_span_in_context(span))
-        parent = message.properties.get("traceparent")
+        self._start(producer, [message], message.payload)
+
+    def before_send_many(self, producer: Any, messages: Sequence[OutgoingMessage]) -> None:
+        """Starts the span of all messages."""
+        if messages:
+            self._start(producer, messages, None, len(messages))
+
+    def _start(
+        self, producer: Any, messages: Sequence[OutgoingMessage], payload: Any, count: int | None = None
+    ) -> None:
+        span = _begin(self._trace, self._tracer, producer, producer.topic, payload, count)
+        fields: dict[str, str] = {}
+        self._propagate.inject(fields, context=self._trace.set_span_in_context(span))
+        for message in messages:
+            message.properties.update(fields)
+        parent = fields.get("traceparent")
         if parent is None or not span.is_recording() or len(self._spans) >= MOST_SPANS:
             # Not sampled, or of a send without a result, which tells no end.
             span.end()
@@ -328,6 +341,17 @@ class ProducerTracing(_Interceptor):
         span = self._spans.pop(message.properties.get("traceparent", ""), None)
         if span is not None:
             _end(self._trace, span, message_id, error)
+
+    def on_send_many_acknowledged(
+        self,
+        producer: Any,
+        messages: Sequence[OutgoingMessage],
+        message_ids: Sequence[MessageId] | None,
+        error: BaseException | None,
+    ) -> None:
+        """Ends the span of all messages."""
+        if messages:
+            self.on_send_acknowledged(producer, messages[0], None, error)
 
     def close(self) -> None:
         """Ends the spans of messages without an outcome."""

@@ -108,6 +108,19 @@ fn check_text(text: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Whether some topic matches both patterns, valid filters without `$share/group/`.
+pub fn overlap(one: &str, other: &str) -> bool {
+    let (mut ones, mut others) = (one.split('/'), other.split('/'));
+    loop {
+        match (ones.next(), others.next()) {
+            // Also matches the parent level: `sport/#` matches `sport` (4.7.1.2).
+            (Some("#"), _) | (_, Some("#")) | (None, None) => return true,
+            (Some(level), Some(another)) if level == another || level == "+" || another == "+" => {}
+            _ => return false,
+        }
+    }
+}
+
 /// Whether `topic` matches `pattern`, a valid filter without `$share/group/`. A wildcard in the
 /// first level does not match a topic that starts with `$` [MQTT-4.7.2-1].
 pub fn matches(pattern: &str, topic: &str) -> bool {

@@ -224,7 +224,7 @@ pub struct Outgoing<'a> {
     /// Tombstone: the message has no value, as opposed to an empty one.
     pub null_value: bool,
     /// Names of the only clusters that get a copy; [`LOCAL_CLUSTER`] alone for none. Empty for all.
-    pub replicate_to: &'a [&'a str],
+    pub replicate_to: &'a [String],
     /// Version of the schema of the payload, if it is not that of the producer.
     pub schema_version: Option<&'a Bytes>,
     /// Schema of the payload, if it is not that of the producer and its version is not known.

@@ -4,13 +4,13 @@ use std::any::Any;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{IntoPyDict, PyBytes, PyTuple};
 
 use crate::arrow::{import, import_schema};
 use crate::convert::{borrowed, py_result};
 use forebay_base::error::{Error, ErrorKind, Result};
 use forebay_base::sync::Mutex;
-use forebay_rows::{BadRow, Columns, Cursor, Imported, Naming, Rows, Topics, encode, schema};
+use forebay_rows::{BadRow, Columns, Cursor, Imported, Naming, RowRef, Rows, Topics, encode, schema};
 
 /// The meaning of payloads, for protocols whose topics have schemas.
 #[derive(Clone, Debug, Default)]
@@ -155,6 +155,29 @@ impl FrameRows {
         let payloads = payloads.map(|row| PyBytes::new(py, row.payload)).collect();
         *self.rows.lock() = Some(rows);
         Ok(payloads)
+    }
+
+    /// The fields of rows that have not been sent, in the order of `OutgoingMessage`.
+    fn messages<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let rows = py_result(py, self.take())?.0;
+        let properties = borrowed(rows.properties());
+        let fields = |row: RowRef<'_>| {
+            let ordering_key = row.rare.ordering_key.as_deref().map(|key| PyBytes::new(py, key));
+            (
+                PyBytes::new(py, row.payload),
+                row.key,
+                ordering_key,
+                row.properties.iter().copied().into_py_dict(py)?,
+                (row.event_time != 0).then_some(row.event_time),
+                row.sequence_id,
+                row.rare.deliver_at,
+                row.null_value,
+            )
+                .into_pyobject(py)
+        };
+        let messages = Cursor::default().rows(&rows, &properties).map(fields).collect();
+        *self.rows.lock() = Some(rows);
+        messages
     }
 
     /// The first row, and the others.

@@ -259,19 +259,53 @@ impl<S: Sink> Sender<S> {
                 // The rest is copied and follows when there is room.
                 let mut rows = Rows::default();
                 messages.skip(taken).for_each(|row| rows.push(row.payload, row.key, row.topic));
-                self.spawn_rows(py, sink, group, rows)?;
+                self.spawn_rows(py, sink, group, rows, Form::default(), Cursor::default())?;
             }
             result => group.seal(payloads.len() - taken, result.err()),
         }
         Ok(pending)
     }
 
+    /// Sends messages as one group: those for which there is room now, the others when there is.
+    pub(super) fn send_made(&self, py: Python<'_>, rows: Rows, form: Form) -> PyResult<Py<PyAny>> {
+        let sink = self.sink(py)?;
+        let (group, pending) = self.group(py, sink)?;
+        let mut cursor = Cursor::default();
+        let result = if !self.line.is_empty() {
+            Err(Error::new(ErrorKind::QueueFull, "others wait before these"))
+        } else {
+            let properties = borrowed(rows.properties());
+            let mut queues = self.sends.queues();
+            let mut pushed = queues.group(&group);
+            sink.push_rows(&form, Cursor::default().rows(&rows, &properties), &mut |slot| {
+                pushed.add(slot);
+                cursor.advance(&rows);
+            })
+        };
+        match result {
+            Err(error) if is_full(&error) => self.spawn_rows(py, sink, group, rows, form, cursor)?,
+            result => group.seal(cursor.left(&rows), result.err()),
+        }
+        Ok(pending)
+    }
+
     /// Sends the rows of a frame as one group.
     pub(super) fn send_rows(&self, py: Python<'_>, rows: &FrameRows) -> PyResult<Py<PyAny>> {
+        self.send_replaced(py, rows, |rows| rows)
+    }
+
+    /// Sends what `replace` makes of the rows of a frame as one group.
+    pub(super) fn send_replaced(
+        &self,
+        py: Python<'_>,
+        rows: &FrameRows,
+        replace: impl FnOnce(Rows) -> Rows,
+    ) -> PyResult<Py<PyAny>> {
         let sink = self.sink(py)?;
         let form = rows.form().clone();
         py_result(py, sink.takes_rows(&form))?;
         let (rows, bad) = py_result(py, rows.take())?;
+        let rows = replace(rows);
         let (group, pending) = self.group(py, sink)?;
         let (sink, sends) = (sink.clone(), Arc::clone(&self.sends));
         let mut place = self.line.join();
@@ -279,7 +313,7 @@ impl<S: Sink> Sender<S> {
             place.come().await;
             let checked = if rows.is_empty() { Ok(()) } else { sink.check_rows(&form).await };
             match checked {
-                Ok(()) => push_rows(sink, sends, group, rows, form, &bad).await,
+                Ok(()) => push_rows(sink, sends, group, rows, form, Cursor::default(), &bad).await,
                 Err(error) => group.seal(rows.len(), Some(error)),
             }
         };
@@ -336,12 +370,21 @@ impl<S: Sink> Sender<S> {
         Ok((Group::new(promise, sink.slots(), GroupKind::Many), pending))
     }
 
-    fn spawn_rows(&self, py: Python<'_>, sink: &S, group: Arc<Group<S>>, rows: Rows) -> PyResult<()> {
+    /// Pushes the rows from `next` on, when there is room for them.
+    fn spawn_rows(
+        &self,
+        py: Python<'_>,
+        sink: &S,
+        group: Arc<Group<S>>,
+        rows: Rows,
+        form: Form,
+        next: Cursor,
+    ) -> PyResult<()> {
         let (sink, sends) = (sink.clone(), Arc::clone(&self.sends));
         let mut place = self.line.join();
         let pushing = async move {
             place.come().await;
-            push_rows(sink, sends, group, rows, Form::default(), &LeftOut::default()).await;
+            push_rows(sink, sends, group, rows, form, next, &LeftOut::default()).await;
         };
         py_result(py, engine(1))?.handle().spawn(pushing);
         Ok(())
@@ -414,7 +457,7 @@ fn is_of_message(error: &Error) -> bool {
     matches!(error.kind(), InvalidArgument | InvalidTopic | MessageTooLarge)
 }
 
-/// Pushes all rows as room becomes free, then seals the group. Rows that cannot be messages go to
+/// Pushes the rows from `cursor` on as room becomes free, then seals the group. Rows that cannot be messages go to
 /// `bad`, if they are to be left out.
 async fn push_rows<S: Sink>(
     sink: S,
@@ -422,12 +465,12 @@ async fn push_rows<S: Sink>(
     group: Arc<Group<S>>,
     rows: Rows,
     form: Form,
+    mut cursor: Cursor,
     bad: &LeftOut,
 ) {
     /// Pushed under one lock before others get a turn.
     const CHUNK: usize = 1000;
     let properties = borrowed(rows.properties());
-    let mut cursor = Cursor::default();
     while cursor.left(&rows) > 0 {
         let room = sends.room.notified();
         tokio::pin!(room);

@@ -40,7 +40,7 @@ impl<'a> RowRef<'a> {
             event_time: 0,
             null_value: false,
             sequence_id: None,
-            rare: &Rare::NONE,
+            rare: Rare::NONE,
         }
     }
 }
@@ -58,11 +58,25 @@ pub struct Rare {
     pub qos: Option<u8>,
     /// Retain flag, if not the producer's.
     pub retain: Option<bool>,
+    /// Number for deduplication, if the rows are not numbered.
+    pub sequence_id: Option<u64>,
+    /// Names of the only clusters that get a copy, if there are any.
+    pub replicate_to: Option<Box<[String]>>,
+    /// Partition, if not that of the routing.
+    pub partition: Option<u32>,
 }
 
 impl Rare {
-    const NONE: Self =
-        Self { ordering_key: None, deliver_at: None, message_type: None, qos: None, retain: None };
+    const NONE: &'static Self = &Self {
+        ordering_key: None,
+        deliver_at: None,
+        message_type: None,
+        qos: None,
+        retain: None,
+        sequence_id: None,
+        replicate_to: None,
+        partition: None,
+    };
 }
 
 /// A row that was not sent, since it cannot be a message.
@@ -78,15 +92,23 @@ pub struct BadRow {
 
 /// The parts of a row.
 #[derive(Debug, Default)]
-pub(super) struct NewRow<'a> {
-    pub(super) number: u64,
-    /// Without a payload it is a tombstone.
-    pub(super) payload: Option<&'a [u8]>,
-    pub(super) key: Option<&'a str>,
-    pub(super) topic: Option<&'a str>,
-    pub(super) event_time: u64,
-    pub(super) properties: &'a [(String, String)],
-    pub(super) rare: Option<Rare>,
+pub struct NewRow<'a> {
+    /// Its number, in errors.
+    pub number: u64,
+    /// Payload.
+    pub payload: &'a [u8],
+    /// Key.
+    pub key: Option<&'a str>,
+    /// Topic, if each row has its own.
+    pub topic: Option<&'a str>,
+    /// Milliseconds since 1970; 0 without an event time.
+    pub event_time: u64,
+    /// Whether it is a tombstone.
+    pub null_value: bool,
+    /// Names and values.
+    pub properties: &'a [(String, String)],
+    /// Fields that few rows have: for all rows, or for none.
+    pub rare: Option<Rare>,
 }
 
 /// Payloads, one behind the other.
@@ -197,15 +219,29 @@ impl Rows {
         self.bad.as_mut().map_or_else(Vec::new, std::mem::take)
     }
 
+    /// Numbers of the rows.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.rows.iter().map(|row| row.number)
+    }
+
+    /// No rows, for those that replace these.
+    pub fn replacement(&self) -> Self {
+        Self {
+            key_is_base64: self.key_is_base64,
+            bad: self.bad.as_ref().map(|_| Vec::new()),
+            ..Self::default()
+        }
+    }
+
     /// Adds a payload with its key and its topic.
     pub fn push(&mut self, payload: &[u8], key: Option<&str>, topic: Option<&str>) {
         let number = self.rows.len() as u64;
-        self.push_row(NewRow { number, payload: Some(payload), key, topic, ..NewRow::default() });
+        self.push_row(NewRow { number, payload, key, topic, ..NewRow::default() });
     }
 
     /// Adds a row.
-    pub(super) fn push_row(&mut self, new: NewRow<'_>) {
-        let payload = new.payload.unwrap_or_default();
+    pub fn push_row(&mut self, new: NewRow<'_>) {
+        let payload = new.payload;
         let payload_end = match &mut self.payloads {
             Payloads::Copied(bytes) => {
                 bytes.extend_from_slice(payload);
@@ -232,7 +268,7 @@ impl Rows {
             has_topic: new.topic.is_some(),
             properties_end: self.properties.len(),
             event_time: new.event_time,
-            null_value: new.payload.is_none(),
+            null_value: new.null_value,
         });
     }
 
@@ -291,10 +327,11 @@ impl Rows {
             }
             parts[place].push_row(NewRow {
                 number: row.number,
-                payload: (!row.null_value).then(|| &self.payloads[payload_at..row.payload_end]),
+                payload: &self.payloads[payload_at..row.payload_end],
                 key: row.key_end.map(|end| &self.text[text_at..end]),
                 topic: None,
                 event_time: row.event_time,
+                null_value: row.null_value,
                 properties: &self.properties[properties_at..row.properties_end],
                 rare: rare.next(),
             });
@@ -323,6 +360,7 @@ impl Cursor {
         let mut at = *self;
         std::iter::from_fn(move || {
             let row = rows.rows.get(at.next)?;
+            let rare = rows.rare.get(at.next).unwrap_or(Rare::NONE);
             let found = RowRef {
                 payload: &rows.payloads[at.payload_at..row.payload_end],
                 key: row.key_end.map(|end| &rows.text[at.text_at..end]),
@@ -331,8 +369,8 @@ impl Cursor {
                 properties: &properties[at.properties_at..row.properties_end],
                 event_time: row.event_time,
                 null_value: row.null_value,
-                sequence_id: rows.sequence.map(|first| first + row.number),
-                rare: rows.rare.get(at.next).unwrap_or(&Rare::NONE),
+                sequence_id: rare.sequence_id.or_else(|| rows.sequence.map(|first| first + row.number)),
+                rare,
             };
             at.advance(rows);
             Some(found)

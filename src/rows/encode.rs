@@ -170,12 +170,14 @@ impl<'a> Beside<'a> {
                     .as_ref()
                     .filter(|flags| flags.is_valid(row))
                     .map(|flags| flags.value(row)),
+                ..Rare::default()
             })
         };
         let (key, topic) = (text(self.keys.as_ref(), row), text(self.topics.as_ref(), row));
         let rare = has_rare.then(rare).transpose()?;
         let properties = &properties;
-        rows.push_row(NewRow { number, payload, key, topic, event_time, properties, rare });
+        let (null_value, payload) = (payload.is_none(), payload.unwrap_or_default());
+        rows.push_row(NewRow { number, payload, key, topic, event_time, null_value, properties, rare });
         Ok(())
     }
 

@@ -22,7 +22,7 @@ pub mod schema;
 mod tests;
 mod topics;
 
-pub use buffer::{BadRow, Cursor, Rare, RowRef, Rows};
+pub use buffer::{BadRow, Cursor, NewRow, Rare, RowRef, Rows};
 pub use encode::{Columns, encode};
 pub use imported::{Imported, arrow_error};
 pub use schema::RowSchema;

@@ -5,7 +5,7 @@ comment, and a comment that is not needed is an error."""
 from __future__ import annotations
 
 import asyncio
-from typing import assert_type
+from typing import Any, assert_type
 
 from typing_extensions import Buffer
 
@@ -15,6 +15,7 @@ from forebay.mqtt import MqttClient, MqttConsumer, MqttMessage, MqttProducer, Re
 from forebay.pulsar import (
     MessageId,
     MessageIds,
+    OutgoingMessage,
     PulsarClient,
     PulsarConsumer,
     PulsarMessage,
@@ -87,6 +88,11 @@ async def pulsar(url: str) -> None:
         client.producer("orders", interceptors=interceptor)
         client.producer("orders", interceptors=[interceptor])
         client.producer("orders", interceptors=telemetry.ProducerTracing())
+
+        class Counts(forebay.pulsar.ProducerInterceptor):
+            def before_send_many(self, producer: Any, messages: list[OutgoingMessage]) -> None: ...
+
+        client.producer("orders", interceptors=Counts())
         client.consumer("orders", "billing", interceptors=interceptor)  # type: ignore[call-overload]
         async with client.reader("orders", position={"orders-partition-0": message.id}) as reader:
             assert_type(reader, PulsarConsumer[bytes])

@@ -71,6 +71,12 @@ METRICS = (
     Metric("damaged_messages", "counter", "damaged_messages", "Messages whose checksum did not match."),
     Metric("unclaimed_messages", "gauge", "unclaimed_messages", "Messages that no open consumer claims."),
     Metric("unclaimed_dropped", "counter", "unclaimed_dropped", "Unclaimed messages that were dropped."),
+    Metric(
+        "copies_dropped",
+        "counter",
+        "copies_dropped",
+        "Copies of messages that their consumers got by another of their filters.",
+    ),
     Metric("births", "counter", "births", "Birth messages that were published."),
     Metric("births_refused", "counter", "births_refused", "Birth messages that were refused."),
     Metric("outbox_messages", "gauge", "outbox_messages", "Messages in the outbox."),

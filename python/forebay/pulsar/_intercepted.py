@@ -16,11 +16,11 @@ from forebay._core import parse
 from forebay._core.native import PulsarMessage
 from forebay.errors import NotAllowed
 from forebay.pulsar._interceptors import Interceptors, OutgoingMessage
-from forebay.pulsar._routing import Router, clusters, message_schema, partition_of
+from forebay.pulsar._routing import Router, clusters, keys_of, message_schema, partition_of
 
 if TYPE_CHECKING:
     from forebay._core.types import Duration, Pending, Timestamp
-    from forebay._engine import FrameRows, MessageId, MessageIds
+    from forebay._engine import FrameRows, MessageId, MessageIds, PulsarSchema
     from forebay.pulsar._option_forms import SchemaOption
 
 
@@ -30,7 +30,7 @@ class InterceptedProducer(InterceptedProducerHandle):
     def __init__(self, native: Any, client: Any, chain: Sequence[Any], router: Router | None) -> None:
         super().__init__(native, client)
         self._interceptors = Interceptors(self, chain)
-        self._router, self._has_interceptors = router, bool(chain)
+        self._router = router
 
     @property
     def interceptor_errors(self) -> int:
@@ -123,10 +123,6 @@ class InterceptedProducer(InterceptedProducerHandle):
         )
         self._native.send_nowait(*message.fields(), self._partition(message), own)
 
-    def _one_by_one(self, verb: str) -> NotAllowed:
-        what = "interceptors, which see" if self._has_interceptors else "a router, which sees"
-        return NotAllowed(f"{self!r} has {what} messages one by one: use send() instead of {verb}()")
-
     def _submit_many(
         self,
         payloads: Sequence[Any],
@@ -134,10 +130,28 @@ class InterceptedProducer(InterceptedProducerHandle):
         *,
         schema: SchemaOption | None = None,
     ) -> Pending[MessageIds]:
-        raise self._one_by_one("send_many")
+        self._check()
+        own = None if schema is None else message_schema(schema)
+        values = list(payloads)
+        return self._submit_messages(
+            [OutgoingMessage(*pair) for pair in zip(values, keys_of(values, keys), strict=True)], own
+        )
 
     def _submit_rows(self, rows: FrameRows) -> Pending[Any]:
-        raise self._one_by_one("send_frame")
+        self._check()
+        return self._submit_messages([OutgoingMessage(*row) for row in rows.messages()], None, rows)
+
+    def _submit_messages(
+        self, messages: list[OutgoingMessage], schema: PulsarSchema | None, rows: FrameRows | None = None
+    ) -> Pending[MessageIds]:
+        messages = self._interceptors.outgoing_many(messages)
+        try:
+            partitions = [self._partition(message) for message in messages] if self._router else None
+            pending = self._native.send_messages(messages, partitions, schema, rows)
+        except Exception as error:
+            self._interceptors.tell_sent(messages, None, error)
+            raise
+        return watched(pending, lambda ids, error: self._interceptors.tell_sent(messages, ids, error))
 
 
 class InterceptedConsumer(InterceptedConsumerHandle):

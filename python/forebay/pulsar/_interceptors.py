@@ -57,10 +57,19 @@ class ProducerInterceptor:
     A method that raises is logged by the logger ``forebay.interceptors`` and counted
     (``interceptor_errors`` of the producer), and the message is sent as it was before. Methods must not
     block.
+
+    ``send_many`` and ``send_frame`` call the methods for each message. An interceptor that needs one call for
+    all of them also has one or both of these methods, which are called instead:
+
+    * ``before_send_many(producer, messages)`` changes the messages of the list. It cannot replace them.
+    * ``on_send_many_acknowledged(producer, messages, message_ids, error)``, where ``message_ids`` has one id
+      for each message, or is ``None`` with an error.
     """
 
     def before_send(self, producer: Any, message: OutgoingMessage) -> OutgoingMessage | None:
         """Called before a message is sent. Changes ``message``, or returns another one.
+
+        The payload of a row of ``send_frame`` is encoded already: it is bytes, also with a schema.
 
         Args:
             producer: the producer.
@@ -76,6 +85,9 @@ class ProducerInterceptor:
     ) -> None:
         """Called when the broker has the message, or when it could not be sent. Not for ``send_nowait``,
         which has no result.
+
+        If a ``send_many`` or ``send_frame`` fails, each of its messages is told with the error of the call,
+        which does not say which of them the broker has.
 
         Args:
             producer: the producer.
@@ -148,24 +160,60 @@ class Interceptors:
     def outgoing(self, message: OutgoingMessage) -> OutgoingMessage:
         """The message that all interceptors have seen."""
         for one in self._chain:
-            given = message.copy()
-            try:
-                made = one.before_send(self._owner, given)
-                if made is not None and not isinstance(made, OutgoingMessage):
-                    raise TypeError(f"before_send returned {made!r}, not an OutgoingMessage")
-            except Exception:
-                self._failed(one, "before_send")
-            else:
-                message = given if made is None else made
+            message = self._seen(one, message)
         return message
+
+    def _seen(self, one: Any, message: OutgoingMessage) -> OutgoingMessage:
+        given = message.copy()
+        try:
+            made = one.before_send(self._owner, given)
+            if made is not None and not isinstance(made, OutgoingMessage):
+                raise TypeError(f"before_send returned {made!r}, not an OutgoingMessage")
+        except Exception:
+            self._failed(one, "before_send")
+            return message
+        return given if made is None else made
+
+    def outgoing_many(self, messages: list[OutgoingMessage]) -> list[OutgoingMessage]:
+        """The messages of a call that all interceptors have seen."""
+        for one in self._chain:
+            if not hasattr(one, "before_send_many"):
+                messages = [self._seen(one, message) for message in messages]
+                continue
+            given = [message.copy() for message in messages]
+            try:
+                # A list of its own: the order and the number of messages stay.
+                one.before_send_many(self._owner, list(given))
+            except Exception:
+                self._failed(one, "before_send_many")
+            else:
+                messages = given
+        return messages
+
+    def tell_sent(
+        self,
+        messages: Sequence[OutgoingMessage],
+        ids: Sequence[MessageId] | None,
+        error: BaseException | None,
+    ) -> None:
+        """Tells the outcome of the messages of a call."""
+        for one in self._chain:
+            if hasattr(one, "on_send_many_acknowledged"):
+                self._call(one, "on_send_many_acknowledged", messages, ids, error)
+                continue
+            for at, message in enumerate(messages):
+                self._call(one, "on_send_acknowledged", message, None if ids is None else ids[at], error)
 
     def tell(self, method: str, *arguments: Any) -> None:
         """Calls ``method`` of each interceptor with the owner and ``arguments``."""
         for one in self._chain:
-            try:
-                getattr(one, method)(self._owner, *arguments)
-            except Exception:
-                self._failed(one, method)
+            self._call(one, method, *arguments)
+
+    def _call(self, one: Any, method: str, *arguments: Any) -> None:
+        try:
+            getattr(one, method)(self._owner, *arguments)
+        except Exception:
+            self._failed(one, method)
 
     def close(self) -> None:
         """Tells the interceptors that the owner is closed."""

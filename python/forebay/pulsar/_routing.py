@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from forebay._engine import PulsarSchema
     from forebay.pulsar._schema import Schema
 
-__all__ = ["Router", "check_producer", "clusters", "frame_schema", "message_schema", "partition_of"]
+__all__ = [
+    "Router",
+    "check_producer",
+    "clusters",
+    "frame_schema",
+    "keys_of",
+    "message_schema",
+    "partition_of",
+]
 
 Router: TypeAlias = Callable[[str | None, Mapping[str, str], int], int]
 """Chooses a partition: called with the key or ``None``, the properties, and the number of partitions."""
@@ -93,6 +101,22 @@ def clusters(replicate_to: Sequence[str] | None, disable_replication: bool) -> l
             " none"
         )
     return names
+
+
+def keys_of(payloads: Sequence[Any], keys: Sequence[str | None] | None) -> Sequence[str | None]:
+    """A key or ``None`` for each payload.
+
+    Raises:
+        TypeError: the keys are a text.
+        ValueError: not one for each.
+    """
+    if keys is None:
+        return [None] * len(payloads)
+    if isinstance(keys, str):
+        raise TypeError("keys is a sequence with one for each payload, not a str")
+    if len(keys) != len(payloads):
+        raise ValueError(f"{len(keys)} keys for {len(payloads)} payloads: pass one for each")
+    return keys
 
 
 def message_schema(value: Any) -> PulsarSchema:

@@ -10,6 +10,8 @@ use crate::mqtt::subscription::{Message, Subscription};
 use crate::receive::{Ahead, Batch, Receive};
 use forebay_base::clock;
 use forebay_base::error::{Error, ErrorKind, Result};
+use forebay_mqtt::Version;
+use forebay_mqtt::session::Session;
 
 /// A handle that receives. Cheap to clone; all clones are the same consumer.
 #[derive(Clone, Debug)]
@@ -17,7 +19,6 @@ pub struct Consumer(Arc<Handle>);
 
 #[derive(Debug)]
 struct Handle {
-    id: u32,
     title: String,
     subscription: Arc<Subscription>,
     shared: Arc<Shared>,
@@ -26,12 +27,16 @@ struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.leave(false);
-        self.shared.session().unsubscribe(self.id);
+        self.unsubscribe(&mut self.shared.session());
         self.shared.notify();
     }
 }
 
 impl Handle {
+    fn unsubscribe(&self, session: &mut Session) {
+        self.subscription.ids().for_each(|id| session.unsubscribe(id));
+    }
+
     /// Leaves the routes, and gives back the messages that were not taken. They are not
     /// acknowledged. `kept`: the server keeps the subscription.
     fn leave(&self, kept: bool) {
@@ -39,13 +44,13 @@ impl Handle {
             return;
         }
         let shared = &self.shared;
-        shared.routes.lock().remove(self.id, kept);
+        shared.routes.lock().remove(&self.subscription, kept);
         let queued = self.subscription.clear();
         shared.taken(queued.iter().map(Message::weight).sum());
         let mut left = self.subscription.ahead.close();
         left.extend(queued);
         let filters = self.subscription.options.filters.iter().map(|(filter, _)| filter.clone()).collect();
-        shared.unclaimed.closed(clock::now(), self.id, filters);
+        shared.unclaimed.closed(clock::now(), self.subscription.ids(), filters);
         for message in self.subscription.take_dropped() {
             shared.abandon(message);
         }
@@ -56,7 +61,9 @@ impl Handle {
     /// acknowledged.
     fn keep(&self) {
         self.leave(true);
-        self.shared.session().drop_subscription(self.id);
+        let mut session = self.shared.session();
+        self.subscription.ids().for_each(|id| session.drop_subscription(id));
+        drop(session);
         self.end();
     }
 
@@ -74,27 +81,30 @@ impl Consumer {
         if options.filters.is_empty() {
             return Err(Error::new(ErrorKind::InvalidArgument, "a consumer needs at least one topic filter"));
         }
-        let filters = options.filters.clone();
-        let title = filters.iter().map(|(filter, _)| filter.as_str()).collect::<Vec<_>>().join(",");
+        let title = options.filters.iter().map(|(filter, _)| filter.as_str()).collect::<Vec<_>>().join(",");
         let subscription = Arc::new(Subscription::new(
             options,
+            shared.version() == Version::V5,
             events,
             Arc::clone(&shared.unread),
             shared.abandoned.clone(),
             shared.budget.traffic(),
         ));
-        let id = shared.next_subscription();
         // In the routes before the server knows: retained messages may come ahead of SUBACK
         // (3.8.4).
-        shared.routes.lock().insert(id, Arc::clone(&subscription));
+        let ids = shared.routes.lock().insert(&subscription);
         shared.claim(&subscription);
         // From here on dropping it undoes what was done.
-        let consumer = Self(Arc::new(Handle { id, title, subscription, shared: Arc::clone(&shared) }));
-        let answer = shared.ask(id, |session| session.subscribe(id, filters)).await;
-        match consumer.0.subscription.refusal(&answer) {
-            Some((error, _)) => Err(error),
-            None => Ok(consumer),
-        }
+        let consumer = Self(Arc::new(Handle { title, subscription, shared: Arc::clone(&shared) }));
+        let subscription = &consumer.0.subscription;
+        let subscribe = |session: &mut Session| {
+            for id in ids.clone() {
+                session.subscribe(id, subscription.filters(id).cloned().collect());
+            }
+        };
+        let answers = shared.ask_all(ids.clone(), subscribe).await?;
+        let refused = ids.zip(answers).find_map(|(id, answer)| subscription.refusal(id, &Ok(answer)));
+        refused.map_or(Ok(consumer), |(error, _)| Err(error))
     }
 
     /// Moves up to `max` messages to `out` and returns their number; 0 when there are none now.
@@ -172,8 +182,8 @@ impl Consumer {
         if ended {
             return Ok(());
         }
-        let id = self.0.id;
-        let result = self.0.shared.ask(id, |session| session.unsubscribe(id)).await;
+        let ids = self.0.subscription.ids();
+        let result = self.0.shared.ask_all(ids, |session| self.0.unsubscribe(session)).await;
         self.0.end();
         result.map(drop)
     }
@@ -198,7 +208,7 @@ impl Consumer {
         }
         // The server is told once there is a connection again.
         self.0.leave(false);
-        self.0.shared.session().unsubscribe(self.0.id);
+        self.0.unsubscribe(&mut self.0.shared.session());
         self.0.end();
         Ok(())
     }

@@ -18,6 +18,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
@@ -163,6 +164,11 @@ impl Client {
         let reasons = shared.ask(id, |session| session.unsubscribe_filter(id, asked)).await?;
         shared.carry_out(shared.unclaimed.unsubscribed(&filter));
         Ok(!reasons.contains(&Reason::NoSubscriptionExisted))
+    }
+
+    /// Number of copies of messages that their consumers got by another of their filters.
+    pub fn copies_dropped(&self) -> u64 {
+        self.0.shared.copies_dropped.load(Ordering::Relaxed)
     }
 
     /// Messages that no open consumer claims.

@@ -7,15 +7,16 @@
 //! is open or the server keeps the subscription.
 //!
 //! A message is for the consumers that it matches, in one of the copies that the server sends: one
-//! with an identifier of the first of their filters that matches. Copies for the filters of a
-//! closed consumer have no consumer. Those with an identifier of another process, whose session was
-//! resumed, are matched by topic.
+//! with an identifier of the first of their filters that matches. Filters of a consumer that overlap
+//! have an identifier each. Copies for the filters of a closed consumer have no consumer. Those with
+//! an identifier of another process, whose session was resumed, are matched by topic.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytestring::ByteString;
 
-use crate::mqtt::subscription::Subscription;
+use crate::mqtt::subscription::{Subscription, Takes};
 use forebay_base::error::Result;
 use forebay_base::random::{self, HashMap};
 use forebay_mqtt::Reason;
@@ -26,7 +27,9 @@ use forebay_mqtt::topic::Filter;
 const REMEMBERED: usize = 4096;
 /// Limit on the identifiers of closed consumers that a filter keeps.
 const LEFT: usize = 64;
-/// Limit on the first identifier: half of those that MQTT has (3.8.2.1.2).
+/// Largest identifier of MQTT (3.8.2.1.2).
+const LARGEST: u32 = (1 << 28) - 1;
+/// Limit on the first identifier: half of those that MQTT has.
 const FIRST_BELOW: u64 = 1 << 27;
 
 type Consumers = Arc<[Arc<Subscription>]>;
@@ -34,7 +37,7 @@ type Consumers = Arc<[Arc<Subscription>]>;
 /// The consumers of a client.
 #[derive(Debug)]
 pub(super) struct Routes {
-    /// By subscription identifier.
+    /// By each of their subscription identifiers.
     consumers: HashMap<u32, Arc<Subscription>>,
     filters: HashMap<Filter, Holders>,
     /// Consumers by topic, cached until the consumers change.
@@ -45,6 +48,8 @@ pub(super) struct Routes {
     first: u32,
     /// The next one.
     next: u32,
+    /// Whether they have begun again.
+    wrapped: bool,
 }
 
 /// The consumers of a filter, and its identifiers.
@@ -74,20 +79,32 @@ impl Default for Routes {
             named: HashMap::default(),
             first,
             next: first,
+            wrapped: false,
         }
     }
 }
 
 impl Routes {
-    /// A number for a subscription, never used twice by this client.
-    pub(super) fn next_id(&mut self) -> u32 {
-        let id = self.next;
-        self.next += 1;
+    /// The first of `count` numbers for subscriptions that no consumer has.
+    pub(super) fn next_ids(&mut self, count: u32) -> u32 {
+        let mut id = self.next;
+        loop {
+            if id > LARGEST - (count - 1) {
+                (id, self.wrapped) = (1, true);
+            }
+            match (id..id + count).rev().find(|id| self.consumers.contains_key(id)) {
+                Some(taken) => id = taken + 1,
+                None => break,
+            }
+        }
+        self.next = id + count;
         id
     }
 
-    pub(super) fn insert(&mut self, id: u32, consumer: Arc<Subscription>) {
-        for (filter, _) in &consumer.options.filters {
+    /// Adds a consumer, and returns the identifiers that it gets.
+    pub(super) fn insert(&mut self, consumer: &Arc<Subscription>) -> Range<u32> {
+        let ids = consumer.identify(|count| self.next_ids(count));
+        for (id, (filter, _)) in consumer.identified() {
             let holders = self.filters.entry(filter.clone()).or_default();
             holders.ids.push(id);
             holders.consumers += 1;
@@ -98,8 +115,9 @@ impl Routes {
                 }
             }
         }
-        self.consumers.insert(id, consumer);
+        self.consumers.extend(ids.clone().map(|id| (id, Arc::clone(consumer))));
         self.forget_cached();
+        ids
     }
 
     fn forget_cached(&mut self) {
@@ -113,7 +131,8 @@ impl Routes {
 
     /// All consumers.
     pub(super) fn consumers(&self) -> impl Iterator<Item = &Arc<Subscription>> {
-        self.consumers.values()
+        let first = |(id, consumer): &(&u32, &Arc<Subscription>)| **id == consumer.ids().start;
+        self.consumers.iter().filter(first).map(|(_, consumer)| consumer)
     }
 
     /// Whether a consumer has `filter`.
@@ -124,7 +143,7 @@ impl Routes {
     /// Handles the answer to a SUBSCRIBE: the filters that were refused never had the identifier.
     pub(super) fn answered(&mut self, id: u32, answer: &Result<Vec<Reason>>) {
         let Some(consumer) = self.get(id) else { return };
-        for (at, (filter, _)) in consumer.options.filters.iter().enumerate() {
+        for (at, (filter, _)) in consumer.filters(id).enumerate() {
             let granted =
                 answer.as_ref().is_ok_and(|reasons| reasons.get(at).is_some_and(|reason| !reason.is_error()));
             if !granted && let Some(holders) = self.filters.get_mut(filter) {
@@ -135,8 +154,10 @@ impl Routes {
     }
 
     /// Removes a consumer. `kept`: the server keeps its subscription.
-    pub(super) fn remove(&mut self, id: u32, kept: bool) {
-        let Some(consumer) = self.consumers.remove(&id) else { return };
+    pub(super) fn remove(&mut self, consumer: &Subscription, kept: bool) {
+        if consumer.ids().filter_map(|id| self.consumers.remove(&id)).count() == 0 {
+            return;
+        }
         self.forget_cached();
         for (filter, _) in &consumer.options.filters {
             let Some(holders) = self.filters.get_mut(filter) else { continue };
@@ -151,36 +172,45 @@ impl Routes {
     pub(super) fn take(&mut self) -> Vec<Arc<Subscription>> {
         self.forget_cached();
         self.filters.clear();
-        std::mem::take(&mut self.consumers).into_values().collect()
+        let consumers = self.consumers().cloned().collect();
+        self.consumers.clear();
+        consumers
     }
 
     /// The consumers of `publish`, with each member of a shared subscription: see
-    /// [`one_of_each_group`].
-    pub(super) fn of(&mut self, publish: &Publish) -> Consumers {
+    /// [`one_of_each_group`]. `None` if it is a copy of a message that its consumer gets by another
+    /// of its filters.
+    pub(super) fn of(&mut self, publish: &Publish) -> Option<Consumers> {
         let ids = || publish.properties.subscription_identifiers();
         if ids().next().is_some() {
-            let named = self.named(publish);
-            if !named.is_empty() || ids().all(|id| self.is_own(id)) {
-                return named.into();
+            let (named, is_copy) = self.named(publish);
+            if !named.is_empty() {
+                return Some(named.into());
+            }
+            if is_copy {
+                return None;
+            }
+            if ids().all(|id| self.is_own(id)) {
+                return Some(Consumers::default());
             }
         }
         if let Some(matched) = self.matched.get(&publish.topic) {
-            return Arc::clone(matched);
+            return Some(Arc::clone(matched));
         }
         let matched: Consumers =
-            self.consumers.values().filter(|consumer| consumer.matches(&publish.topic)).cloned().collect();
+            self.consumers().filter(|consumer| consumer.matches(&publish.topic)).cloned().collect();
         if self.matched.len() >= REMEMBERED {
             self.matched.clear();
         }
         self.matched.insert(publish.topic.clone(), Arc::clone(&matched));
-        matched
+        Some(matched)
     }
 
     /// The consumers of the subscriptions that the server names, each once: of two filters that
-    /// match, it may name each (3.3.4).
-    fn named(&mut self, publish: &Publish) -> Vec<Arc<Subscription>> {
-        let topic = &publish.topic;
+    /// match, it may name each (3.3.4). And whether a consumer gets another copy.
+    fn named(&mut self, publish: &Publish) -> (Vec<Arc<Subscription>>, bool) {
         let mut found: Vec<Arc<Subscription>> = Vec::with_capacity(1);
+        let mut is_copy = false;
         for id in publish.properties.subscription_identifiers() {
             if !self.named.contains_key(&id) {
                 if self.named.len() >= REMEMBERED {
@@ -189,15 +219,19 @@ impl Routes {
                 self.named.insert(id, self.named_by(id));
             }
             for Named { consumer, is_alone } in &self.named[&id] {
-                let filter = consumer.filter_of(topic);
-                let has_id = |filter| self.filters.get(filter).is_some_and(|all| all.ids.contains(&id));
-                let is_for = filter.is_some_and(|filter| *is_alone || has_id(filter));
-                if is_for && !found.iter().any(|other| Arc::ptr_eq(other, consumer)) {
-                    found.push(Arc::clone(consumer));
+                let has_id = |filter: &Filter| {
+                    *is_alone || self.filters.get(filter).is_some_and(|all| all.ids.contains(&id))
+                };
+                match consumer.takes(publish, has_id) {
+                    Takes::This if !found.iter().any(|other| Arc::ptr_eq(other, consumer)) => {
+                        found.push(Arc::clone(consumer));
+                    }
+                    Takes::This | Takes::None => {}
+                    Takes::Another => is_copy = true,
                 }
             }
         }
-        found
+        (found, is_copy)
     }
 
     fn named_by(&self, id: u32) -> Vec<Named> {
@@ -209,12 +243,12 @@ impl Routes {
                 is_alone: holders().all(|holders| holders.ids.iter().all(|other| *other == id)),
             })
         };
-        self.consumers.values().filter_map(of).collect()
+        self.consumers().filter_map(of).collect()
     }
 
     /// Whether this client has given a subscription the identifier.
     fn is_own(&self, id: u32) -> bool {
-        (self.first..self.next).contains(&id)
+        self.wrapped || (self.first..self.next).contains(&id)
     }
 }
 
@@ -262,7 +296,14 @@ mod tests {
         let filters = filters.iter().map(|filter| (Filter::parse(*filter).unwrap(), asked)).collect();
         let options = ConsumerOptions { filters, auto_ack: false };
         let abandoned = mpsc::unbounded_channel().0;
-        Arc::new(Subscription::new(options, Arc::new(Nothing), Arc::default(), abandoned, &Arc::default()))
+        Arc::new(Subscription::new(
+            options,
+            true,
+            Arc::new(Nothing),
+            Arc::default(),
+            abandoned,
+            &Arc::default(),
+        ))
     }
 
     /// Routes with consumers by a letter, and which of them a message is for.
@@ -274,8 +315,8 @@ mod tests {
 
     impl Bench {
         fn open(&mut self, name: char, filters: &[&str]) -> u32 {
-            let (id, consumer) = (self.routes.next_id(), subscription(filters));
-            self.routes.insert(id, Arc::clone(&consumer));
+            let consumer = subscription(filters);
+            let id = self.routes.insert(&consumer).start;
             self.open.push((name, id, consumer));
             id
         }
@@ -283,19 +324,23 @@ mod tests {
         /// Opens a consumer that the server grants all filters.
         fn granted(&mut self, name: char, filters: &[&str]) -> u32 {
             let id = self.open(name, filters);
-            self.routes.answered(id, &Ok(vec![Reason::GrantedQoS1; filters.len()]));
+            let consumer = Arc::clone(&self.open.last().unwrap().2);
+            for id in consumer.ids() {
+                self.routes.answered(id, &Ok(vec![Reason::GrantedQoS1; consumer.filters(id).count()]));
+            }
             id
         }
 
         fn close(&mut self, id: u32) {
-            self.open.retain(|(_, other, _)| *other != id);
-            self.routes.remove(id, false);
+            let at = self.open.iter().position(|(_, other, _)| *other == id).unwrap();
+            self.routes.remove(&self.open.remove(at).2, false);
         }
 
         fn of(&mut self, topic: &str, ids: &[u32]) -> String {
             let properties = ids.iter().map(|id| Property::SubscriptionIdentifier(*id)).collect();
             let publish = Publish { topic: topic.into(), properties, ..Publish::default() };
-            let found = one_of_each_group(self.routes.of(&publish), topic);
+            let Some(found) = self.routes.of(&publish) else { return "another".into() };
+            let found = one_of_each_group(found, topic);
             let name =
                 |consumer| self.open.iter().find(|(.., other)| Arc::ptr_eq(other, consumer)).unwrap().0;
             let mut names: Vec<char> = found.iter().map(name).collect();
@@ -348,11 +393,59 @@ mod tests {
     #[test]
     fn a_consumer_gets_one_copy_of_each_message() {
         let mut bench = Bench::default();
-        let both = bench.granted('a', &["t/x", "t/#"]);
-        assert_eq!(bench.of("t/x", &[both, both]), "a");
+        let narrow = bench.granted('a', &["t/x", "t/#"]);
+        let wide = narrow + 1;
+        // A packet for both, and one for each.
+        assert_eq!(bench.of("t/x", &[narrow, wide]), "a");
+        assert_eq!((bench.of("t/x", &[narrow]), bench.of("t/x", &[wide])), ("a".into(), "another".into()));
+        assert_eq!(bench.of("t/y", &[wide]), "a");
+        assert_eq!(bench.of("t/x", &[]), "a");
         let second = bench.granted('b', &["t/x"]);
-        assert_eq!(bench.of("t/x", &[second, both]), "ab");
-        assert_eq!(bench.of("t/y", &[both]), "a");
+        assert_eq!(bench.of("t/x", &[second, wide]), "ab");
+        assert_eq!((bench.of("t/x", &[second]), bench.of("t/x", &[wide])), ("ab".into(), "another".into()));
+        let third = bench.granted('c', &["t/#"]);
+        assert_eq!((bench.of("t/x", &[second]), bench.of("t/x", &[third])), ("ab".into(), "c".into()));
+        bench.close(narrow);
+        assert_eq!((bench.of("t/x", &[second]), bench.of("t/x", &[third])), ("b".into(), "c".into()));
+    }
+
+    #[test]
+    fn a_copy_of_another_kind_is_no_other_copy() {
+        let mut bench = Bench::default();
+        let both = bench.granted('a', &["t/x", "$share/g/t/#"]);
+        // A job is sent to one of its group; the filters have one identifier.
+        assert_eq!((bench.of("t/x", &[both]), bench.of("t/y", &[both])), ("a".into(), "a".into()));
+        let job = bench.granted('b', &["$share/h/u/#", "u/x"]);
+        assert_eq!(bench.of("u/x", &[job]), "b");
+    }
+
+    #[test]
+    fn filters_that_overlap_have_ascending_identifiers() {
+        let ids = |filters: &[&str]| {
+            let consumer = subscription(filters);
+            let first = consumer.identify(|_| 0).start;
+            consumer.identified().map(|(id, _)| id - first).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(&["a", "b", "c/+", "d/#"]), [0, 0, 0, 0]);
+        assert_eq!(ids(&["t/x", "t/#", "t/x", "t/y"]), [0, 1, 2, 2]);
+        assert_eq!(ids(&["a/b", "a/+", "+/c"]), [0, 1, 2]);
+        assert_eq!(ids(&["a/#", "a", "a/b/c", "b/#", "#"]), [0, 1, 1, 0, 2]);
+        assert_eq!(ids(&["$share/g/a/#", "a/b", "$share/g/a/b"]), [0, 0, 0]);
+    }
+
+    #[test]
+    fn identifiers_begin_again_without_those_in_use() {
+        let mut bench = Bench::default();
+        bench.routes.next = LARGEST;
+        let last = bench.granted('a', &["a"]);
+        assert_eq!(last, LARGEST);
+        let first = bench.granted('b', &["b"]);
+        assert_eq!(first, 1);
+        bench.routes.next = LARGEST;
+        let two = bench.granted('c', &["c/#", "c/d"]);
+        assert_eq!((two, bench.routes.next), (2, 4));
+        assert_eq!(bench.of("c/d", &[two]), "c");
+        assert_eq!(bench.of("b", &[first]), "b");
     }
 
     #[test]
@@ -383,8 +476,7 @@ mod tests {
     fn a_subscription_that_the_server_keeps_is_the_next_consumers() {
         let mut bench = Bench::default();
         let first = bench.granted('a', &["t"]);
-        bench.open.clear();
-        bench.routes.remove(first, true);
+        bench.routes.remove(&bench.open.pop().unwrap().2, true);
         assert_eq!(bench.of("t", &[first]), "");
         let second = bench.open('b', &["t"]);
         assert_eq!(bench.of("t", &[first]), "b");

@@ -1,6 +1,7 @@
 //! The session of a client, shared by its producers, consumers and connections.
 
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -82,6 +83,8 @@ pub(super) struct Shared {
     pub(super) awaited: Arc<Awaited>,
     pub(super) producers: Mutex<HashMap<u64, Arc<Publisher>>>,
     pub(super) routes: Mutex<Routes>,
+    /// Copies of messages that their consumers got by another of their filters.
+    pub(super) copies_dropped: AtomicU64,
     /// Messages that no open consumer claims.
     pub(super) unclaimed: Unclaimed,
     /// Passes on messages that the application has dropped and not acknowledged.
@@ -153,6 +156,7 @@ impl Shared {
             awaited: Arc::default(),
             producers: Mutex::default(),
             routes: Mutex::default(),
+            copies_dropped: AtomicU64::default(),
             unclaimed: Unclaimed::new(
                 options.unclaimed,
                 options.keep_session || !options.clean_start,
@@ -186,9 +190,9 @@ impl Shared {
         self.next_owner.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A number for a subscription, never used twice by this client.
+    /// A number for a request about a subscription.
     pub(super) fn next_subscription(&self) -> u32 {
-        self.routes.lock().next_id()
+        self.routes.lock().next_ids(1)
     }
 
     /// Whether the client has ended.
@@ -284,17 +288,23 @@ impl Shared {
     fn renewed(&self, id: u32, result: Result<Vec<Reason>>) {
         let consumer = self.routes.lock().get(id);
         let Some(consumer) = consumer else { return };
-        let Some((error, granted)) = consumer.refusal(&result) else {
-            return self.journal.resubscribed(&consumer.topic());
+        let Some((error, granted)) = consumer.refusal(id, &result) else {
+            // Once for all of its identifiers.
+            if id + 1 == consumer.ids().end {
+                self.journal.resubscribed(&consumer.topic());
+            }
+            return;
         };
         self.journal.gave_up(Some(&consumer.topic()), &error);
-        self.routes.lock().remove(id, false);
+        self.routes.lock().remove(&consumer, false);
         {
             let mut session = self.session();
-            if granted {
-                session.unsubscribe(id);
-            } else {
-                session.drop_subscription(id);
+            for other in consumer.ids() {
+                if granted || other != id {
+                    session.unsubscribe(other);
+                } else {
+                    session.drop_subscription(other);
+                }
             }
         }
         self.notify();
@@ -302,7 +312,11 @@ impl Shared {
     }
 
     fn deliver(&self, publish: Publish, token: u64) {
-        let mut consumers = self.routes.lock().of(&publish);
+        let consumers = self.routes.lock().of(&publish);
+        let Some(mut consumers) = consumers else {
+            self.copies_dropped.fetch_add(1, Ordering::Relaxed);
+            return self.acknowledge((token != 0).then_some(token));
+        };
         if consumers.len() > 1 {
             consumers = one_of_each_group(consumers, &publish.topic);
         }
@@ -539,18 +553,43 @@ impl Shared {
         self.settled.notify_waiters();
     }
 
-    /// Sends SUBSCRIBE or UNSUBSCRIBE and waits for the answer.
+    /// Sends UNSUBSCRIBE and waits for the answer.
     pub(super) async fn ask(&self, id: u32, ask: impl FnOnce(&mut Session)) -> Result<Vec<Reason>> {
-        let (answer, answered) = oneshot::channel();
-        self.answers.lock().insert(id, answer);
+        Ok(self.ask_all(id..id + 1, ask).await?.into_iter().flatten().collect())
+    }
+
+    /// Sends SUBSCRIBE or UNSUBSCRIBE for each of `ids` and waits for the answers.
+    pub(super) async fn ask_all(
+        &self,
+        ids: Range<u32>,
+        ask: impl FnOnce(&mut Session),
+    ) -> Result<Vec<Vec<Reason>>> {
+        let answered: Vec<_> = {
+            let mut answers = self.answers.lock();
+            let mut answer = |id| {
+                let (answer, answered) = oneshot::channel();
+                answers.insert(id, answer);
+                answered
+            };
+            ids.clone().map(&mut answer).collect()
+        };
         ask(&mut self.session());
         self.notify();
         let limit = self.options.operation_timeout;
-        match tokio::time::timeout(limit, answered).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(Error::new(ErrorKind::Closed, "the client was closed")),
+        let all = async {
+            let mut results = Vec::with_capacity(answered.len());
+            for answered in answered {
+                let closed = |_| Err(Error::new(ErrorKind::Closed, "the client was closed"));
+                results.push(answered.await.unwrap_or_else(closed));
+            }
+            results
+        };
+        match tokio::time::timeout(limit, all).await {
+            Ok(results) => results.into_iter().collect(),
             Err(_) => {
-                self.answers.lock().remove(&id);
+                let mut answers = self.answers.lock();
+                ids.for_each(|id| drop(answers.remove(&id)));
+                drop(answers);
                 let text = format!("the broker did not answer within {limit:?}");
                 Err(Error::new(ErrorKind::Timeout, because(text, self.trouble.lock().as_ref())))
             }

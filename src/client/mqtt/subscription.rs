@@ -1,8 +1,9 @@
 //! Received messages, and the client side of a consumer: the queue of its messages.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -15,8 +16,8 @@ use forebay_base::error::{Error, Result};
 use forebay_base::sync::{Mutex, Rank};
 use forebay_mqtt::QoS;
 use forebay_mqtt::Reason;
-use forebay_mqtt::packet::Publish;
-use forebay_mqtt::topic::Filter;
+use forebay_mqtt::packet::{Publish, RetainHandling, SubscribeOptions};
+use forebay_mqtt::topic::{Filter, overlap};
 
 /// A received message. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -131,10 +132,51 @@ impl receive::Received for Message {
     }
 }
 
+/// The copies of a message that a consumer takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// This one.
+    This,
+    /// The one that the server sends for an earlier filter of the consumer.
+    Another,
+    /// None: no filter of the consumer has its identifier and matches.
+    None,
+}
+
+/// Number of the SUBSCRIBE of each filter, beginning with 0. Of filters that overlap each has one
+/// of its own, which is behind those of the filters before it: a copy for a later filter says that
+/// the server has the earlier ones. A job of a shared subscription has no other copies.
+fn packets(filters: &[(Filter, SubscribeOptions)]) -> Box<[u32]> {
+    let mut packets: Vec<u32> = Vec::with_capacity(filters.len());
+    let mut wild = Vec::new();
+    for (at, (filter, _)) in filters.iter().enumerate() {
+        let behind = |other: usize| {
+            let (before, _) = &filters[other];
+            let is_other = before != filter && before.group().is_none() && filter.group().is_none();
+            (is_other && overlap(before.pattern(), filter.pattern())).then(|| packets[other] + 1)
+        };
+        // Two filters without a wildcard do not overlap.
+        let packet = if filter.has_wildcard() {
+            (0..at).filter_map(behind).max()
+        } else {
+            wild.iter().copied().filter_map(behind).max()
+        };
+        packets.push(packet.unwrap_or_default());
+        if filter.has_wildcard() {
+            wild.push(at);
+        }
+    }
+    packets.into()
+}
+
 /// Client side of a consumer: its filters and the queue of its messages.
 #[derive(Debug)]
 pub(super) struct Subscription {
     pub(super) options: ConsumerOptions,
+    /// Number of the SUBSCRIBE of each filter.
+    packets: Box<[u32]>,
+    /// The identifier of the first SUBSCRIBE; those of the others follow it.
+    id: OnceLock<u32>,
     queue: Mutex<VecDeque<Message>>,
     /// Messages that are to be handed out next.
     pub(super) ahead: Ahead<Message>,
@@ -152,14 +194,19 @@ pub(super) struct Subscription {
 }
 
 impl Subscription {
+    /// `split`: filters that overlap have an identifier each.
     pub(super) fn new(
         options: ConsumerOptions,
+        split: bool,
         events: Arc<dyn ConsumerEvents>,
         unread: Arc<AtomicUsize>,
         abandoned: UnboundedSender<Abandoned>,
         traffic: &Arc<Traffic>,
     ) -> Self {
+        let one = || vec![0; options.filters.len()].into();
         Self {
+            packets: if split { packets(&options.filters) } else { one() },
+            id: OnceLock::new(),
             options,
             queue: Mutex::new(Rank::Queue, VecDeque::new()),
             ahead: Ahead::new(traffic),
@@ -170,6 +217,55 @@ impl Subscription {
             unread,
             holds_up: AtomicBool::new(false),
         }
+    }
+
+    /// Gives it as many identifiers as it needs: `next` returns the first one.
+    pub(super) fn identify(&self, next: impl FnOnce(u32) -> u32) -> Range<u32> {
+        self.id.get_or_init(|| next(self.count()));
+        self.ids()
+    }
+
+    /// Number of its SUBSCRIBE packets.
+    fn count(&self) -> u32 {
+        self.packets.iter().max().map_or(1, |last| last + 1)
+    }
+
+    /// Its subscription identifiers; none before [`Self::identify`].
+    pub(super) fn ids(&self) -> Range<u32> {
+        self.id.get().map_or(0..0, |id| *id..*id + self.count())
+    }
+
+    /// The filters with their identifiers.
+    pub(super) fn identified(&self) -> impl Iterator<Item = (u32, &(Filter, SubscribeOptions))> {
+        let first = self.ids().start;
+        self.packets.iter().map(move |packet| first + packet).zip(&self.options.filters)
+    }
+
+    /// The filters of one SUBSCRIBE.
+    pub(super) fn filters(&self, id: u32) -> impl Iterator<Item = &(Filter, SubscribeOptions)> {
+        self.identified().filter(move |(other, _)| *other == id).map(|(_, filter)| filter)
+    }
+
+    /// Whether it takes this copy of a message. `has_id`: whether the copy has an identifier of a
+    /// filter.
+    pub(super) fn takes(&self, publish: &Publish, has_id: impl Fn(&Filter) -> bool) -> Takes {
+        let (mut is_first, mut found) = (true, Takes::None);
+        for (filter, options) in &self.options.filters {
+            if !filter.matches(&publish.topic) {
+                continue;
+            }
+            let is_shared = filter.group().is_some();
+            if has_id(filter) {
+                // Of a retained message there may be no other copy, if the earlier filter is not new.
+                let is_only = publish.retain && options.retain_handling == RetainHandling::IfNew;
+                if is_first || is_shared || is_only {
+                    return Takes::This;
+                }
+                found = Takes::Another;
+            }
+            is_first &= is_shared;
+        }
+        found
     }
 
     pub(super) fn matches(&self, topic: &str) -> bool {
@@ -258,13 +354,14 @@ impl Subscription {
         (taken, weight)
     }
 
-    /// The error of SUBACK, if a filter was refused, and whether another one was granted.
-    pub(super) fn refusal(&self, answer: &Result<Vec<Reason>>) -> Option<(Error, bool)> {
+    /// The error of the SUBACK to the SUBSCRIBE with `id`, if a filter was refused, and whether
+    /// another one was granted.
+    pub(super) fn refusal(&self, id: u32, answer: &Result<Vec<Reason>>) -> Option<(Error, bool)> {
         match answer {
             Err(error) => Some((error.clone(), false)),
             Ok(reasons) => {
                 let mut refused =
-                    reasons.iter().zip(&self.options.filters).filter(|(reason, _)| reason.is_error());
+                    reasons.iter().zip(self.filters(id)).filter(|(reason, _)| reason.is_error());
                 let (reason, (filter, _)) = refused.next()?;
                 let granted = reasons.iter().any(|reason| !reason.is_error());
                 Some((reason.error("SUBSCRIBE").with_topic(filter.as_str()), granted))

@@ -14,6 +14,7 @@
 //! ```
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -74,8 +75,8 @@ struct Held {
 /// A closed consumer.
 #[derive(Debug)]
 struct ClosedConsumer {
-    /// Its subscription identifier.
-    id: u32,
+    /// Its subscription identifiers.
+    ids: Range<u32>,
     filters: Vec<Filter>,
     at: Instant,
 }
@@ -257,14 +258,14 @@ impl Unclaimed {
     }
 
     /// Counts a consumer that closes.
-    pub(super) fn closed(&self, now: Instant, id: u32, filters: Vec<Filter>) {
+    pub(super) fn closed(&self, now: Instant, ids: Range<u32>, filters: Vec<Filter>) {
         {
             let mut state = self.state.lock();
             state.consumers = state.consumers.saturating_sub(1);
             if state.closed.len() == REMEMBERED {
                 state.closed.pop_front();
             }
-            state.closed.push_back(ClosedConsumer { id, filters, at: now });
+            state.closed.push_back(ClosedConsumer { ids, filters, at: now });
             Self::begin(&mut state, now);
         }
         self.changed.notify_one();
@@ -406,10 +407,11 @@ impl State {
     /// Group of the shared subscription of a closed consumer that a message came from, and when
     /// that was closed.
     fn shared_of(&self, publish: &Publish) -> Option<(String, Instant)> {
-        let named = |id: u32| publish.properties.subscription_identifiers().any(|other| other == id);
+        let named =
+            |ids: &Range<u32>| publish.properties.subscription_identifiers().any(|id| ids.contains(&id));
         let has_ids = publish.properties.subscription_identifier().is_some();
         let of = |consumer: &ClosedConsumer| {
-            if has_ids && !named(consumer.id) {
+            if has_ids && !named(&consumer.ids) {
                 return None;
             }
             let filter = consumer.filters.iter().find(|filter| filter.matches(&publish.topic))?;
@@ -424,7 +426,7 @@ impl ClosedConsumer {
     /// subscription, which then names one of them.
     fn is_for(&self, held: &Held) -> bool {
         let properties = &held.publish.properties;
-        let named = properties.subscription_identifiers().any(|id| id == self.id);
+        let named = properties.subscription_identifiers().any(|id| self.ids.contains(&id));
         (named || properties.subscription_identifier().is_none())
             && self
                 .filters
@@ -475,7 +477,14 @@ mod tests {
         let options =
             ConsumerOptions { filters: vec![(filter(text), SubscribeOptions::default())], auto_ack: false };
         let abandoned = mpsc::unbounded_channel().0;
-        Arc::new(Subscription::new(options, Arc::new(Nothing), Arc::default(), abandoned, &Arc::default()))
+        Arc::new(Subscription::new(
+            options,
+            false,
+            Arc::new(Nothing),
+            Arc::default(),
+            abandoned,
+            &Arc::default(),
+        ))
     }
 
     fn publish(topic: &str) -> Publish {
@@ -490,7 +499,7 @@ mod tests {
         unclaimed.opened(start, &other);
         unclaimed.opened(start, &workers);
         let closed = start + GRACE * 3 / 2;
-        unclaimed.closed(closed, 2, vec![filter("$share/g/jobs")]);
+        unclaimed.closed(closed, 2..3, vec![filter("$share/g/jobs")]);
         assert!(unclaimed.given_back(closed, &workers, [(publish("jobs"), 1)]).acknowledge.is_empty());
         let later = closed + GRACE / 2;
         assert!(unclaimed.arrived(later, publish("jobs"), 2).acknowledge.is_empty());
@@ -509,7 +518,7 @@ mod tests {
         let start = Instant::now();
         let plain = consumer("a");
         unclaimed.opened(start, &plain);
-        unclaimed.closed(start, 1, vec![filter("a")]);
+        unclaimed.closed(start, 1..2, vec![filter("a")]);
         assert_eq!(unclaimed.given_back(start, &plain, [(publish("a"), 1)]).acknowledge, [1]);
         assert_eq!(unclaimed.arrived(start, publish("a"), 2).acknowledge, [2]);
         assert_eq!(unclaimed.stats(), UnclaimedStats::default());
@@ -521,7 +530,7 @@ mod tests {
         let (mut now, again) = (Instant::now(), consumer("a/#"));
         for _ in 0..3 {
             unclaimed.opened(now, &again);
-            unclaimed.closed(now, 1, vec![filter("a/#")]);
+            unclaimed.closed(now, 1..2, vec![filter("a/#")]);
             now += GRACE * 3;
             assert_eq!(unclaimed.arrived(now, publish("a/x"), 1).unsubscribe, [filter("a/#")]);
             assert!(unclaimed.arrived(now, publish("a/x"), 2).unsubscribe.is_empty());
@@ -536,8 +545,8 @@ mod tests {
         let (wide, narrow) = (consumer("a/#"), consumer("a/b"));
         unclaimed.opened(now, &wide);
         unclaimed.opened(now, &narrow);
-        unclaimed.closed(now, 1, vec![filter("a/#")]);
-        unclaimed.closed(now, 2, vec![filter("a/b")]);
+        unclaimed.closed(now, 1..2, vec![filter("a/#")]);
+        unclaimed.closed(now, 2..3, vec![filter("a/b")]);
         let named = |topic: &str, id: u32| {
             let mut publish = publish(topic);
             publish.properties.push(forebay_mqtt::Property::SubscriptionIdentifier(id));

@@ -301,7 +301,7 @@ fn metadata_of(
         event_time: (message.event_time != 0).then_some(message.event_time),
         deliver_at_time: message.deliver_at,
         null_value: message.null_value.then_some(true),
-        replicate_to: message.replicate_to.iter().map(|cluster| (*cluster).into()).collect(),
+        replicate_to: message.replicate_to.to_vec(),
         schema_version: stated(schema_version.clone()),
         ..Default::default()
     }

@@ -28,7 +28,7 @@ pub(super) struct Early {
     sequence_id: Option<u64>,
     deliver_at: Option<i64>,
     null_value: bool,
-    replicate_to: Box<[Box<str>]>,
+    replicate_to: Box<[String]>,
     schema_version: Option<Bytes>,
     pub(super) schema: Option<Arc<SchemaInfo>>,
     /// Why its schema was refused.
@@ -64,7 +64,7 @@ impl Early {
             sequence_id,
             deliver_at,
             null_value,
-            replicate_to: replicate_to.iter().map(|cluster| (*cluster).into()).collect(),
+            replicate_to: replicate_to.into(),
             schema_version: schema_version.cloned(),
             schema: schema.cloned(),
             refused: None,
@@ -80,7 +80,6 @@ impl Early {
     pub(super) fn with<T>(&self, version: Option<&Bytes>, act: impl FnOnce(&Outgoing<'_>) -> T) -> T {
         let properties: Vec<(&str, &str)> =
             self.properties.iter().map(|(name, value)| (&**name, &**value)).collect();
-        let replicate_to: Vec<&str> = self.replicate_to.iter().map(|cluster| &**cluster).collect();
         act(&Outgoing {
             payload: &self.payload,
             key: self.key.as_deref(),
@@ -91,7 +90,7 @@ impl Early {
             sequence_id: self.sequence_id,
             deliver_at: self.deliver_at,
             null_value: self.null_value,
-            replicate_to: &replicate_to,
+            replicate_to: &self.replicate_to,
             schema_version: version.or(self.schema_version.as_ref()),
             schema: None,
         })

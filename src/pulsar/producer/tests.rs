@@ -936,10 +936,12 @@ fn messages_for_some_clusters_are_entries_of_their_own_and_keep_their_place() {
     let mut p = producer(Options::default());
     let now = Instant::now();
     push(&mut p, b"a").unwrap();
-    let few = Outgoing { payload: b"b", replicate_to: &["east", "west"], ..Default::default() };
+    let clusters = ["east".to_owned(), "west".to_owned()];
+    let few = Outgoing { payload: b"b", replicate_to: &clusters, ..Default::default() };
     p.push(now, WALL, &few).unwrap();
     push(&mut p, b"c").unwrap();
-    let none = Outgoing { payload: b"d", replicate_to: &[crate::LOCAL_CLUSTER], ..Default::default() };
+    let local = [crate::LOCAL_CLUSTER.to_owned()];
+    let none = Outgoing { payload: b"d", replicate_to: &local, ..Default::default() };
     p.push(now, WALL, &none).unwrap();
     let sends = sends(&mut p);
     let clusters: Vec<_> = sends.iter().map(|(_, metadata, _)| metadata.replicate_to.join(" ")).collect();

@@ -112,6 +112,7 @@ impl Connection for native::Client {
         let unclaimed = self.unclaimed();
         stats.set_item("unclaimed_messages", unclaimed.messages)?;
         stats.set_item("unclaimed_dropped", unclaimed.dropped)?;
+        stats.set_item("copies_dropped", self.copies_dropped())?;
         let births = self.births();
         stats.set_item("births", births.published)?;
         stats.set_item("births_refused", births.refused)?;

@@ -22,7 +22,7 @@ use forebay_client::traffic::SendCounts;
 use forebay_pulsar::Outgoing;
 use forebay_pulsar::schema::Codec;
 use forebay_pulsar::schema::SchemaInfo;
-use forebay_rows::{Columns, Naming, RowRef, Rows};
+use forebay_rows::{Columns, Naming, NewRow, Rare, RowRef, Rows};
 
 producer_class! {
     /// A producer of one topic.
@@ -85,11 +85,7 @@ producer_class! {
         schema: &Bound<'_, PulsarSchema>,
     ) -> PyResult<FrameRows> {
         let own = &schema.get().0;
-        if is_separated(Some(&own.codec)) {
-            let text = "send_many() does not take a separated schema: send the values one by one with send(), or make it \
-                        the schema of a producer";
-            return Err(raise(py, &Error::new(ErrorKind::Unsupported, text)));
-        }
+        py_result(py, of_many(&own.codec))?;
         let values: Vec<Bound<'_, PyAny>> = values.try_iter()?.collect::<PyResult<_>>()?;
         let keys = keys_for(values.len(), keys, "keys")?;
         let mut rows = Rows::default();
@@ -99,6 +95,98 @@ producer_class! {
         }
         Ok(FrameRows::of(rows, Form::Schema(Arc::new(Arc::clone(&own.info)))))
     }
+
+    /// Sends messages as a group. `rows` are those of a frame that they replace: their payloads are
+    /// encoded already.
+    #[pyo3(signature = (messages, partitions=None, schema=None, rows=None))]
+    fn send_messages(
+        &self,
+        py: Python<'_>,
+        messages: Vec<Message<'_>>,
+        partitions: Option<Vec<Option<u32>>>,
+        schema: Option<&Bound<'_, PulsarSchema>>,
+        rows: Option<&FrameRows>,
+    ) -> PyResult<Py<PyAny>> {
+        let own = schema.map(|schema| &schema.get().0);
+        if let Some(own) = own {
+            py_result(py, of_many(&own.codec))?;
+        }
+        let codec = own.map(|own| &own.codec).or(self.0.sink(py)?.codec()).filter(|_| rows.is_none());
+        let payloads = messages.iter().map(|message| encode(codec, &message.payload, message.null_value));
+        let payloads: Vec<Payload<'_>> = payloads.collect::<PyResult<_>>()?;
+        let properties = messages.iter().map(|message| pairs(message.properties.as_ref()));
+        let properties: Vec<_> = properties.collect::<PyResult<_>>()?;
+        let add = |all: &mut Rows, numbers: &mut dyn Iterator<Item = u64>| {
+            let parts = messages.iter().zip(&payloads).zip(&properties).zip(numbers).enumerate();
+            for (at, (((message, payload), properties), number)) in parts {
+                let partition = partitions.as_ref().and_then(|all| all.get(at).copied().flatten());
+                all.push_row(message.row(number, payload.bytes(), properties, partition));
+            }
+        };
+        if let Some(rows) = rows {
+            return self.0.send_replaced(py, rows, |all| {
+                let mut new = all.replacement();
+                add(&mut new, &mut all.numbers());
+                new
+            });
+        }
+        let mut all = Rows::default();
+        add(&mut all, &mut (0..));
+        let form = own.map_or(Form::Plain, |own| Form::Schema(Arc::new(Arc::clone(&own.info))));
+        self.0.send_made(py, all, form)
+    }
+}
+
+/// A message of a group: the fields of Python's `OutgoingMessage`.
+#[derive(FromPyObject)]
+struct Message<'py> {
+    payload: Bound<'py, PyAny>,
+    key: Option<String>,
+    ordering_key: Option<Vec<u8>>,
+    properties: Option<Bound<'py, PyDict>>,
+    event_time: Option<EventTime>,
+    sequence_id: Option<u64>,
+    deliver_at: Option<i64>,
+    null_value: bool,
+    replicate_to: Option<Vec<String>>,
+}
+
+impl Message<'_> {
+    fn row<'a>(
+        &'a self,
+        number: u64,
+        payload: &'a [u8],
+        properties: &'a [(String, String)],
+        partition: Option<u32>,
+    ) -> NewRow<'a> {
+        NewRow {
+            number,
+            payload,
+            key: self.key.as_deref(),
+            topic: None,
+            event_time: self.event_time.as_ref().map_or(0, |time| time.0),
+            null_value: self.null_value,
+            properties,
+            rare: Some(Rare {
+                ordering_key: self.ordering_key.as_deref().map(Into::into),
+                deliver_at: self.deliver_at,
+                sequence_id: self.sequence_id,
+                replicate_to: self.replicate_to.as_deref().map(Into::into),
+                partition,
+                ..Rare::default()
+            }),
+        }
+    }
+}
+
+/// Refuses a schema whose keys are those of the messages, which groups cannot have.
+fn of_many(codec: &Arc<dyn Codec>) -> Result<()> {
+    if !is_separated(Some(codec)) {
+        return Ok(());
+    }
+    let text = "send_many() does not take a separated schema: send the values one by one with send(), or make it the \
+                schema of a producer";
+    Err(Error::new(ErrorKind::Unsupported, text))
 }
 
 /// Encodes the rows of a frame for producers without a schema of their own.
@@ -142,7 +230,6 @@ fn push(
     }
     let pair = separated.then(|| Separated::of(payload.bytes()));
     let properties = pairs(properties)?;
-    let clusters: Vec<&str> = replicate_to.iter().flatten().map(String::as_str).collect();
     let message = Outgoing {
         payload: payload.bytes(),
         key,
@@ -152,7 +239,7 @@ fn push(
         sequence_id,
         deliver_at,
         null_value,
-        replicate_to: &clusters,
+        replicate_to: replicate_to.as_deref().unwrap_or_default(),
         schema: own.map(|own| &own.info),
         ..Outgoing::default()
     };
@@ -177,16 +264,17 @@ fn encode<'a>(
 /// Pushes pairs, whose payloads are inline, with their keys as those of the messages.
 fn push_separated<'a>(
     producer: &native::Producer,
-    messages: impl Iterator<Item = Outgoing<'a>>,
+    messages: impl Iterator<Item = (Outgoing<'a>, Option<u32>)>,
     each: &mut dyn FnMut(usize),
 ) -> Result<()> {
-    let pairs: Vec<_> = messages.map(|message| (Separated::of(message.payload), message)).collect();
-    if pairs.iter().any(|(_, message)| message.key.is_some()) {
+    let pairs: Vec<_> = messages.map(|message| (Separated::of(message.0.payload), message)).collect();
+    if pairs.iter().any(|(_, (message, _))| message.key.is_some()) {
         let text =
             "the keys of the messages are those of their values, as the schema is separated: leave keys out";
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
-    producer.push_many(&mut pairs.iter().map(|(pair, message)| pair.apply(*message)), each)
+    let messages = pairs.iter().map(|(pair, (message, partition))| (pair.apply(*message), *partition));
+    producer.push_many(&mut { messages }, each)
 }
 
 impl Receipts for native::Producer {
@@ -281,19 +369,22 @@ impl Sink for native::Producer {
         };
         // That of the producer is stated anyway.
         let schema = schema.filter(|info| !self.codec().is_some_and(|own| schema::is_of(&**own, info)));
-        let mut messages = rows.map(|row| Outgoing {
-            payload: row.payload,
-            key: row.key,
-            key_is_base64: row.key_is_base64,
-            ordering_key: row.rare.ordering_key.as_deref(),
-            properties: row.properties,
-            event_time: row.event_time,
-            sequence_id: row.sequence_id,
-            deliver_at: row.rare.deliver_at,
-            null_value: row.null_value,
-            schema_version,
-            schema,
-            ..Outgoing::default()
+        let mut messages = rows.map(|row| {
+            let message = Outgoing {
+                payload: row.payload,
+                key: row.key,
+                key_is_base64: row.key_is_base64,
+                ordering_key: row.rare.ordering_key.as_deref(),
+                properties: row.properties,
+                event_time: row.event_time,
+                sequence_id: row.sequence_id,
+                deliver_at: row.rare.deliver_at,
+                null_value: row.null_value,
+                replicate_to: row.rare.replicate_to.as_deref().unwrap_or_default(),
+                schema_version,
+                schema,
+            };
+            (message, row.rare.partition)
         });
         // Of send_many(): rows of a frame have been encoded by their schema.
         if matches!(form, Form::Plain) && is_separated(self.codec()) {

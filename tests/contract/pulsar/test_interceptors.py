@@ -183,10 +183,123 @@ async def test_an_interceptor_that_raises_loses_no_message(
         await nothing(consumer)
 
 
-async def test_what_is_not_one_message_is_refused(client: Any, topic: str) -> None:
-    async with client.producer(topic, interceptors=Marks()) as producer:
-        with pytest.raises(errors.NotAllowed, match="interceptors"):
-            await producer.send_many([b"x"])
+class Counts(Marks):
+    """Has one call for all messages of a call."""
+
+    def before_send_many(self, producer: Any, messages: list[OutgoingMessage]) -> None:
+        for message in messages:
+            message.properties["of"] = str(len(messages))
+        messages.clear()
+
+    def on_send_many_acknowledged(
+        self, producer: Any, messages: list[OutgoingMessage], ids: Any, error: BaseException | None
+    ) -> None:
+        self.told.append(([bytes(message.payload) for message in messages], list(ids or []), error))
+
+
+async def test_each_message_of_many_is_seen(client: Any, topic: str) -> None:
+    """Also beyond the window."""
+    count = 300
+    marks, counts = Marks(), Counts("c")
+    async with client.consumer(topic, "s") as consumer:
+        async with client.producer(topic, interceptors=[marks, counts], max_pending=7) as producer:
+            ids = await producer.send_many(numbered(count), [f"k{at}" for at in range(count)])
+            assert producer.interceptor_errors == 0
+        messages = await receive(consumer, count)
+    assert payloads(messages) == numbered(count)
+    assert [message.key for message in messages] == [f"k{at}" for at in range(count)]
+    assert all(message.properties == {"by": "a", "of": str(count)} for message in messages)
+    assert [message.id for message in messages] == list(ids)
+    assert marks.told == [(payload, "a", id, None) for payload, id in zip(numbered(count), ids, strict=True)]
+    assert counts.told == [(numbered(count), list(ids), None)]
+
+
+async def test_every_field_of_many_can_be_changed(client: Any, topic: str) -> None:
+    class Fields(ProducerInterceptor):
+        def before_send(self, producer: Any, message: OutgoingMessage) -> OutgoingMessage | None:
+            number = int(bytes(message.payload))
+            if number == 1:
+                return OutgoingMessage(b"one", "k", b"o", {"a": "b"}, 5, 70, None, False, ["__local__"])
+            message.null_value = number == 2
+            return None
+
+    async with client.consumer(topic, "s") as consumer:
+        async with client.producer(topic, interceptors=Fields()) as producer:
+            await producer.send_many([b"0", b"1", b"2"])
+            assert producer.last_sequence_id == 71
+        first, second, third = await receive(consumer, 3)
+    assert (bytes(first.data), first.key, first.properties) == (b"0", None, {})
+    assert (bytes(second.data), second.key, second.ordering_key) == (b"one", "k", b"o")
+    assert (second.properties, second.event_time) == ({"a": "b"}, 5)
+    assert third.is_null and not second.is_null
+
+
+async def test_rows_of_a_table_are_seen(client: Any, topic: str) -> None:
+    pyarrow: Any = pytest.importorskip("pyarrow")
+    marks, counts = Marks(), Counts("c")
+    table = pyarrow.table({"v": ["x", None], "k": [b"\xff", b"k"], "at": [5, 6]})
+    async with client.consumer(topic, "s") as consumer:
+        async with client.producer(topic, interceptors=[marks, counts]) as producer:
+            ids = await producer.send_frame(table, value="v", key="k", event_time="at")
+            assert len(await producer.send_frame(table[:0], value="v")) == 0
+        first, second = await receive(consumer, 2)
+    assert (bytes(first.data), first.is_null, second.is_null) == (b"x", False, True)
+    assert [message.key_bytes for message in (first, second)] == [b"\xff", b"k"]
+    assert [message.event_time for message in (first, second)] == [5, 6]
+    assert [message.properties for message in (first, second)] == [{"by": "a", "of": "2"}] * 2
+    assert [told[2] for told in marks.told] == list(ids)
+
+
+async def test_values_of_many_are_seen_and_rows_are_encoded(client: Any, topic: str) -> None:
+    pyarrow: Any = pytest.importorskip("pyarrow")
+
+    class Sees(ProducerInterceptor):
+        seen: list[Any] = []
+
+        def before_send(self, producer: Any, message: OutgoingMessage) -> OutgoingMessage | None:
+            self.seen.append(message.payload)
+            return None
+
+    async with client.consumer(topic, "s", schema="string") as consumer:
+        async with client.producer(topic, interceptors=Sees(), schema="string") as producer:
+            await producer.send_many(["a", "b"])
+            await producer.send_many(["c"], schema="string")
+            await producer.send_frame(pyarrow.table({"v": ["d"]}), value="v")
+        assert [message.value for message in await receive(consumer, 4)] == ["a", "b", "c", "d"]
+    assert Sees.seen == ["a", "b", "c", b"d"]
+
+
+async def test_many_that_fail_are_told(client: Any, topic: str) -> None:
+    marks, counts = Marks(), Counts("c")
+    async with client.producer(topic, interceptors=[marks, counts]) as producer:
+        with pytest.raises(errors.MessageTooLarge) as large:
+            await producer.send_many([b"x", bytes(16 << 20)])
+        assert [(told[2], told[3]) for told in marks.told] == [(None, large.value)] * 2
+        assert counts.told[-1][1:] == ([], large.value)
+        with pytest.raises(TypeError, match="bytes-like") as wrong:
+            await producer.send_many([b"y", 3])
+        with pytest.raises(ValueError, match="1 keys for 2 payloads"):
+            await producer.send_many([b"y", b"z"], ["k"])
+    assert counts.told[-1][1:] == ([], wrong.value)
+
+
+async def test_an_interceptor_that_raises_changes_nothing_of_many(client: Any, topic: str) -> None:
+    class RaisesForAll(Counts):
+        def before_send_many(self, producer: Any, messages: list[OutgoingMessage]) -> None:
+            super().before_send_many(producer, messages)
+            raise RuntimeError("no ink")
+
+    chain = [Raises(), RaisesForAll("r"), Marks()]
+    async with client.consumer(topic, "s") as consumer:
+        async with client.producer(topic, interceptors=chain) as producer:
+            await producer.send_many(numbered(2))
+            assert producer.interceptor_errors == 5
+        messages = await receive(consumer, 2)
+    assert payloads(messages) == numbered(2)
+    assert [message.properties for message in messages] == [{"by": "a"}] * 2
+
+
+async def test_tables_are_not_read_past_interceptors(client: Any, topic: str) -> None:
     async with client.consumer(topic, "s", interceptors=Watches()) as consumer:
         with pytest.raises(errors.NotAllowed, match="interceptors"):
             await consumer.read_frame()
@@ -211,7 +324,8 @@ def test_without_an_event_loop(service: PulsarService, topic: str) -> None:
     with forebay.blocking.connect(service.url) as client:
         with client.consumer(topic, "s", interceptors=[watches], ack_receipt=True) as consumer:
             with client.producer(topic, interceptors=[marks]) as producer:
-                ids = [producer.send(payload) for payload in numbered(3)]
+                ids = [producer.send(numbered(1)[0])]
+                ids += producer.send_many(numbered(3)[1:])
             assert marks.told == [
                 (payload, "a", id, None) for payload, id in zip(numbered(3), ids, strict=True)
             ]

@@ -151,10 +151,21 @@ async def test_a_router_sees_what_interceptors_have_made(client: Any, service: P
     assert [type(error) for error in told] == [type(None), errors.InvalidArgument]
 
 
-async def test_verbs_for_many_messages_are_refused_with_a_router(client: Any, service: PulsarService) -> None:
-    async with client.producer(service.topic(partitions=2), router=lambda *_: 0) as producer:
-        with pytest.raises(errors.NotAllowed, match=r"has a router.*instead of send_many"):
-            producer.send_many([b"x"])
+async def test_a_router_chooses_the_partition_of_each_of_many(client: Any, service: PulsarService) -> None:
+    pyarrow: Any = pytest.importorskip("pyarrow")
+
+    def by_key(key: str | None, properties: Any, count: int) -> int:
+        return int(key or "0")
+
+    keys = [str(at % 3) for at in range(100)]
+    topic = service.topic(partitions=3)
+    async with client.producer(topic, router=by_key, max_pending=10) as producer:
+        ids = await producer.send_many([b"x"] * 100, keys)
+        assert [id.partition for id in ids] == [int(key) for key in keys]
+        ids = await producer.send_frame(pyarrow.table({"v": keys, "k": keys}), value="v", key="k")
+        assert [id.partition for id in ids] == [int(key) for key in keys]
+        with pytest.raises(errors.InvalidArgument, match="from 0 to 2"):
+            producer.send_many([b"x"] * 2, ["0", "3"])
 
 
 async def test_a_router_is_told_of_new_partitions(client: Any, service: PulsarService) -> None:

@@ -144,6 +144,71 @@ def test_a_producer_of_pulsar_has_a_span_for_each_send(embedded: Any) -> None:
     assert run(program, embedded.url, embedded.topic()) == "done\n"
 
 
+@pytest.mark.parametrize("face", ["asyncio", "blocking"])
+def test_many_messages_of_a_call_have_one_span(embedded: Any, face: str) -> None:
+    program = """
+        import asyncio, sys, forebay
+        from forebay import errors, telemetry
+        from opentelemetry import trace
+        url, topic, face = sys.argv[1:]
+
+        def check(producer, messages, count):
+            sent = trace.SPANS[-1]
+            assert sent.ended and sent.status is None and sent.kind is trace.SpanKind.PRODUCER
+            assert sent.name == f"send {producer.topic}"
+            assert sent.attributes["messaging.batch.message_count"] == count
+            assert "messaging.message.id" not in sent.attributes
+            assert len(messages) == count
+            for message in messages:
+                assert telemetry.extract(message) is sent
+
+        def check_failed(error):
+            failed = trace.SPANS[-1]
+            assert failed.ended and failed.status is trace.StatusCode.ERROR
+            assert failed.attributes["error.type"] == error.code
+
+        import pyarrow
+        rows = pyarrow.table({"v": ["a", "b"]})
+        large = [b"x", b"x" * (64 << 20)]
+        tracing = telemetry.ProducerTracing
+
+        async def on_loop():
+            async with forebay.connect(url) as client:
+                consumer = await client.consumer(topic, "s")
+                async with client.producer(topic, interceptors=tracing()) as producer:
+                    await producer.send_many([b"x"] * 3)
+                    check(producer, await consumer.receive_batch(3, timeout=60), 3)
+                    await producer.send_frame(rows, value="v")
+                    check(producer, await consumer.receive_batch(2, timeout=60), 2)
+                    await producer.send_many([])
+                    try:
+                        await producer.send_many(large)
+                    except errors.MessageTooLarge as error:
+                        check_failed(error)
+                    assert producer.interceptor_errors == 0
+
+        def blocking():
+            with forebay.blocking.connect(url) as client:
+                consumer = client.consumer(topic, "s")
+                with client.producer(topic, interceptors=tracing()) as producer:
+                    producer.send_many([b"x"] * 3)
+                    check(producer, consumer.receive_batch(3, timeout=60), 3)
+                    producer.send_frame(rows, value="v")
+                    check(producer, consumer.receive_batch(2, timeout=60), 2)
+                    producer.send_many([])
+                    try:
+                        producer.send_many(large)
+                    except errors.MessageTooLarge as error:
+                        check_failed(error)
+                    assert producer.interceptor_errors == 0
+
+        asyncio.run(on_loop()) if face == "asyncio" else blocking()
+        assert len(trace.SPANS) == 3
+        print("done")
+    """
+    assert run(program, embedded.url, embedded.topic(), face) == "done\n"
+
+
 @pytest.mark.parametrize("protocol", ["pulsar", "mqtt", "mqtt 3.1.1", "tubemq"])
 @pytest.mark.parametrize("face", ["asyncio", "blocking"])
 def test_a_send_has_a_span_with_every_protocol(

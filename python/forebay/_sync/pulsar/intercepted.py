@@ -15,11 +15,11 @@ from forebay._core.native import PulsarMessage
 from forebay._sync.interception import InterceptedConsumerHandle, InterceptedProducerHandle, watched
 from forebay.errors import NotAllowed
 from forebay.pulsar._interceptors import Interceptors, OutgoingMessage
-from forebay.pulsar._routing import Router, clusters, message_schema, partition_of
+from forebay.pulsar._routing import Router, clusters, keys_of, message_schema, partition_of
 
 if TYPE_CHECKING:
     from forebay._core.types import Duration, Timestamp, Waiter
-    from forebay._engine import FrameRows, MessageId, MessageIds
+    from forebay._engine import FrameRows, MessageId, MessageIds, PulsarSchema
     from forebay.pulsar._option_forms import SchemaOption
 
 
@@ -29,7 +29,7 @@ class InterceptedProducer(InterceptedProducerHandle):
     def __init__(self, native: Any, client: Any, chain: Sequence[Any], router: Router | None) -> None:
         super().__init__(native, client)
         self._interceptors = Interceptors(self, chain)
-        self._router, self._has_interceptors = router, bool(chain)
+        self._router = router
 
     @property
     def interceptor_errors(self) -> int:
@@ -122,10 +122,6 @@ class InterceptedProducer(InterceptedProducerHandle):
         )
         self._native.send_nowait(*message.fields(), self._partition(message), own)
 
-    def _one_by_one(self, verb: str) -> NotAllowed:
-        what = "interceptors, which see" if self._has_interceptors else "a router, which sees"
-        return NotAllowed(f"{self!r} has {what} messages one by one: use send() instead of {verb}()")
-
     def submit_many(
         self,
         payloads: Sequence[Any],
@@ -133,10 +129,28 @@ class InterceptedProducer(InterceptedProducerHandle):
         *,
         schema: SchemaOption | None = None,
     ) -> Waiter[MessageIds]:
-        raise self._one_by_one("send_many")
+        self._check()
+        own = None if schema is None else message_schema(schema)
+        values = list(payloads)
+        return self.submit_messages(
+            [OutgoingMessage(*pair) for pair in zip(values, keys_of(values, keys), strict=True)], own
+        )
 
     def submit_rows(self, rows: FrameRows) -> Waiter[Any]:
-        raise self._one_by_one("send_frame")
+        self._check()
+        return self.submit_messages([OutgoingMessage(*row) for row in rows.messages()], None, rows)
+
+    def submit_messages(
+        self, messages: list[OutgoingMessage], schema: PulsarSchema | None, rows: FrameRows | None = None
+    ) -> Waiter[MessageIds]:
+        messages = self._interceptors.outgoing_many(messages)
+        try:
+            partitions = [self._partition(message) for message in messages] if self._router else None
+            pending = self._native.send_messages(messages, partitions, schema, rows)
+        except Exception as error:
+            self._interceptors.tell_sent(messages, None, error)
+            raise
+        return watched(pending, lambda ids, error: self._interceptors.tell_sent(messages, ids, error))
 
 
 class InterceptedConsumer(InterceptedConsumerHandle):

@@ -148,15 +148,7 @@ impl Producer {
     /// choose.
     pub fn push(&self, message: &Outgoing<'_>, partition: Option<u32>, park: bool) -> Result<Pushed<'_>> {
         self.check_open()?;
-        let slot = match partition {
-            None => self.route(message, clock::now),
-            Some(partition) if (partition as usize) < self.0.parts.len() => partition as usize,
-            Some(partition) => {
-                let last = self.0.parts.len() - 1;
-                let text = format!("there is no partition {partition}: the last one is {last}");
-                return Err(Error::new(ErrorKind::InvalidArgument, text).with_topic(self.0.topic.as_str()));
-            }
-        };
+        let slot = self.slot(message, partition, clock::now)?;
         let part = self.0.parts.get(slot);
         self.push_to(part, &mut part.machine(), (clock::now(), wall_ms()), message, park)?;
         self.start(part);
@@ -193,11 +185,12 @@ impl Producer {
         part.notify();
     }
 
-    /// Pushes messages until the iterator ends or one is refused. `each` is called with the slot of
-    /// every message that was taken; the refused message is the one after those.
+    /// Pushes messages, with their partitions as in [`Self::push`], until the iterator ends or one
+    /// is refused. `each` is called with the slot of every message that was taken; the refused
+    /// message is the one after those.
     pub fn push_many<'a>(
         &self,
-        messages: &mut dyn Iterator<Item = Outgoing<'a>>,
+        messages: &mut dyn Iterator<Item = (Outgoing<'a>, Option<u32>)>,
         each: &mut dyn FnMut(usize),
     ) -> Result<()> {
         self.check_open()?;
@@ -206,8 +199,14 @@ impl Producer {
         // looks.
         let mut held: Option<(usize, MutexGuard<'_, Machine>)> = None;
         let mut result = Ok(());
-        for message in messages {
-            let slot = self.route(&message, || now);
+        for (message, partition) in messages {
+            let slot = match self.slot(&message, partition, || now) {
+                Ok(slot) => slot,
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            };
             let part = self.0.parts.get(slot);
             if held.as_ref().is_none_or(|(current, _)| *current != slot) {
                 if let Some((last, machine)) = held.take() {
@@ -348,11 +347,23 @@ impl Producer {
         self.0.parts.iter().map(|part| part.machine().last_sequence_id()).max().unwrap_or(-1)
     }
 
-    fn route(&self, message: &Outgoing<'_>, now: impl FnOnce() -> Instant) -> usize {
-        if self.0.parts.is_single() {
-            return 0;
+    /// The slot of a message: `partition`, or the one that the routing chooses.
+    fn slot(
+        &self,
+        message: &Outgoing<'_>,
+        partition: Option<u32>,
+        now: impl FnOnce() -> Instant,
+    ) -> Result<usize> {
+        match partition {
+            None if self.0.parts.is_single() => Ok(0),
+            None => Ok(self.0.router.lock().pick(message.key, message.sequence_id, now()) as usize),
+            Some(partition) if (partition as usize) < self.0.parts.len() => Ok(partition as usize),
+            Some(partition) => {
+                let last = self.0.parts.len() - 1;
+                let text = format!("there is no partition {partition}: the last one is {last}");
+                Err(Error::new(ErrorKind::InvalidArgument, text).with_topic(self.0.topic.as_str()))
+            }
         }
-        self.0.router.lock().pick(message.key, message.sequence_id, now()) as usize
     }
 
     fn check_open(&self) -> Result<()> {
