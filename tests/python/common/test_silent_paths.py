@@ -20,6 +20,7 @@ import pytest
 import forebay
 from forebay import blocking, errors
 
+from support.cells import side_by_side
 from support.chaos import IN, OUT, ChaosProxy
 from support.faces import Threaded
 from support.scripts import free_port
@@ -348,17 +349,6 @@ BLOCKING = ("publishing", "consuming", "closing")
 """States in which a call of the blocking face waits."""
 
 
-async def run(cases: list[tuple[Case, Callable[[Case], Awaitable[None]]]]) -> None:
-    """Runs the cells side by side; the error names those that failed."""
-    results = await asyncio.gather(*(state(case) for case, state in cases), return_exceptions=True)
-    failures = [result for result in results if isinstance(result, BaseException)]
-    for (case, _), result in zip(cases, results, strict=True):
-        if isinstance(result, BaseException):
-            result.add_note(f"{case.name}: {[(e.kind, e.attempts, str(e.error)) for e in case.seen]}")
-    if failures:
-        raise BaseExceptionGroup(f"{len(failures)} of {len(cases)} cells", failures)
-
-
 @pytest.mark.parametrize("speech", SPEECHES)
 async def test_a_silent_path_is_noticed_and_survived(target: Target, speech: str) -> None:
     cells = [
@@ -366,10 +356,12 @@ async def test_a_silent_path_is_noticed_and_survived(target: Target, speech: str
     ]
     if speech.startswith("mqtt"):
         cells += [(Case(target, speech, "QoS 0", silence), publishing_unheard) for silence in SILENCES]
-    await run(cells)
+    await side_by_side([(case, state(case)) for case, state in cells])
 
 
 @pytest.mark.parametrize("speech", SPEECHES)
 async def test_calls_of_the_blocking_face_survive_a_silent_path(target: Target, speech: str) -> None:
     with ThreadPoolExecutor(64) as pool:
-        await run([(Case(target, speech, name, pool=pool), STATES[name]) for name in BLOCKING])
+        cases = [Case(target, speech, name, pool=pool) for name in BLOCKING]
+        cells = zip(cases, BLOCKING, strict=True)
+        await side_by_side([(case, STATES[name](case)) for case, name in cells])
