@@ -1,4 +1,4 @@
-"""Servers that attack their clients: they flood, answer what nobody asked, and stop reading."""
+"""Servers that attack their clients: they flood, answer without a question, and stop reading."""
 
 from __future__ import annotations
 
