@@ -1,4 +1,5 @@
-"""The embedded broker in operation: what HTTP, permissions and the log cost, beside one without them.
+"""The embedded broker in operation: what HTTP, permissions and the log cost, beside one without them, and how
+long clients wait while strangers are at its listeners.
 
 All brokers run during a round, and each load goes to one after the other. Idle ones use next to nothing. The
 CPU time of the broker's process for a message is compared, the least of all rounds: other load on the machine
@@ -7,6 +8,7 @@ only adds to it, and distorts rates by more than these costs.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -24,6 +26,7 @@ from benches.case import Failed, run
 from benches.mqtt.suite import hold, preparation
 from benches.suite import EMBEDDED, Group, Plan, Result, Suite
 from benches.targets import Row, Rows, Target
+from support import strangers
 
 SIZE = 100
 PLAIN, HTTP, RULES, LOG = "plain", "http", "rules", "log"
@@ -40,6 +43,11 @@ LOADS = {
     "TubeMQ, one at a time": ("tubemq", "send_1", SIZE, 20_000),
 }
 IDLE = 1_000
+STRANGERS = 500
+TRIPS = 2_000
+"""Messages that are sent, received and acknowledged one after the other."""
+PROTOCOLS = {"mqtt": "MQTT", "pulsar": "Pulsar", "tubemq": "TubeMQ"}
+ALONE, CROWDED = "alone", f"{STRANGERS} strangers"
 
 
 class Broker:
@@ -156,6 +164,41 @@ def idle(brokers: dict[str, Broker], plan: Plan) -> Iterator[Result]:
             yield f"{label}: idle", hold(broker.process.pid, broker.address("mqtt"), IDLE)
 
 
+@contextlib.contextmanager
+def crowd(broker: strangers.EveryListener) -> Generator[None]:
+    """Strangers of a process of their own, which come again whenever they are closed."""
+    program = Path(strangers.__file__)
+    command = [sys.executable, str(program), json.dumps(broker.ports), str(STRANGERS)]
+    environment = os.environ | {"PYTHONPATH": str(program.parent.parent)}
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdin
+        process.stdout.readline()
+        yield
+        process.stdin.close()
+
+
+def waits(url: str, count: int) -> Row:
+    """Microseconds of a round trip."""
+    took = sorted(asyncio.run(strangers.round_trips(url, count)))
+    return {"p50": took[len(took) // 2] * 1e6, "p99": took[len(took) * 99 // 100] * 1e6}
+
+
+def trips(plan: Plan) -> Iterator[Result]:
+    """Round trips without strangers and with them."""
+    count = max(int(TRIPS * plan.scale), 100)
+    broker = strangers.EveryListener()
+    try:
+        for protocol, title in PROTOCOLS.items():
+            for label in (ALONE, CROWDED):
+                name = f"{label}: {title}"
+                if plan.wanted(name):
+                    with crowd(broker) if label == CROWDED else contextlib.nullcontext():
+                        yield name, waits(broker.clients[protocol], count)
+    finally:
+        broker.stop()
+
+
 def groups(label: str, plan: Plan) -> Iterator[Group]:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         acl = Path(folder) / "rules.acl"
@@ -174,6 +217,7 @@ def groups(label: str, plan: Plan) -> Iterator[Group]:
         # Before the brokers have done anything else.
         yield Group(SIZE, lambda: idle(brokers, plan), once=True)
         yield Group(SIZE, lambda: all_rounds(brokers, plan), once=True)
+    yield Group(SIZE, lambda: trips(plan))
 
 
 def beside(label: str, load: str, wanted: float) -> Target:
@@ -182,6 +226,15 @@ def beside(label: str, load: str, wanted: float) -> Target:
 
     what = f"{load}: the broker's CPU with {label} / without"
     return Target(what, wanted, "x", measure, at_most=True)
+
+
+def crowded(title: str) -> Target:
+    def measure(rows: Rows) -> float:
+        return rows.ratio(EMBEDDED, SIZE, f"{CROWDED}: {title}", f"{ALONE}: {title}", "p99")
+
+    return Target(
+        f"{title}: p99 of a round trip with {STRANGERS} strangers / without", 2, "x", measure, at_most=True
+    )
 
 
 def memory(rows: Rows) -> float:
@@ -193,6 +246,7 @@ TARGETS = [
     *(beside(HTTP, load, 1.02) for load in LOADS),
     *(beside(RULES, load, 1.03) for load in LOADS),
     *(beside(LOG, load, 1.02) for load in LOADS),
+    *(crowded(title) for title in PROTOCOLS.values()),
     Target(f"{IDLE:,} idle connections: memory for the log", 1, " MiB", memory, at_most=True),
 ]
 

@@ -11,6 +11,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Self
 
+#: The directions of a connection: from the client, and to it.
+OUT, IN = "out", "in"
+BOTH = frozenset({OUT, IN})
+
 #: Faults with their weights. What costs the client a time-out is rare.
 FAULTS = {"cut": 6, "half-open": 1, "stall": 4, "slices": 4, "latency": 4, "refusal": 2}
 
@@ -27,8 +31,8 @@ class Passage:
         self.number = number
         self.going = asyncio.Event()
         self.going.set()
-        #: Reads on and forwards nothing, without closing.
-        self.swallows = False
+        #: The directions in which it reads on and forwards nothing, without closing.
+        self.swallows: frozenset[str] = frozenset()
         #: Bytes still to be sent one at a time.
         self.slices = 0
         #: Seconds by which each piece is late.
@@ -46,12 +50,12 @@ class Passage:
         self.going.set()
         self.slices, self.delay, self.cut_after = 0, 0.0, None
 
-    async def _forward(self, data: bytes, target: asyncio.StreamWriter) -> bool:
+    async def _forward(self, way: str, data: bytes, target: asyncio.StreamWriter) -> bool:
         """Returns whether the connection goes on."""
         await self.going.wait()
         if self.delay:
             await asyncio.sleep(self.delay)
-        if self.swallows:
+        if way in self.swallows:
             return True
         cut = self.cut_after is not None and self.cut_after <= len(data)
         if self.cut_after is not None:
@@ -70,13 +74,17 @@ class Passage:
         return not cut
 
     async def _pump(
-        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, rewrite: tuple[bytes, bytes] | None
+        self,
+        way: str,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        rewrite: tuple[bytes, bytes] | None,
     ) -> None:
         with contextlib.suppress(OSError):
             while data := await source.read(65536):
                 if rewrite is not None:
                     data = data.replace(*rewrite)
-                if not self.swallows and not await self._forward(data, target):
+                if way not in self.swallows and not await self._forward(way, data, target):
                     return
 
     async def run(
@@ -87,13 +95,13 @@ class Passage:
         rewrite: tuple[bytes, bytes] | None,
     ) -> None:
         self._writers = [client[1], broker[1]]
-        pumps = [
-            asyncio.ensure_future(self._pump(client[0], broker[1], None)),
-            asyncio.ensure_future(self._pump(broker[0], client[1], rewrite)),
-        ]
+        pumps = {
+            asyncio.ensure_future(self._pump(OUT, client[0], broker[1], None)): OUT,
+            asyncio.ensure_future(self._pump(IN, broker[0], client[1], rewrite)): IN,
+        }
         try:
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-            if self.swallows:
+            ended, _ = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            if all(pumps[pump] in self.swallows for pump in ended):
                 # The end of one side is swallowed, too: the other learns nothing of it.
                 await asyncio.wait(pumps, timeout=linger)
         finally:
@@ -126,9 +134,12 @@ class ChaosProxy:
         self.chance = random.Random(seed)
         #: Seconds since the start, kind, and the number of the connection.
         self.log: list[tuple[float, str, int]] = []
+        #: The directions in which connections that begin now forward nothing.
+        self._silent: frozenset[str] = frozenset()
         self._refuses = False
         self._passages: dict[Passage, asyncio.Task[None]] = {}
-        self._accepted = 0
+        #: Connections so far.
+        self.accepted = 0
         self._server: asyncio.Server | None = None
         self._started = time.monotonic()
 
@@ -178,8 +189,18 @@ class ChaosProxy:
             self._note("reset", passage.number)
             passage.reset()
 
+    def silence(self, *ways: str) -> None:
+        """Swallows what comes from now on in these directions, and closes nothing."""
+        self._silent = frozenset(ways)
+        for passage in self._passages:
+            passage.swallows |= self._silent
+
+    def heal(self) -> None:
+        """Forwards what new connections say. Those that were silent stay so: their peers have to notice."""
+        self._silent = frozenset()
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._accepted += 1
+        self.accepted += 1
         if self._refuses:
             writer.transport.abort()
             return
@@ -190,7 +211,8 @@ class ChaosProxy:
             return
         _bare(writer)
         _bare(broker[1])
-        passage = Passage(self._accepted)
+        passage = Passage(self.accepted)
+        passage.swallows = self._silent
         task = asyncio.current_task()
         assert task is not None
         self._passages[passage] = task
@@ -234,7 +256,7 @@ class ChaosProxy:
         if kind == "cut":
             passage.cut_after = chance.randrange(0, 4000)
         elif kind == "half-open":
-            passage.swallows = True
+            passage.swallows = BOTH
         elif kind == "stall":
             passage.going.clear()
             loop.call_later(chance.uniform(0.1, 1.5), passage.going.set)

@@ -6,7 +6,9 @@ Each violation by itself is a test in Rust: `tests/rust/broker` and the fuzz tar
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
 import random
 import socket
 import struct
@@ -21,8 +23,9 @@ from forebay import blocking
 from support.mqtt import wire as mqtt
 from support.pulsar import wire as pulsar
 from support.service import EmbeddedBroker
+from support.strangers import Crowd, EveryListener, round_trips
 from support.tubemq import wire as tubemq
-from support.waiting import PATIENCE
+from support.waiting import PATIENCE, until
 
 
 class Words(NamedTuple):
@@ -131,3 +134,37 @@ def test_a_client_that_never_reads_is_not_read_either(target: Target, protocol: 
         assert sent < 1 << 28, "the broker took what it could not answer"
         assert target.resident - before < 64 << 20
         target.serves()
+
+
+STRANGERS = 500
+
+
+async def test_five_hundred_strangers_in_sum() -> None:
+    """They hold a descriptor each and little else, and well-behaved clients are served meanwhile."""
+    broker = EveryListener()
+    try:
+        clients = broker.clients.values()
+        process = Path(f"/proc/{broker.process.pid}")
+
+        def figures() -> dict[str, int]:
+            return {
+                "memory": int((process / "statm").read_text().split()[1]) * 4096,
+                "threads": len(os.listdir(process / "task")),
+                "descriptors": len(os.listdir(process / "fd")),
+            }
+
+        await asyncio.gather(*(round_trips(url, 20) for url in clients))
+        before = figures()
+        async with Crowd(broker.ports, STRANGERS).there():
+            trips = await asyncio.gather(*(round_trips(url, 200) for url in clients))
+            during, status = figures(), broker.call("status")
+        assert [len(one) for one in trips] == [200] * len(clients)
+        assert status["messages_dropped"] == 0 and status["connections_refused"] == 0
+        assert during["memory"] - before["memory"] < 64 << 20
+        # Handshakes and passwords have threads of their own.
+        assert during["threads"] - before["threads"] <= 16
+        assert during["descriptors"] - before["descriptors"] <= STRANGERS + 100
+        await until(lambda: figures()["descriptors"] <= before["descriptors"] + 10)
+        await until(lambda: broker.call("status")["connections"] == 0)
+    finally:
+        broker.stop()

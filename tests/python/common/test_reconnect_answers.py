@@ -1,0 +1,293 @@
+"""Every answer of a broker to a later connection: it refuses, closes, says what it does not like, speaks
+another protocol, or says nothing. The pauses between attempts grow, an event and a record tell why, attempts
+go on or end as documented, and the client works again when the broker does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import urllib.parse
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import forebay
+from forebay import errors
+
+from support.cells import side_by_side
+from support.chaos import ChaosProxy
+from support.mqtt import wire as mqtt
+from support.pulsar import wire as pulsar
+from support.scripts import free_port
+from support.service import EmbeddedBroker
+from support.tubemq import wire as tubemq
+from support.waiting import PATIENCE, until
+
+MAX_BACKOFF = 0.8
+FAILURES = 4
+"""Attempts that a cell waits for."""
+
+Answer = Callable[["Gate", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Gate(ChaosProxy):
+    """Forwards connections, or gives them an answer of its own."""
+
+    answer: Answer | None = None
+    calls = 0
+    """Calls of TubeMQ that had an answer of the gate."""
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.answer is None:
+            return await super()._accept(reader, writer)
+        self.accepted += 1
+        with contextlib.suppress(OSError):
+            await self.answer(self, reader, writer)
+        writer.close()
+
+    async def fall_ill(self, answer: Answer | None) -> None:
+        """Ends all connections, and gives later ones the answer; without one they are refused."""
+        if answer is None:
+            await self.deafen()
+        self.answer = answer
+        self.cut()
+
+    async def get_well(self) -> None:
+        if self.answer is None:
+            await self.listen()
+        self.answer = None
+
+
+async def close(_gate: Gate, _reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+    """Says nothing and closes."""
+
+
+async def silence(_gate: Gate, reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+    while await reader.read(4096):
+        pass
+
+
+def saying(words: bytes) -> Answer:
+    """Answers what the client says first, and closes."""
+
+    async def answer(_gate: Gate, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4096)
+        writer.write(words)
+        await writer.drain()
+
+    return answer
+
+
+def connack(code: int) -> Answer:
+    return saying(mqtt.packet(mqtt.CONNACK, bytes((0, code, 0))))
+
+
+def connack_3(code: int) -> Answer:
+    return saying(mqtt.packet(mqtt.CONNACK, bytes((0, code))))
+
+
+def pulsar_error(code: int) -> Answer:
+    return saying(pulsar.frame(pulsar.ERROR, {1: pulsar.NO_REQUEST, 2: code, 3: "not now"}))
+
+
+def tubemq_error(code: int) -> Answer:
+    """Every call is answered so."""
+
+    async def answer(gate: Gate, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        buffer = bytearray()
+        while data := await reader.read(1 << 16):
+            buffer += data
+            while (one := tubemq.take(buffer)) is not None:
+                asked = tubemq.read_request(one)
+                fields: dict[str, Any] = {"errCode": code, "errMsg": "not now"}
+                if not asked.name.startswith("balance"):
+                    fields["success"] = False
+                gate.calls += 1
+                writer.write(tubemq.response(asked.serial, asked.name, **fields))
+            await writer.drain()
+
+    return answer
+
+
+@dataclass(frozen=True)
+class Illness:
+    """An answer, and what comes of it."""
+
+    answer: Answer | None
+    ends: type[errors.Error] | None = None
+    """The error with which the producer ends. By default the client tries again."""
+    warning: str = ""
+    """What a warning says, once."""
+    call: bool = False
+    """Whether it is the answer to calls of TubeMQ, which has no handshake."""
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+COMMON = {
+    "refused": Illness(None),
+    "closed": Illness(close),
+    "silence": Illness(silence, options={"connect_timeout": 0.5, "request_timeout": 0.5}),
+}
+STRANGE = {
+    "HTTP": Illness(saying(b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\n\r\nbusy\n")),
+    "a TLS alert": Illness(saying(b"\x15\x03\x01\x00\x02\x02\x28")),
+}
+ILLNESSES: dict[str, dict[str, Illness]] = {
+    "mqtt 3.1.1": {
+        **COMMON,
+        **STRANGE,
+        "server unavailable": Illness(connack_3(3)),
+        "wrong password": Illness(connack_3(4), warning="0x86"),
+        "not authorized": Illness(connack_3(5), warning="0x87"),
+    },
+    "mqtt 5": {
+        **COMMON,
+        **STRANGE,
+        "server unavailable": Illness(connack(0x88)),
+        "busy": Illness(connack(0x89)),
+        "quota": Illness(connack(0x97)),
+        "wrong password": Illness(connack(0x86), warning="0x86"),
+        "not authorized": Illness(connack(0x87), warning="0x87"),
+        "banned": Illness(connack(0x8A), warning="0x8A"),
+        "use another server": Illness(connack(0x9C)),
+        "connection rate": Illness(connack(0x9F)),
+    },
+    "pulsar": {
+        **COMMON,
+        "not ready": Illness(pulsar_error(6)),
+        "too many requests": Illness(pulsar_error(14)),
+        "wrong credentials": Illness(pulsar_error(3), warning="wrong_credentials cannot be opened again"),
+        "not authorized": Illness(pulsar_error(4), ends=errors.AuthorizationError),
+        "another version": Illness(pulsar_error(10), ends=errors.UnsupportedVersion),
+    },
+    "tubemq": {
+        **COMMON,
+        **STRANGE,
+        "unavailable": Illness(tubemq_error(503), call=True),
+        "moved": Illness(tubemq_error(301), call=True),
+        "wrong credentials": Illness(tubemq_error(415), call=True),
+        "an internal error": Illness(tubemq_error(500), call=True),
+    },
+}
+
+
+class Target:
+    """The embedded broker with all protocols."""
+
+    def __init__(self) -> None:
+        self._broker = EmbeddedBroker(mqtt_port=0, tubemq_port=0)
+        urls = {name: self._broker.call(f"{name}_url") for name in ("mqtt", "tubemq")}
+        self.urls: dict[str, str] = {"pulsar": self._broker.url, **urls}
+        self.stop = self._broker.stop
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    target = Target()
+    yield target
+    target.stop()
+
+
+class Cell:
+    """A client whose broker falls ill."""
+
+    def __init__(self, target: Target, speech: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
+        self.name, self.illness = f"{speech}, {name}", ILLNESSES[speech][name]
+        self.protocol, _, version = speech.partition(" ")
+        self.url = target.urls[self.protocol]
+        self.before = 0
+        self.topic = "".join(letter if letter.isalnum() else "_" for letter in self.name)
+        limits = {"max_backoff": MAX_BACKOFF, "connect_timeout": 5, "retry_first": True}
+        limits |= self.illness.options
+        if self.protocol == "tubemq":
+            limits["heartbeat_interval"] = 0.5
+        else:
+            limits.pop("request_timeout", None)
+        if version:
+            limits["version"] = version
+        self.options = limits
+        self.qos = {"qos": 1} if self.protocol == "mqtt" else {}
+        self.seen: list[forebay.ConnectionEvent] = []
+        self.caplog = caplog
+
+    def failures(self) -> list[forebay.ConnectionEvent]:
+        """The failed attempts. TubeMQ has no handshake: what becomes of a connection shows when it ends."""
+        kinds = {"connect_failed"} | ({"disconnected"} if self.protocol == "tubemq" else set())
+        return [event for event in self.seen[self.before :] if event.kind in kinds]
+
+    def records(self, level: int, text: str) -> list[str]:
+        said = (record.getMessage() for record in self.caplog.records if record.levelno == level)
+        return [one for one in said if text in one]
+
+    async def run(self) -> None:
+        parts = urllib.parse.urlsplit(self.url)
+        assert parts.port
+        replaces = None if self.protocol == "mqtt" else parts.netloc
+        async with Gate(parts.port, seed=1, port=free_port(), replaces=replaces) as self.gate:
+            url = f"{parts.scheme}://127.0.0.1:{self.gate.port}"
+            async with forebay.connect(url, **self.options) as client:
+                client.on_event(self.seen.append)
+                producer = await client.producer(self.topic)
+                await producer.send(b"before", **self.qos)
+                self.before = len(self.seen)
+                await self.gate.fall_ill(self.illness.answer)
+                if self.illness.ends:
+                    await self.ended(client, producer)
+                else:
+                    await self.tried_again(client, producer)
+
+    async def tried_again(self, client: Any, producer: Any) -> None:
+        if self.illness.call:
+            await until(lambda: self.gate.calls >= FAILURES)
+        else:
+            sending = producer.send(b"meanwhile", **self.qos)
+            await until(lambda: len(self.failures()) >= FAILURES)
+            self.check_pauses()
+            await until(lambda: self.records(logging.INFO, f"127.0.0.1:{self.gate.port}"))
+            await until(lambda: not producer.connected)
+        if self.illness.warning:
+            await until(lambda: self.records(logging.WARNING, self.illness.warning))
+            assert len(self.records(logging.WARNING, self.illness.warning)) == 1
+        await self.gate.get_well()
+        if not self.illness.call:
+            await asyncio.wait_for(sending, PATIENCE)
+        await asyncio.wait_for(producer.send(b"after", **self.qos), PATIENCE)
+        assert client.connected and producer.connected
+
+    def check_pauses(self) -> None:
+        """They double from 0.1 s to the limit, and half of each may be left out by chance."""
+        times = [event.time.timestamp() for event in self.failures()]
+        if self.protocol == "tubemq":
+            # The master is asked every 0.5 s beside the broker's longer and longer pauses.
+            assert len(times) <= 7 + (times[-1] - times[0]) * (2 / MAX_BACKOFF + 1 / 0.5)
+            return
+        assert [event.attempts for event in self.failures()] == list(range(1, len(times) + 1))
+        for number, (one, two) in enumerate(itertools.pairwise(times), 1):
+            least = min(0.1 * 2**number, MAX_BACKOFF) / 2
+            # Events have whole milliseconds.
+            assert two - one >= least - 0.002, f"pause {number} of {two - one:.3f} s is below {least} s"
+
+    async def ended(self, client: Any, producer: Any) -> None:
+        assert self.illness.ends
+        await until(lambda: any(event.kind == "gave_up" for event in self.seen))
+        (gone,) = (event for event in self.seen if event.kind == "gave_up")
+        assert isinstance(gone.error, self.illness.ends)
+        with pytest.raises(self.illness.ends):
+            await producer.send(b"meanwhile")
+        await self.gate.get_well()
+        async with client.producer(self.topic) as again:
+            await again.send(b"after")
+
+
+@pytest.mark.parametrize("speech", ILLNESSES)
+async def test_an_answer_at_a_reconnect(
+    target: Target, speech: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "forebay")
+    cells = [Cell(target, speech, name, caplog) for name in ILLNESSES[speech]]
+    await side_by_side([(cell, cell.run()) for cell in cells])
