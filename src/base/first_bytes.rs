@@ -1,5 +1,5 @@
-//! What a peer speaks, told by the first bytes of its connection: whoever uses a wrong port is told
-//! what listens there.
+//! The protocol of a peer, by the first bytes of its connection: errors of a wrong port say what
+//! listens there.
 
 use std::fmt;
 

@@ -72,7 +72,8 @@ impl ConnectionEvent {
             // The consumer of a topic gets the error, too.
             Self::GaveUp { topic: None, .. } => Level::WARN,
             Self::Disconnected { error, .. } if error.kind() != ErrorKind::Closed => Level::WARN,
-            // Many may follow a loss, and a thousand partitions may be opened again at the same time.
+            // Many may follow a loss, and a thousand partitions may be opened again at the same
+            // time.
             Self::ConnectFailed { .. } | Self::Resubscribed { .. } => Level::DEBUG,
             _ => Level::INFO,
         }

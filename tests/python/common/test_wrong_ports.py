@@ -103,7 +103,8 @@ def ports() -> Iterator[dict[str, int]]:
 
 async def refused(url: str) -> str:
     """The error of a client that is opened, and made to talk."""
-    # A master of TubeMQ that closes connections may be starting: it is asked until the time is over.
+    # A master of TubeMQ that closes connections may be starting: it is asked until the time
+    # is over.
     timeout = 5 if url.startswith("tubemq") else PATIENCE
 
     async def open() -> None:
