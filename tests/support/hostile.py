@@ -61,6 +61,8 @@ class Hostile:
         #: Connections so far, and at the same time at most.
         self.connections = self.most = 0
         self.asked: Counter[Any] = Counter()
+        #: Errors of its own.
+        self.broken: list[str] = []
         self._open: set[Connection] = set()
 
     @property
@@ -97,6 +99,8 @@ class Hostile:
                 await writer.wait_closed()
         except OSError:
             pass
+        except Exception as error:
+            self.broken.append(repr(error))
         finally:
             self._open.discard(connection)
             connection.end()

@@ -320,8 +320,7 @@ class Cell:
         """They double from 0.1 s to the limit, and half of each may be left out by chance."""
         times = [event.time.timestamp() for event in self.failures()]
         if self.protocol == "tubemq":
-            # Beside the longer and longer pauses for the broker, the master is asked every 0.5 s: for the
-            # producers of a client, and for each consumer.
+            # The master is asked every 0.5 s as well: for all producers, and for each consumer.
             assert len(times) <= 7 + (times[-1] - times[0]) * (2 / MAX_BACKOFF + 2 / 0.5)
             return
         assert [event.attempts for event in self.failures()] == list(range(1, len(times) + 1))
