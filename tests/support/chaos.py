@@ -136,6 +136,7 @@ class ChaosProxy:
         self.log: list[tuple[float, str, int]] = []
         #: The directions in which connections that begin now forward nothing.
         self._silent: frozenset[str] = frozenset()
+        self._holds = False
         self._refuses = False
         self._passages: dict[Passage, asyncio.Task[None]] = {}
         #: Connections so far.
@@ -195,9 +196,18 @@ class ChaosProxy:
         for passage in self._passages:
             passage.swallows |= self._silent
 
+    def hold(self) -> None:
+        """Keeps back what comes from now on, the ends of connections as well, until :meth:`heal`."""
+        self._holds = True
+        for passage in self._passages:
+            passage.going.clear()
+
     def heal(self) -> None:
-        """Forwards what new connections say. Those that were silent stay so: their peers have to notice."""
-        self._silent = frozenset()
+        """Forwards what new connections say, and all that was kept back. Those that were silent stay so:
+        their peers have to notice."""
+        self._silent, self._holds = frozenset(), False
+        for passage in self._passages:
+            passage.going.set()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
@@ -213,6 +223,8 @@ class ChaosProxy:
         _bare(broker[1])
         passage = Passage(self.accepted)
         passage.swallows = self._silent
+        if self._holds:
+            passage.going.clear()
         task = asyncio.current_task()
         assert task is not None
         self._passages[passage] = task

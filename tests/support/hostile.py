@@ -61,13 +61,16 @@ class Hostile:
         #: Connections so far, and at the same time at most.
         self.connections = self.most = 0
         self.asked: Counter[Any] = Counter()
+        #: Errors of its own.
+        self.broken: list[str] = []
         self._open: set[Connection] = set()
 
     @property
     def url(self) -> str:
         return f"{self.scheme}://127.0.0.1:{self.port}"
 
-    def take(self, buffer: bytearray) -> tuple[Any, Any] | None:
+    @staticmethod
+    def take(buffer: bytearray) -> tuple[Any, Any] | None:
         """The kind of the first frame, and the frame."""
         raise NotImplementedError
 
@@ -96,6 +99,8 @@ class Hostile:
                 await writer.wait_closed()
         except OSError:
             pass
+        except Exception as error:
+            self.broken.append(repr(error))
         finally:
             self._open.discard(connection)
             connection.end()
@@ -115,7 +120,8 @@ class Hostile:
 class HostilePulsar(Hostile):
     scheme = "pulsar"
 
-    def take(self, buffer: bytearray) -> tuple[int, tuple[dict[int, list[Any]], bytes]] | None:
+    @staticmethod
+    def take(buffer: bytearray) -> tuple[int, tuple[dict[int, list[Any]], bytes]] | None:
         if len(buffer) < 8:
             return None
         total, size = struct.unpack_from(">II", buffer)
@@ -151,7 +157,8 @@ class HostilePulsar(Hostile):
 class HostileMqtt(Hostile):
     scheme = "mqtt"
 
-    def take(self, buffer: bytearray) -> tuple[int, mqtt.Packet] | None:
+    @staticmethod
+    def take(buffer: bytearray) -> tuple[int, mqtt.Packet] | None:
         packet = mqtt.take(buffer)
         return None if packet is None else (packet.kind, packet)
 
@@ -174,7 +181,8 @@ class HostileTubeMq(Hostile):
         super().__init__(answers, budget)
         self.liar = Liar()
 
-    def take(self, buffer: bytearray) -> tuple[str, tubemq.Request] | None:
+    @staticmethod
+    def take(buffer: bytearray) -> tuple[str, tubemq.Request] | None:
         one = tubemq.take(buffer)
         if one is None:
             return None

@@ -40,7 +40,7 @@ def client_hello() -> bytes:
 
 @dataclass(frozen=True)
 class Stranger:
-    """What it says at once, and then a byte at a time."""
+    """Words of a stranger, those at once and those a byte at a time."""
 
     listener: str
     said: bytes

@@ -21,6 +21,7 @@ from forebay import errors
 
 from support.cells import side_by_side
 from support.chaos import ChaosProxy
+from support.hostile import HostilePulsar
 from support.mqtt import wire as mqtt
 from support.pulsar import wire as pulsar
 from support.scripts import free_port
@@ -40,14 +41,20 @@ class Gate(ChaosProxy):
 
     answer: Answer | None = None
     calls = 0
-    """Calls of TubeMQ that had an answer of the gate."""
+    """Requests that the gate has refused."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.ill: set[asyncio.StreamWriter] = set()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.answer is None:
             return await super()._accept(reader, writer)
         self.accepted += 1
+        self.ill.add(writer)
         with contextlib.suppress(OSError):
             await self.answer(self, reader, writer)
+        self.ill.discard(writer)
         writer.close()
 
     async def fall_ill(self, answer: Answer | None) -> None:
@@ -61,6 +68,8 @@ class Gate(ChaosProxy):
         if self.answer is None:
             await self.listen()
         self.answer = None
+        for writer in self.ill:
+            writer.transport.abort()
 
 
 async def close(_gate: Gate, _reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
@@ -95,6 +104,28 @@ def pulsar_error(code: int) -> Answer:
     return saying(pulsar.frame(pulsar.ERROR, {1: pulsar.NO_REQUEST, 2: code, 3: "not now"}))
 
 
+def pulsar_request_error(code: int) -> Answer:
+    """The handshake succeeds, and each request fails."""
+
+    async def answer(gate: Gate, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        buffer = bytearray()
+        while data := await reader.read(1 << 16):
+            buffer += data
+            while (one := HostilePulsar.take(buffer)) is not None:
+                kind, (fields, _) = one
+                if kind == pulsar.CONNECT:
+                    writer.write(pulsar.frame(pulsar.CONNECTED, {1: "ill", 2: 21, 3: 5 << 20}))
+                elif kind == pulsar.LOOKUP:
+                    gate.calls += 1
+                    said = {3: 2, 4: fields[2][0], 6: code, 7: "not now"}
+                    writer.write(pulsar.frame(pulsar.LOOKUP_RESPONSE, said))
+                elif kind == pulsar.PING:
+                    writer.write(pulsar.frame(pulsar.PONG))
+            await writer.drain()
+
+    return answer
+
+
 def tubemq_error(code: int) -> Answer:
     """Every call is answered so."""
 
@@ -124,7 +155,7 @@ class Illness:
     warning: str = ""
     """What a warning says, once."""
     call: bool = False
-    """Whether it is the answer to calls of TubeMQ, which has no handshake."""
+    """Whether it is the answer to requests, and the connection stays."""
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -161,7 +192,10 @@ ILLNESSES: dict[str, dict[str, Illness]] = {
         **COMMON,
         "not ready": Illness(pulsar_error(6)),
         "too many requests": Illness(pulsar_error(14)),
-        "wrong credentials": Illness(pulsar_error(3), warning="wrong_credentials cannot be opened again"),
+        "wrong credentials": Illness(pulsar_error(3), warning="cannot be opened again, and is tried on"),
+        "lookups that are not ready": Illness(pulsar_request_error(6), call=True),
+        "lookups that fail": Illness(pulsar_request_error(1), call=True),
+        "lookups without authorization": Illness(pulsar_request_error(4), ends=errors.AuthorizationError),
         "not authorized": Illness(pulsar_error(4), ends=errors.AuthorizationError),
         "another version": Illness(pulsar_error(10), ends=errors.UnsupportedVersion),
     },
@@ -196,8 +230,10 @@ def target() -> Iterator[Target]:
 class Cell:
     """A client whose broker falls ill."""
 
-    def __init__(self, target: Target, speech: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
-        self.name, self.illness = f"{speech}, {name}", ILLNESSES[speech][name]
+    def __init__(
+        self, target: Target, speech: str, name: str, kind: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        self.name, self.illness, self.kind = f"{speech}, {name}, {kind}", ILLNESSES[speech][name], kind
         self.protocol, _, version = speech.partition(" ")
         self.url = target.urls[self.protocol]
         self.before = 0
@@ -212,6 +248,9 @@ class Cell:
             limits["version"] = version
         self.options = limits
         self.qos = {"qos": 1} if self.protocol == "mqtt" else {}
+        self.reading: dict[str, Any] = dict(self.qos)
+        if self.protocol != "mqtt":
+            self.reading["subscription"] = self.topic
         self.seen: list[forebay.ConnectionEvent] = []
         self.caplog = caplog
 
@@ -228,43 +267,61 @@ class Cell:
         parts = urllib.parse.urlsplit(self.url)
         assert parts.port
         replaces = None if self.protocol == "mqtt" else parts.netloc
-        async with Gate(parts.port, seed=1, port=free_port(), replaces=replaces) as self.gate:
+        async with (
+            Gate(parts.port, seed=1, port=free_port(), replaces=replaces) as self.gate,
+            forebay.connect(self.url, connect_timeout=PATIENCE) as witness,
+            witness.producer(self.topic) as self.witness,
+        ):
+            # TubeMQ's broker makes a topic for its first message.
+            await self.witness.send(b"before", **self.qos)
             url = f"{parts.scheme}://127.0.0.1:{self.gate.port}"
             async with forebay.connect(url, **self.options) as client:
                 client.on_event(self.seen.append)
-                producer = await client.producer(self.topic)
-                await producer.send(b"before", **self.qos)
+                self.handle = await self.opened(client)
+                await self.works()
                 self.before = len(self.seen)
                 await self.gate.fall_ill(self.illness.answer)
-                if self.illness.ends:
-                    await self.ended(client, producer)
-                else:
-                    await self.tried_again(client, producer)
+                await (self.ended(client) if self.illness.ends else self.tried_again(client))
 
-    async def tried_again(self, client: Any, producer: Any) -> None:
+    async def opened(self, client: Any) -> Any:
+        """Another handle."""
+        if self.kind == "producer":
+            return await client.producer(self.topic)
+        return await client.consumer(self.topic, **self.reading)
+
+    async def works(self) -> None:
+        """The handle sends or receives."""
+        async with asyncio.timeout(PATIENCE):
+            if self.kind == "producer":
+                await self.handle.send(b"x", **self.qos)
+                return
+            while True:
+                await self.witness.send(b"x", **self.qos)
+                with contextlib.suppress(errors.Timeout):
+                    message = await self.handle.receive(timeout=0.5)
+                    return await self.handle.ack(message)
+
+    async def tried_again(self, client: Any) -> None:
         if self.illness.call:
             await until(lambda: self.gate.calls >= FAILURES)
         else:
-            sending = producer.send(b"meanwhile", **self.qos)
+            working = asyncio.create_task(self.works())
             await until(lambda: len(self.failures()) >= FAILURES)
             self.check_pauses()
             await until(lambda: self.records(logging.INFO, f"127.0.0.1:{self.gate.port}"))
-            await until(lambda: not producer.connected)
+            await until(lambda: not self.handle.connected)
         if self.illness.warning:
             await until(lambda: self.records(logging.WARNING, self.illness.warning))
-            assert len(self.records(logging.WARNING, self.illness.warning)) == 1
         await self.gate.get_well()
-        if not self.illness.call:
-            await asyncio.wait_for(sending, PATIENCE)
-        await asyncio.wait_for(producer.send(b"after", **self.qos), PATIENCE)
-        assert client.connected and producer.connected
+        await (self.works() if self.illness.call else working)
+        await until(lambda: client.connected and self.handle.connected)
 
     def check_pauses(self) -> None:
         """They double from 0.1 s to the limit, and half of each may be left out by chance."""
         times = [event.time.timestamp() for event in self.failures()]
         if self.protocol == "tubemq":
-            # The master is asked every 0.5 s beside the broker's longer and longer pauses.
-            assert len(times) <= 7 + (times[-1] - times[0]) * (2 / MAX_BACKOFF + 1 / 0.5)
+            # The master is asked every 0.5 s as well: for all producers, and for each consumer.
+            assert len(times) <= 7 + (times[-1] - times[0]) * (2 / MAX_BACKOFF + 2 / 0.5)
             return
         assert [event.attempts for event in self.failures()] == list(range(1, len(times) + 1))
         for number, (one, two) in enumerate(itertools.pairwise(times), 1):
@@ -272,16 +329,19 @@ class Cell:
             # Events have whole milliseconds.
             assert two - one >= least - 0.002, f"pause {number} of {two - one:.3f} s is below {least} s"
 
-    async def ended(self, client: Any, producer: Any) -> None:
+    async def ended(self, client: Any) -> None:
         assert self.illness.ends
         await until(lambda: any(event.kind == "gave_up" for event in self.seen))
         (gone,) = (event for event in self.seen if event.kind == "gave_up")
         assert isinstance(gone.error, self.illness.ends)
         with pytest.raises(self.illness.ends):
-            await producer.send(b"meanwhile")
+            await self.works()
         await self.gate.get_well()
-        async with client.producer(self.topic) as again:
-            await again.send(b"after")
+        self.handle = await self.opened(client)
+        await self.works()
+
+
+KINDS = ("producer", "consumer")
 
 
 @pytest.mark.parametrize("speech", ILLNESSES)
@@ -289,5 +349,11 @@ async def test_an_answer_at_a_reconnect(
     target: Target, speech: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "forebay")
-    cells = [Cell(target, speech, name, caplog) for name in ILLNESSES[speech]]
+    cells = [Cell(target, speech, name, kind, caplog) for name in ILLNESSES[speech] for kind in KINDS]
     await side_by_side([(cell, cell.run()) for cell in cells])
+    # One for each cell and outage.
+    for warning in filter(None, (illness.warning for illness in ILLNESSES[speech].values())):
+        said = [
+            one for one in caplog.records if one.levelno == logging.WARNING and warning in one.getMessage()
+        ]
+        assert len(said) == len(KINDS), said

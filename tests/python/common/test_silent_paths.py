@@ -1,5 +1,6 @@
 """Networks that fall silent: from one moment on a proxy forwards nothing, in one or both directions, and
-keeps its connections open. Clients notice by their keep-alive alone, say so, and come back with the path.
+keeps its connections open. What was said meanwhile is lost, or arrives late. Clients notice by their
+keep-alive alone, say so, and come back with the path.
 
 Other limits are longer than a test waits. The cells of a protocol run side by side: they wait, and compute
 nothing.
@@ -29,7 +30,12 @@ from support.waiting import PATIENCE, until
 
 LONG = 600
 """Seconds of the limits that a test is not about."""
-SILENCES = {"both ways": (OUT, IN), "from the client": (OUT,), "to the client": (IN,)}
+SILENCES: dict[str, Callable[[ChaosProxy], None]] = {
+    "both ways": lambda path: path.silence(OUT, IN),
+    "from the client": lambda path: path.silence(OUT),
+    "to the client": lambda path: path.silence(IN),
+    "for a while": ChaosProxy.hold,
+}
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,8 @@ class Speech:
     client: dict[str, Any]
     consumer: dict[str, Any]
     send: dict[str, Any] = field(default_factory=dict)
+    listener: str = ""
+    """If it is not that of the protocol."""
 
 
 MQTT: dict[str, Any] = {"keep_alive": 2, "clean_start": False}
@@ -51,6 +59,7 @@ SPEECHES = {
     ),
     "mqtt 3.1.1": Speech("mqtt", MQTT | {"version": "3.1.1"}, {"qos": 1}, {"qos": 1}),
     "mqtt 5": Speech("mqtt", MQTT | {"version": "5"}, {"qos": 1}, {"qos": 1}),
+    "WebSocket": Speech("mqtt", MQTT | {"version": "5"}, {"qos": 1}, {"qos": 1}, "mqtt_ws"),
     "tubemq": Speech(
         "tubemq",
         {"heartbeat_interval": 1, "request_timeout": 2},
@@ -64,9 +73,9 @@ class Target:
 
     def __init__(self) -> None:
         # It notices silent clients as early as they notice it.
-        self._broker = EmbeddedBroker(keep_alive=2, mqtt_port=0, tubemq_port=0, tubemq_client_timeout=3)
-        urls = {name: self._broker.call(f"{name}_url") for name in ("mqtt", "tubemq")}
-        self.urls: dict[str, str] = {"pulsar": self._broker.url, **urls}
+        ports = dict.fromkeys(("mqtt_port", "mqtt_ws_port", "tubemq_port"), 0)
+        self._broker = EmbeddedBroker(keep_alive=2, tubemq_client_timeout=3, **ports)
+        self.urls: dict[str, str] = self._broker.call("urls")
         self.stop = self._broker.stop
 
     def topic(self, protocol: str, name: str) -> str:
@@ -95,13 +104,13 @@ class Case:
         pool: ThreadPoolExecutor | None = None,
     ) -> None:
         self.name = f"{speech}, {state}, silent {silence}, {'blocking' if pool else 'asyncio'}"
-        self.speech, self.ways, self._pool = SPEECHES[speech], SILENCES[silence], pool
+        self.speech, self._silence, self._pool = SPEECHES[speech], SILENCES[silence], pool
         self.topic = target.topic(self.speech.protocol, self.name)
         self.reading = dict(self.speech.consumer)
         if self.speech.protocol != "mqtt":
             # All members of a group of TubeMQ have the same topics.
             self.reading["subscription"] = self.topic
-        self.url = target.urls[self.speech.protocol]
+        self.url = target.urls[self.speech.listener or self.speech.protocol]
         self.seen: list[forebay.ConnectionEvent] = []
         self.client: Any = None
         self.path: Any = None
@@ -135,7 +144,7 @@ class Case:
             options["client_id"] = self.topic
         limits = {"connect_timeout": 3, "operation_timeout": LONG, "max_backoff": 0.2, "retry_first": True}
         options = self.speech.client | limits | options
-        url = f"{self.speech.protocol}://127.0.0.1:{self.path.port}"
+        url = urllib.parse.urlsplit(self.url)._replace(netloc=f"127.0.0.1:{self.path.port}").geturl()
         if self._pool:
             loop, pool = asyncio.get_running_loop(), self._pool
             client = await loop.run_in_executor(pool, lambda: blocking.connect(url, **options))
@@ -159,10 +168,13 @@ class Case:
         async with forebay.connect(self.url, connect_timeout=PATIENCE) as client:
             yield client
 
+    def silence(self) -> None:
+        self._silence(self.path)
+
     async def fall_silent(self, *handles: Any) -> None:
         """Until the client has noticed and said so."""
         before = len(self.seen)
-        self.path.silence(*self.ways)
+        self.silence()
         await self.said("disconnected", before)
         # TubeMQ has no handshake: for a moment it is connected to the silent path, again and again.
         await until(lambda: not any(handle.connected for handle in handles))
@@ -296,7 +308,7 @@ async def connecting_again(case: Case) -> None:
         producer = await case.producer()
         await producer.send(b"1", **case.speech.send)
         before = len(case.seen)
-        case.path.silence(*case.ways)
+        case.silence()
         case.path.cut()
         # TubeMQ has no handshake: its first request has no answer.
         await case.said("disconnected" if case.speech.protocol == "tubemq" else "connect_failed", before)
@@ -308,7 +320,7 @@ async def connecting_again(case: Case) -> None:
 async def connecting(case: Case) -> None:
     """The first handshake falls on a silent path."""
     async with case.ahead():
-        case.path.silence(*case.ways)
+        case.silence()
         connecting = asyncio.create_task(case.connect(connect_timeout=1))
         await until(lambda: case.path.accepted >= 2)
         assert not connecting.done()
@@ -322,7 +334,7 @@ async def closing(case: Case) -> None:
     async with case.connected(operation_timeout=2):
         producer, consumer = await case.producer(send_timeout=2), await case.consumer()
         await producer.send(b"1", **case.speech.send)
-        case.path.silence(*case.ways)
+        case.silence()
         sending = asyncio.ensure_future(producer.send(b"2", **case.speech.send))
         await asyncio.sleep(0)
         with contextlib.suppress(errors.Timeout, errors.Disconnected):
@@ -354,7 +366,7 @@ async def test_a_silent_path_is_noticed_and_survived(target: Target, speech: str
     cells = [
         (Case(target, speech, name, silence), state) for name, state in STATES.items() for silence in SILENCES
     ]
-    if speech.startswith("mqtt"):
+    if SPEECHES[speech].protocol == "mqtt":
         cells += [(Case(target, speech, "QoS 0", silence), publishing_unheard) for silence in SILENCES]
     await side_by_side([(case, state(case)) for case, state in cells])
 
