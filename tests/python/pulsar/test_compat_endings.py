@@ -474,3 +474,26 @@ def test_close_raises_the_error_of_the_first_handle_and_closes_all(
     for handle in handles:
         with pytest.raises(pulsar.AlreadyClosed):
             handle.receive(100)
+
+
+def test_a_callback_or_listener_that_ends_its_thread_is_logged_and_others_follow(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with Broker() as broker:
+        client = pulsar.Client(broker.url)
+        got: list[str] = []
+
+        def handle(what: str) -> None:
+            got.append(what)
+            raise SystemExit
+
+        client.subscribe("orders", "s", message_listener=lambda consumer, message: handle("message"))
+        producer = client.create_producer("orders")
+        for _ in range(2):
+            producer.send_async(b"x", lambda *_: handle("receipt"))
+        until(lambda: sorted(got) == ["message"] * 2 + ["receipt"] * 2)
+        client.close()
+    assert {record.getMessage() for record in caplog.records if record.name == "forebay.compat.pulsar"} == {
+        "the callback of send_async failed",
+        "the listener of persistent://public/default/orders failed",
+    }

@@ -123,7 +123,8 @@ class Receiver:
                     if not self._open:
                         return
                     listener(self, self._made(native))
-                except Exception:
+                except BaseException:
+                    # Also one that asks to end the thread, which other messages need.
                     log.exception("the listener of %s failed", self._native.topic)
                 finally:
                     turn.release()
