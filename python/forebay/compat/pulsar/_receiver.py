@@ -181,8 +181,11 @@ class Receiver:
 
     def _start_close(self) -> None:
         if self._open:
-            self._shut()
-            self._ending = self._native.close()
+            try:
+                self._shut()
+                self._ending = self._native.close()
+            except errors.Error as error:
+                raise translated(error) from None
 
     def _finish_close(self) -> None:
         ending, self._ending = self._ending, None
