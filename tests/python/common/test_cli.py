@@ -467,6 +467,26 @@ def test_ctrl_c_ends_a_command_whose_broker_is_gone(protocol, command):
             process.communicate()
 
 
+def test_ctrl_c_ends_a_replay_whose_broker_is_gone():
+    broker = start("broker", "--port", "0", "--json")
+    try:
+        url = json.loads(broker.stdout.readline())["url"]
+        with blocking.connect(url) as client, client.producer("t") as producer:
+            producer.send_many([b"x"] * 1000)
+        words = ("--rate", "10", "-X", "operation_timeout=1h", "-X", "producer.send_timeout=0")
+        run = start("replay", url, "t", "copy", *words)
+        with blocking.connect(url) as client, client.reader("copy", position="earliest") as copy:
+            copy.receive(PATIENCE)
+        broker.send_signal(signal.SIGSTOP)
+        run.send_signal(signal.SIGINT)
+        assert b": forebay replay t copy -u " in run.communicate(timeout=PATIENCE)[1]
+        assert run.returncode == 130
+    finally:
+        for process in (run, broker):
+            process.kill()
+            process.communicate()
+
+
 def send_until(producer, ended):
     while not ended.wait(0.02):
         producer.send(b"x")
