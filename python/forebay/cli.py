@@ -8,12 +8,15 @@ then is the code that does the work imported, so that ``forebay broker`` answers
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import itertools
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._core import protocols
@@ -30,6 +33,11 @@ _HELP = "help"
 """The value of ``-X`` that lists the options."""
 _WITH_TOPICS = (["pub"], ["sub"], ["rr"])
 _OF_STORES = ("backup", "restore", "check", "compact")
+_WAITING = ("pub", "sub", "rr", "bench")
+"""Commands that wait for a broker when they are interrupted."""
+_TIME_TO_CLOSE = 3.0
+"""Seconds that they have for it."""
+_INTERRUPTED = 130
 _LONGEST = 2000
 """Characters of an error that are shown."""
 
@@ -126,7 +134,10 @@ def _take_places(given: Any, rest: list[str]) -> list[str]:
     # Those after the first flag are reported as unknown.
     places: list[str] = [*given.places, *(word for word in rest if not word.startswith("-"))]
     if places and protocols.is_url(places[0]):
-        given.url = places.pop(0)
+        url = places.pop(0)
+        if given.url not in (url, given.parser.get_default("url")):
+            given.parser.error(f"the URL is given twice: {given.url} and {url}")
+        given.url = url
     unknown = [word for word in rest if word.startswith("-")]
     names: Sequence[str] = getattr(given, "named_places", ())
     if not names:
@@ -234,6 +245,38 @@ def _print_error(text: str) -> None:
     print(f"forebay: {visible(text)}", file=sys.stderr)
 
 
+@contextlib.contextmanager
+def _ending_in_time() -> Generator[None, None, None]:
+    """Ends the process some time after Ctrl-C, and at once after a second one. Until then connections are
+    closed, which waits for the broker."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def give_up(*_: object) -> None:
+        os._exit(_INTERRUPTED)
+
+    late = threading.Timer(_TIME_TO_CLOSE, give_up)
+    late.daemon = True
+
+    def interrupt(*_: object) -> None:
+        signal.signal(signal.SIGINT, give_up)
+        late.start()
+        raise KeyboardInterrupt
+
+    try:
+        signal.signal(signal.SIGINT, interrupt)
+    except ValueError:
+        # Only the main thread can, and gets the signal.
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        late.cancel()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status."""
     try:
@@ -280,10 +323,12 @@ def _main(arguments: Sequence[str] | None) -> int:
 
     if getattr(given, "debug", False):
         _log_to_stderr()
+    ending = _ending_in_time() if given.command in _WAITING else contextlib.nullcontext()
     try:
-        return _run_of(given, protocol)(given)
+        with ending:
+            return _run_of(given, protocol)(given)
     except KeyboardInterrupt:
-        return 130
+        return _INTERRUPTED
     except Error as error:
         from .commands._shared.failed import status
 

@@ -100,10 +100,10 @@ def refused(*words: str, status: int = 2, **rest: Any) -> str:
     return done.err
 
 
-def start(*words: str) -> subprocess.Popen[bytes]:
+def start(*words: str, stdin: int | None = None) -> subprocess.Popen[bytes]:
     """Starts a command in a process of its own."""
     command = [sys.executable, "-m", "forebay", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 class Commands:

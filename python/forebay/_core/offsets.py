@@ -7,9 +7,10 @@ partition in JSON. The offset of a query, as its progress and its checkpoint hav
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
+K = TypeVar("K")
 Edge: TypeAlias = Literal["earliest", "latest"]
 _KAFKA: dict[int, Edge] = {-2: "earliest", -1: "latest"}
 
@@ -72,9 +73,23 @@ def json_object(value: Any, expected: str) -> dict[str, Any]:
     """
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = json.loads(value, object_pairs_hook=unique)
         except ValueError as error:
             raise ValueError(f"expected {expected}, not {value!r}: {error}") from None
     if not isinstance(value, Mapping):
         raise ValueError(f"expected {expected}, not {value!r}")
-    return {str(name): each for name, each in cast("Mapping[Any, Any]", value).items()}
+    return unique((str(name), each) for name, each in cast("Mapping[Any, Any]", value).items())
+
+
+def unique(pairs: Iterable[tuple[K, Any]]) -> dict[K, Any]:
+    """The pairs as a mapping.
+
+    Raises:
+        ValueError: a name is given twice.
+    """
+    found: dict[K, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r} is given twice")
+        found[name] = value
+    return found

@@ -33,9 +33,12 @@ _alive: weakref.WeakSet[Listener[Any]] = weakref.WeakSet()
 @atexit.register
 def _stop_all() -> None:
     # A thread must not be in the engine when the interpreter ends.
-    for listener in list(_alive):
+    listeners = list(_alive)
+    for listener in listeners:
+        listener.prepare(1.0)
+    for listener in listeners:
         with contextlib.suppress(Error):
-            listener.stop(1.0)
+            listener.stop()
 
 
 class Listener(Generic[M]):
@@ -61,6 +64,8 @@ class Listener(Generic[M]):
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._stopping = False
+        self._until: float | None = None
+        """The end of the time of callbacks under way, once it runs."""
         self._error: Exception | None = None
         self._ended = threading.Event()
         _alive.add(self)
@@ -122,14 +127,26 @@ class Listener(Generic[M]):
             timeout: seconds for which callbacks are waited for; ``stop_timeout`` by default.
         """
         seconds = parse.seconds(timeout)
-        until = time.monotonic() + (self._settings.stop_timeout if seconds is None else seconds)
-        self._halt()
+        until = self.prepare(seconds)
+        self._until = None
         for thread in list(self._threads):
             if thread is not threading.current_thread():
                 # The thread that takes messages needs a moment also when there is no time left.
                 least = 2 * LOOK if thread is self._threads[0] and not self._counts.running else 0.0
                 thread.join(max(until - time.monotonic(), least))
         self._end()
+
+    def prepare(self, seconds: float | None = None) -> float:
+        """Begins what :meth:`stop` does, which then waits no longer than from here on; returns the time on
+        the monotonic clock until which it waits.
+
+        Args:
+            seconds: for which callbacks are waited for; ``stop_timeout`` by default.
+        """
+        if seconds is not None or self._until is None:
+            self._until = time.monotonic() + (self._settings.stop_timeout if seconds is None else seconds)
+        self._halt()
+        return self._until
 
     def _end(self) -> None:
         self._hand_back()

@@ -184,6 +184,8 @@ class ClientHandle(Handle):
         use after an error, before connecting again."""
         if self._open:
             self._open = False
+            for child in list(self._children):
+                child._give_up()
             self._forget()
 
     def _shut(self, failed: bool) -> None:
@@ -247,6 +249,9 @@ class ChildHandle(Handle):
     def _prepare(self) -> None:
         """Begins what closing is to wait for."""
 
+    def _give_up(self) -> None:
+        """Ends what other threads wait for."""
+
     def _start_close(self, failed: bool) -> None:
         """Does all of closing but the wait for the broker's answer, which :meth:`_leave` does then."""
         if self._ending is None and self._claim():
@@ -286,6 +291,10 @@ class ProducerHandle(ChildHandle):
         # What goes wrong here goes wrong again, and is told, when it is closed.
         with contextlib.suppress(Exception):
             self._draining = self._native.drain()
+
+    def _give_up(self) -> None:
+        with contextlib.suppress(Exception):
+            self._native.close(False)
 
     def _begin(self, failed: bool) -> None:
         try:
@@ -388,9 +397,15 @@ class ConsumerHandle(ChildHandle, Generic[M_co]):
         self._listeners.add(listener)
         return listener
 
-    def _begin(self, failed: bool) -> None:
+    def _prepare(self) -> None:
         self._leaving = True
+        # The times of callbacks run side by side.
+        for listener in list(self._listeners):
+            listener.prepare()
+
+    def _begin(self, failed: bool) -> None:
         try:
+            self._prepare()
             for listener in list(self._listeners):
                 listener.stop()
         finally:

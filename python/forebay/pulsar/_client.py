@@ -19,7 +19,7 @@ from forebay._core.native import PulsarMessage
 from forebay._core.options import default, given
 from forebay.errors import InvalidArgument
 from forebay.pulsar._intercepted import InterceptedConsumer, InterceptedProducer
-from forebay.pulsar._patterns import pattern_parts, refuse_patterns
+from forebay.pulsar._patterns import OF_PATTERNS, pattern_parts, refuse_patterns, refuse_without_effect
 from forebay.pulsar._positions import ReaderStart, reader_name, reader_start, seek_target, seek_targets
 from forebay.pulsar._producer import PulsarProducer as PulsarProducer
 from forebay.pulsar._routing import check_producer
@@ -286,6 +286,9 @@ class PulsarClient(Client):
         else:
             topics = parse.topic_names(topic)
             refuse_patterns(topics)
+            refuse_without_effect("a consumer without a pattern", options, OF_PATTERNS)
+        if values["read_compacted"] and values["type"] in ("shared", "key_shared"):
+            raise InvalidArgument("read_compacted is for exclusive and failover subscriptions")
         group = parse.group_name(subscription)
         if not topics or not group:
             raise InvalidArgument("a consumer needs at least one topic and the name of a subscription")
@@ -390,6 +393,7 @@ class PulsarClient(Client):
             InvalidTopic: a name contains ``*`` or ``.+``, at once: a reader takes no patterns.
         """
         options = given(locals(), "self", "topic", "subscription")
+        refuse_without_effect("a reader", options, ("durable", *OF_PATTERNS))
         options["durable"] = False
         start = reader_start(options.get("position"))
         if start:

@@ -34,7 +34,8 @@ def ending(value: Any) -> Edge | dict[str, dict[int, Where]]:
 def _each(topic: str, of: Any) -> dict[int, Where]:
     """The positions of a topic's partitions; -1 stands for a topic without partitions, or one named whole."""
     if isinstance(of, Mapping):
-        return {_number(part): _where(where) for part, where in cast("Mapping[Any, Any]", of).items()}
+        each = cast("Mapping[Any, Any]", of)
+        return offsets.unique((_number(part), _where(where)) for part, where in each.items())
     if isinstance(of, MessageId):
         return {of.partition if of.partition >= 0 else -1: _where(of)}
     # pulsar-spark has each partition under its full name.
@@ -82,7 +83,7 @@ def timestamps(value: Any) -> dict[str, dict[int, int]]:
     found: dict[str, dict[int, int]] = {}
     for topic, of in given.items():
         times = cast("Mapping[Any, Any]", of) if isinstance(of, Mapping) else {-1: of}
-        found[topic] = {_number(part): timestamp(time) for part, time in times.items()}
+        found[topic] = offsets.unique((_number(part), timestamp(time)) for part, time in times.items())
     return found
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from forebay.errors import InvalidArgument, InvalidTopic
 
+OF_PATTERNS = ("pattern_update_interval", "pattern_max_topics", "topics_domain")
+"""Options of consumers that need a pattern."""
 _FLAGS = ((re.IGNORECASE, "i"), (re.MULTILINE, "m"), (re.DOTALL, "s"), (re.VERBOSE, "x"))
 
 
@@ -48,3 +51,15 @@ def refuse_patterns(topics: Sequence[str]) -> None:
                 f"{topic!r} looks like a pattern and was given as a name: to consume all topics that match,"
                 f" pass re.compile({pattern!r}) to consumer()"
             )
+
+
+def refuse_without_effect(owner: str, options: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Refuses options of a call that would have no effect. Those of a URL or the environment may be for other
+    consumers.
+
+    Raises:
+        InvalidArgument: one of ``names`` is given.
+    """
+    for name in names:
+        if options.get(name) is not None:
+            raise InvalidArgument(f"{name} has no effect for {owner}: leave it out")

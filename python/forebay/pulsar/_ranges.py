@@ -176,7 +176,12 @@ class Planner:
             InvalidArgument: one is not.
         """
         for positions in self._read.positions():
+            spelled: dict[str, str] = {}
             for topic, values in positions.partitions.items():
+                if (other := spelled.setdefault(full_name(topic), topic)) != topic:
+                    raise InvalidArgument(
+                        f"{positions.called}: {other!r} and {topic!r} are one topic: give its positions once"
+                    )
                 of_it = [part for part in parts if full_name(topic) in (part.base, part.topic)]
                 if not of_it:
                     raise InvalidArgument(f"{positions.called}: {topic!r} is not read")

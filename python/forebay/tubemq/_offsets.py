@@ -34,7 +34,8 @@ def ending(value: Any) -> Edge | dict[str, dict[str, Where]]:
 
 def _each(topic: str, of: Any) -> dict[str, Where]:
     if isinstance(of, Mapping):
-        return {_name(part): _where(where) for part, where in cast("Mapping[Any, Any]", of).items()}
+        each = cast("Mapping[Any, Any]", of)
+        return offsets.unique((_name(part), _where(where)) for part, where in each.items())
     where = _where(of)
     if isinstance(where, int):
         raise ValueError(f'{topic!r} needs an offset for each of its partitions: {{"1:0": {where}}}')

@@ -60,6 +60,10 @@ def position(value: Any) -> Any:
     if isinstance(value, Iterable):
         positions: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
         if positions and all(isinstance(one, Position) for one in positions):
+            places = [(one.broker_id, one.partition) for one in positions]
+            for at, place in enumerate(places):
+                if place in places[:at]:
+                    raise ValueError(f"partition {place[0]}:{place[1]} has two positions")
             return positions
     raise ValueError('expected "first", "latest", "max", a position, or several positions')
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -227,3 +228,18 @@ async def test_a_reader_that_has_sought_the_end_loses_nothing_with_its_connectio
         await proxy.listen()
         assert payloads(await receive(reader, 1)) == [b"1"]
         await nothing(reader)
+
+
+async def test_options_without_an_effect_are_refused(client: Any, topic: str) -> None:
+    for name, value in (("pattern_update_interval", 2), ("pattern_max_topics", 5), ("topics_domain", "all")):
+        for begin in (client.reader, functools.partial(client.consumer, subscription="s")):
+            with pytest.raises(errors.InvalidArgument, match=f"{name} has no effect for a"):
+                begin(topic, **{name: value})
+            await (await begin(topic, **{name: None})).close()
+    with pytest.raises(errors.InvalidArgument, match="durable has no effect for a reader"):
+        client.reader(topic, durable=True)
+    for kind in ("shared", "key_shared"):
+        with pytest.raises(errors.InvalidArgument, match="read_compacted is for exclusive and failover"):
+            client.consumer(topic, "s", type=kind, read_compacted=True)
+    async with client.consumer(topic, "s", type="failover", read_compacted=True):
+        pass

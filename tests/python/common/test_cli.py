@@ -3,8 +3,10 @@
 import argparse
 import contextlib
 import importlib
+import itertools
 import json
 import shlex
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -16,11 +18,12 @@ import pytest
 from forebay import blocking, cli, errors
 from forebay._core import protocols
 from forebay.commands._shared.options import pairs
+from forebay.commands._shared.subscribe import Limits
 from forebay.commands.pulsar.format import compile_format, to_json
 from forebay.pulsar._positions import full_name
 
-from support.commands import COMMANDS, refused
-from support.waiting import line_with
+from support.commands import COMMANDS, refused, start
+from support.waiting import PATIENCE, eventually, line_with
 
 
 def run(*arguments):
@@ -362,3 +365,128 @@ def test_the_administration_of_this_machine_does_not_stand_for_that_of_another_b
 def test_the_options_of_commands_are_listed(words, capsys):
     assert cli.main([*words, "-X", "help"]) == 0
     assert "tls_ca" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("pub", "-t", "t", "-m", "x", "--key-column", "k"), "--key-column needs --frame"),
+        (("pub", "-t", "t", "-l", "-r", "2"), "lines of standard input are published once each"),
+        (("pub", "mqtt://h", "t", "-l", "--repeat", "2"), "lines of standard input are published once each"),
+        (("pub", "-t", "t", "-l", "-K", ""), "-K is the text between key and message: it cannot be empty"),
+        (("sub", "-t", "t", "--decode"), "--decode needs --parquet"),
+        (("sub", "-t", "t", "--no-ack"), "--no-ack needs -s"),
+        (("sub", "-t", "t", "-T", "shared"), "-T needs -s"),
+        (
+            ("sub", "--pattern", "t.*", "--json", "-v"),
+            "--json prints whole messages: leave -F, -v and -N out",
+        ),
+        (("sub", "mqtt://h", "t", "--json", "-F", "%p"), "--json prints whole messages"),
+        (("sub", "tubemq://h", "t", "-s", "g", "--json", "-N"), "--json prints whole messages"),
+        (("rr", "mqtt://h", "-t", "t", "-m", "x", "--json", "-v"), "--json prints whole messages"),
+    ],
+)
+def test_a_flag_without_an_effect_is_refused(words, said):
+    assert said in refused(*words)
+
+
+@pytest.mark.parametrize("url", ["pulsar://h", "mqtt://h", "tubemq://h"])
+@pytest.mark.parametrize("number", ["0", "-1", "x"])
+def test_a_number_of_messages_is_1_or_more(url, number):
+    # As for mosquitto_sub and mosquitto_pub.
+    group = ("-s", "g") if url == "tubemq://h" else ()
+    said = f"expected a whole number of 1 or more, not {number!r}"
+    assert said in refused("sub", url, "t", *group, "-C", number)
+    assert said in refused("pub", url, "t", "-m", "x", "--repeat", number)
+    assert "-W is longer than 0 seconds" in refused("sub", url, "t", *group, "-W", "0")
+
+
+def test_a_url_or_a_property_that_is_given_twice_is_refused():
+    said = "the URL is given twice: pulsar://one and pulsar://two"
+    assert said in refused("pub", "pulsar://two", "t", "-m", "x", "-u", "pulsar://one")
+    words = ("-D", "publish", "content-type", "a", "-D", "publish", "content-type", "b")
+    assert "-D publish content-type is given twice" in refused("pub", "mqtt://h", "t", "-m", "x", *words)
+
+
+def test_messages_without_end_do_not_prolong_the_time_of_a_subscription():
+    limits = Limits(argparse.Namespace(count=None, timeout="10ms"))
+    limits.start()
+    taken = itertools.count()
+    consumer = types.SimpleNamespace(receive=lambda wait: next(taken))
+    # As of `sub -T FILTER`, which prints none of them.
+    eventually(lambda: limits.receive(consumer) is None)
+    assert limits.expired
+
+
+@pytest.mark.parametrize("protocol", ["pulsar", "mqtt", "tubemq"])
+@pytest.mark.parametrize("command", ["pub", "sub", "bench"])
+def test_ctrl_c_ends_a_command_whose_broker_is_gone(protocol, command):
+    ports = ("--port", "0", "--mqtt-port", "0", "--tubemq-port", "0")
+    broker = start("broker", *ports, "--json")
+    try:
+        urls = json.loads(broker.stdout.readline())
+        url = urls["url" if protocol == "pulsar" else f"{protocol}_url"]
+        options = ["-X", "operation_timeout=1h"]
+        if protocol == "pulsar":
+            options += ["-X", "send_timeout=0"]
+        elif protocol == "mqtt":
+            options += ["-X", "keep_alive=10m", "--qos", "1"]
+        words = {"pub": ["-l", "--json"], "sub": ["-v"], "bench": ["-n", "100000000"]}[command]
+        if command == "sub" and protocol != "mqtt":
+            words += ["-s", "g"]
+        run = start(command, "-u", url, "-t", "t", *words, *options, stdin=subprocess.PIPE)
+        if command == "pub":
+            run.stdin.write(b"x\n")
+            run.stdin.flush()
+            run.stdout.readline()
+        elif command == "sub":
+            with blocking.connect(url) as client, client.producer("t") as producer:
+                # A subscription begins when it is made.
+                sending = threading.Event()
+                thread = threading.Thread(target=send_until, args=(producer, sending))
+                thread.start()
+                run.stdout.readline()
+                sending.set()
+                thread.join()
+        else:
+            with (
+                blocking.connect(url) as client,
+                client.consumer("t", None if protocol == "mqtt" else "g") as rest,
+            ):
+                rest.receive(PATIENCE)
+        broker.send_signal(signal.SIGSTOP)
+        if command == "pub":
+            run.stdin.write(b"x\n")
+            run.stdin.flush()
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=PATIENCE)
+        assert run.returncode == 130
+    finally:
+        for process in (run, broker):
+            process.kill()
+            process.communicate()
+
+
+def test_ctrl_c_ends_a_replay_whose_broker_is_gone():
+    broker = start("broker", "--port", "0", "--json")
+    try:
+        url = json.loads(broker.stdout.readline())["url"]
+        with blocking.connect(url) as client, client.producer("t") as producer:
+            producer.send_many([b"x"] * 1000)
+        words = ("--rate", "10", "-X", "operation_timeout=1h", "-X", "producer.send_timeout=0")
+        run = start("replay", url, "t", "copy", *words)
+        with blocking.connect(url) as client, client.reader("copy", position="earliest") as copy:
+            copy.receive(PATIENCE)
+        broker.send_signal(signal.SIGSTOP)
+        run.send_signal(signal.SIGINT)
+        assert b": forebay replay t copy -u " in run.communicate(timeout=PATIENCE)[1]
+        assert run.returncode == 130
+    finally:
+        for process in (run, broker):
+            process.kill()
+            process.communicate()
+
+
+def send_until(producer, ended):
+    while not ended.wait(0.02):
+        producer.send(b"x")

@@ -2,6 +2,8 @@
 # pyright: reportPrivateUsage=false
 
 import asyncio
+import json
+import signal
 import threading
 import time
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 import forebay
 import forebay.blocking
 
+from support.commands import start
 from support.waiting import PATIENCE, eventually, until
 
 
@@ -114,3 +117,68 @@ async def test_a_close_that_is_cancelled_ends_the_connections_all_the_same() -> 
         assert client.closed
         await until(lambda: client._native.events_ended)
         await client.close()
+
+
+@pytest.mark.parametrize("protocol", ["pulsar", "mqtt", "tubemq"])
+@pytest.mark.parametrize("what", ["client", "consumer"])
+def test_the_times_of_callbacks_run_side_by_side(protocol: str, what: str) -> None:
+    """Each callback ends when the other listener is told to stop, and may take an hour until then."""
+    with forebay.Broker(mqtt_port=0, tubemq_port=0) as broker:
+        client: Any = forebay.blocking.connect(broker.urls[protocol])
+        failed = threading.Event()
+        begun = threading.Barrier(3)
+        listeners: list[Any] = []
+
+        def handle(other: int) -> None:
+            begun.wait(PATIENCE)
+            eventually(lambda: failed.is_set() or listeners[other]._stopping)
+
+        more = {"type": "shared"} if protocol == "pulsar" else {}
+        consumers = [client.consumer("one", "s", **more)]
+        if what == "client":
+            consumers.append(client.consumer("two", "s2"))
+        for at, other in ((0, 1), (1, 0)):
+            listeners.append(
+                consumers[at % len(consumers)].listen(
+                    lambda _, other=other: handle(other), ahead=1, stop_timeout=3600
+                )
+            )
+        for topic in ("one", "two"):
+            with client.producer(topic) as producer:
+                producer.send_many([b"x"] * 20)
+        begun.wait(PATIENCE)
+        closing = threading.Thread(target=(client if what == "client" else consumers[0]).close)
+        closing.start()
+        closing.join(PATIENCE / 2)
+        ended = not closing.is_alive()
+        failed.set()
+        closing.join()
+        client.close()
+        assert ended
+
+
+def test_giving_a_blocking_client_up_ends_what_other_threads_wait_for() -> None:
+    broker = start("broker", "--port", "0", "--json")
+    try:
+        url = json.loads(broker.stdout.readline())["url"]  # type: ignore[union-attr]
+        client = forebay.blocking.connect(url, operation_timeout=1)
+        producer: Any = client.producer("orders", send_timeout=3600)
+        producer.send(b"x")
+        broker.send_signal(signal.SIGSTOP)
+        outcome: list[BaseException] = []
+
+        def send() -> None:
+            try:
+                producer.send(b"x")
+            except forebay.Error as error:
+                outcome.append(error)
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        eventually(lambda: producer.pending == 1)
+        client.abandon()
+        sending.join(PATIENCE)
+        assert [type(error) for error in outcome] == [forebay.errors.Closed]
+    finally:
+        broker.kill()
+        broker.communicate()

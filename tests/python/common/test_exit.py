@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from support.pulsar.harness import EmbeddedPulsar
+from support.waiting import PATIENCE
 
 LIMIT = 2.0
 """Seconds from the moment a process begins to end until its end."""
@@ -365,3 +366,42 @@ def test_a_process_may_end_at_once(case: str, url: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_a_process_may_end_at_any_moment(case: str, url: str) -> None:
     several(case, url, 11)
+
+
+HANGING = {
+    "listeners": """
+import threading, time, sys, forebay
+client = forebay.blocking.connect(sys.argv[1])
+begun = threading.Semaphore(0)
+def hang(message):
+    begun.release()
+    time.sleep(3600)
+consumer = client.consumer("hanging-listeners", "s")
+listeners = [consumer.listen(hang, ahead=1) for _ in range(80)]
+producer = client.producer("hanging-listeners")
+for _ in range(80):
+    producer.send(b"x")
+    begun.acquire()
+""",
+    "callbacks of the drop-in": """
+import threading, time, sys
+import forebay.compat.pulsar as pulsar
+client = pulsar.Client(sys.argv[1])
+begun = threading.Semaphore(0)
+def hang(result, id):
+    begun.release()
+    time.sleep(3600)
+producers = [client.create_producer("hanging-callbacks") for _ in range(80)]
+for producer in producers:
+    producer.send_async(b"x", hang)
+    begun.acquire()
+""",
+}
+
+
+@pytest.mark.parametrize("what", HANGING)
+def test_threads_that_hang_are_waited_for_together_when_the_process_ends(what: str, url: str) -> None:
+    """A second for each of them would be more than a minute."""
+    script = [sys.executable, "-W", "ignore::ResourceWarning", "-c", HANGING[what], url]
+    done = subprocess.run(script, capture_output=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -522,3 +522,18 @@ def test_importing_costs_no_optional_library() -> None:
         "sys.exit(', '.join(found) or 0)"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
+
+
+def test_a_topic_or_partition_with_two_positions_is_refused() -> None:
+    twice = '{"orders": {"0": "earliest"}, "orders": {"0": "latest"}}'
+    for url in ("pulsar://127.0.0.1:1", "tubemq://127.0.0.1:1"):
+        with pytest.raises(errors.InvalidArgument, match=r"start: .*'orders' is given twice"):
+            frames.read(url, "orders", start=twice)
+    with pytest.raises(errors.InvalidArgument, match="0 is given twice"):
+        frames.read("pulsar://127.0.0.1:1", "orders", start={"orders": {"0": "earliest", 0: "latest"}})
+    with forebay.Broker() as broker:
+        with blocking.connect(broker.url) as client, client.producer("orders") as producer:
+            producer.send(b"x")
+        spelled = {"orders": "earliest", "persistent://public/default/orders": "latest"}
+        with pytest.raises(errors.InvalidArgument, match=r"start: 'orders' and .* are one topic"):
+            frames.read(broker.url, "orders", start=spelled)

@@ -464,6 +464,14 @@ def test_an_option_of_another_protocol_is_refused_by_name(scope: str, name: str,
         protocols.resolve(scope, {name: "x"})
 
 
+def test_a_partition_of_tubemq_has_one_position() -> None:
+    from forebay.tubemq import Position
+
+    two = [Position(1, 0, 28), Position(1, 1, 28), Position(1, 0, 56)]
+    with pytest.raises(errors.InvalidArgument, match="partition 1:0 has two positions"):
+        protocols.resolve("tubemq.consumer", {"position": two})
+
+
 def test_positions_and_filters_of_tubemq() -> None:
     from forebay.tubemq import Position
 

@@ -474,3 +474,53 @@ def test_close_raises_the_error_of_the_first_handle_and_closes_all(
     for handle in handles:
         with pytest.raises(pulsar.AlreadyClosed):
             handle.receive(100)
+
+
+def test_a_callback_or_listener_that_ends_its_thread_is_logged_and_others_follow(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with Broker() as broker:
+        client = pulsar.Client(broker.url)
+        got: list[str] = []
+
+        def handle(what: str) -> None:
+            got.append(what)
+            raise SystemExit
+
+        client.subscribe("orders", "s", message_listener=lambda consumer, message: handle("message"))
+        producer = client.create_producer("orders")
+        for _ in range(2):
+            producer.send_async(b"x", lambda *_: handle("receipt"))
+        until(lambda: sorted(got) == ["message"] * 2 + ["receipt"] * 2)
+        client.close()
+    assert {record.getMessage() for record in caplog.records if record.name == "forebay.compat.pulsar"} == {
+        "the callback of send_async failed",
+        "the listener of persistent://public/default/orders failed",
+    }
+
+
+FORKED = """
+    import os, sys
+    import forebay.compat.pulsar as pulsar
+
+    client = pulsar.Client(sys.argv[1])
+    topic = sys.argv[2]
+    producer, consumer = client.create_producer(topic), client.subscribe(topic, "s")
+    for close in (producer.close, consumer.close, client.close):
+        child = os.fork()
+        if not child:
+            try:
+                close()
+            except pulsar.AlreadyClosed:
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0, close
+    producer.send(b"x")
+    client.close()
+"""
+
+
+def test_closing_in_a_forked_child_raises_an_error_of_the_module(embedded: EmbeddedPulsar) -> None:
+    program = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(FORKED), embedded.url, embedded.topic()]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -247,9 +247,19 @@ def source(
         add("-n", "--null", *null, action="store_true", help="publish a message without a payload")
 
 
+def _count(text: str) -> int:
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of 1 or more, not {text!r}")
+    return count
+
+
 def repeat(command: argparse.ArgumentParser, *names: str) -> None:
-    """The flag that publishes ``-m`` or ``-f`` several times."""
-    command.add_argument(*names, type=int, default=1, metavar="N", help="publish -m or -f N times")
+    """The flag that publishes ``-m``, ``-f``, ``-s`` or ``-n`` several times."""
+    command.add_argument(*names, type=_count, default=1, metavar="N", help="publish -m, -f, -s or -n N times")
 
 
 def keys(command: argparse.ArgumentParser, text: str) -> None:
@@ -296,7 +306,7 @@ def limits(
     timeout: str = "exit after this time, with status 27 if -C has not been reached",
 ) -> None:
     """``-C`` and ``-W`` of ``forebay sub``."""
-    command.add_argument("-C", "--count", type=int, metavar="N", help=count)
+    command.add_argument("-C", "--count", type=_count, metavar="N", help=count)
     command.add_argument("-W", "--timeout", metavar="SECONDS", help=timeout)
 
 
@@ -313,7 +323,17 @@ def topic_problem(given: argparse.Namespace) -> str | None:
     """Why ``pub``, ``sub`` or ``rr`` cannot start with these arguments; ``None`` if it can."""
     if not given.topic:
         return "a topic is needed: -t TOPIC"
-    return None if given.command == "sub" else _source_problem(given)
+    wrong = None if given.command == "sub" else _source_problem(given)
+    return wrong or (None if given.command == "pub" else output_problem(given))
+
+
+def output_problem(given: argparse.Namespace) -> str | None:
+    """Why flags of ``sub`` or ``rr`` would have no effect; ``None`` if all of them have one."""
+    if given.json and (given.format is not None or given.verbose or given.no_newline):
+        return "--json prints whole messages: leave -F, -v and -N out"
+    if getattr(given, "decode", False) and given.parquet is None:
+        return "--decode needs --parquet"
+    return None
 
 
 def _source_problem(given: argparse.Namespace) -> str | None:
@@ -322,6 +342,13 @@ def _source_problem(given: argparse.Namespace) -> str | None:
     if all(getattr(given, action.dest) in (None, False) for action in actions):
         *flags, last = (action.option_strings[0] for action in actions)
         return f"nothing to publish: use {', '.join(flags)} or {last}"
-    if getattr(given, "key_separator", None) and not given.lines and given.frame is None:
+    separator: str | None = getattr(given, "key_separator", None)
+    if separator is not None and not given.lines and given.frame is None:
         return "-K needs -l"
+    if separator == "":
+        return "-K is the text between key and message: it cannot be empty"
+    if getattr(given, "key_column", None) is not None and given.frame is None:
+        return "--key-column needs --frame"
+    if given.lines and given.repeat != 1:
+        return "lines of standard input are published once each: leave out the flag that repeats"
     return None

@@ -53,8 +53,6 @@ def save(given: argparse.Namespace, start: Any, options: dict[str, Any]) -> int:
     _refuse(given, "--parquet", format="-F", verbose="-v", no_newline="-N", timeout="-W")
     parquet = _library("pyarrow.parquet")
     topics: Any = given.topic
-    if given.count is not None and given.count < 1:
-        raise InvalidArgument(f"-C is 1 or more, not {given.count}")
     target = Path(given.parquet)
     # Beside the target: a file cannot be moved to another file system at once.
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
@@ -135,17 +133,22 @@ def send(given: argparse.Namespace, topic: str, options: dict[str, Any], roles: 
                 f"{given.frame} has no column {given.key_column!r}; it has {', '.join(names)}"
             )
         arguments["key"] = given.key_column
-    reader = _library("pyarrow").RecordBatchReader.from_batches(schema, batches)
+    reader = _library("pyarrow").RecordBatchReader.from_batches(schema, _named(given.frame, batches))
     quiet = given.quiet or given.json
-    try:
-        report = frames.write(reader, given.url, topic, progress=not quiet, **arguments, **options)
-    except _library("pyarrow").ArrowException as error:
-        raise Failed(f"cannot read {given.frame}: {error}") from None
+    report = frames.write(reader, given.url, topic, progress=not quiet, **arguments, **options)
     if given.json:
         print(json.dumps({"topic": topic, "messages": report.rows}))
     elif not given.quiet:
         print(f"{report.rows:,} messages", file=sys.stderr)
     return 0
+
+
+def _named(path: str, batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches of a file. Errors of the file have its name."""
+    try:
+        yield from batches
+    except (OSError, _library("pyarrow").ArrowException) as error:
+        raise Failed(f"cannot read {path}: {error}") from None
 
 
 def _without_index(schema: Any, batches: Iterator[Any]) -> tuple[Any, Iterator[Any]]:

@@ -68,9 +68,12 @@ def seconds(text: str) -> float:
     from forebay._core import parse
 
     try:
-        return parse.seconds(text) or 0.0
+        found = parse.seconds(text)
     except ValueError as error:
         raise InvalidArgument(f"-W: {error}") from None
+    if not found:
+        raise InvalidArgument(f"-W is longer than 0 seconds, not {text!r}")
+    return found
 
 
 def zoned(text: str) -> datetime.datetime | int | None:

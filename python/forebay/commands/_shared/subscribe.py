@@ -25,7 +25,7 @@ class Limits:
     """``-C``, the number of messages to print, and ``-W``, the time to print them in."""
 
     def __init__(self, given: argparse.Namespace) -> None:
-        self._left = None if given.count is None else max(given.count, 0)
+        self._left: int | None = given.count
         self.seconds = None if given.timeout is None else seconds(given.timeout)
         """The time of ``-W``."""
         self._deadline: float | None = None
@@ -56,6 +56,9 @@ class Limits:
 
     def receive(self, consumer: Any, longest: float | None = None) -> Any:
         """The next message, or ``None`` when ``-W`` or ``longest`` seconds ended the wait."""
+        # Messages may come faster than they are printed or filtered out.
+        if self.expired:
+            return None
         wait = self.left
         if longest is not None:
             wait = longest if wait is None else min(wait, longest)

@@ -298,7 +298,7 @@ def problem(given: argparse.Namespace) -> str | None:
     ``None`` if it can."""
     wrong = address.locate(given)
     if wrong is None and given.command == "sub" and given.unsubscribe:
-        return None
+        return arguments.output_problem(given)
     return wrong or arguments.topic_problem(given)
 
 
@@ -433,6 +433,8 @@ def properties(given: argparse.Namespace, wanted: str) -> dict[str, Any]:
         if identifier == "user-property":
             result.setdefault(name, []).append((rest[0], rest[1]))
             continue
+        if name in result:
+            raise InvalidArgument(f"-D {command} {identifier} is given twice")
         try:
             result[name] = read(rest[0])
         except ValueError:

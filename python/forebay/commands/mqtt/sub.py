@@ -80,8 +80,6 @@ def _print(
         if not given.no_ack:
             consumer.ack(message)
         limits.count()
-        if limits.expired and not limits.reached:
-            return TIMED_OUT
     return 0
 
 

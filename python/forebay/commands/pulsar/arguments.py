@@ -98,8 +98,11 @@ def problem(given: argparse.Namespace) -> str | None:
 
         if given.position and (wrong := _position_problem(given)):
             return wrong
+        if given.subscription is None and (given.no_ack or given.type):
+            flag = "--no-ack" if given.no_ack else "-T"
+            return f"{flag} needs -s: without a subscription nothing is acknowledged or shared"
         if given.pattern is not None:
-            return _pattern_problem(given)
+            return _pattern_problem(given) or arguments.output_problem(given)
         for topic in given.topic:
             if pattern := as_pattern(topic):
                 return (

@@ -58,7 +58,13 @@ def run(given: argparse.Namespace) -> int:
         existing.reader(source, given.source, **wanted) as reader,
         target.producer(given.target, **options["producer"]) as producer,
     ):
-        _Replay(given, source, reader, producer, wanted).run()
+        try:
+            _Replay(given, source, reader, producer, wanted).run()
+        except KeyboardInterrupt:
+            # It has waited for receipts. Closing would wait for a broker that may be gone.
+            source.abandon()
+            target.abandon()
+            raise
     return 0
 
 

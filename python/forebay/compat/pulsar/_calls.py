@@ -7,6 +7,7 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -54,10 +55,8 @@ class Worker:
 
     def stop(self, timeout: float | None = None) -> None:
         """Has the thread end, and waits for it unless it is the caller."""
-        with contextlib.suppress(errors.Error):
-            self._end()
-        if not self.is_current():
-            self._thread.join(timeout)
+        self.ask()
+        self.join(timeout)
 
     def is_current(self) -> bool:
         """Whether the caller is this thread."""
@@ -67,19 +66,28 @@ class Worker:
         """Whether the thread runs."""
         return self._thread.is_alive()
 
-    def give_up(self) -> None:
-        """Ends the thread at exit: what is asked of it has a second."""
-        self.stop(1.0)
-        if self.is_alive():
-            with contextlib.suppress(errors.Error):
-                self._abandon()
-            self.stop(1.0)
+    def ask(self, *, abandon: bool = False) -> None:
+        """Has the thread end, without waiting for it."""
+        with contextlib.suppress(errors.Error):
+            (self._abandon if abandon else self._end)()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Waits for the end of the thread, unless it is the caller."""
+        if not self.is_current():
+            self._thread.join(timeout)
 
 
 @atexit.register
 def _stop_all() -> None:
-    for worker in list(_running):
-        worker.give_up()
+    # A second for what is asked of all threads together, and one for what they give up then.
+    workers = list(_running)
+    for abandon in (False, True):
+        workers = [worker for worker in workers if worker.is_alive()]
+        for worker in workers:
+            worker.ask(abandon=abandon)
+        until = time.monotonic() + 1.0
+        for worker in workers:
+            worker.join(max(until - time.monotonic(), 0.0))
 
 
 class Callbacks:
@@ -118,7 +126,8 @@ class Callbacks:
             if callback is not None:
                 try:
                     callback(result, message_id)
-                except Exception:
+                except BaseException:
+                    # Also one that asks to end the thread, which other messages need.
                     log.exception("the callback of send_async failed")
             if self._low >= 0 and size() <= self._low:
                 self._low = -1

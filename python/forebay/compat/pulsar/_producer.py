@@ -368,17 +368,22 @@ class Producer:
             return
         self._open = False
         draining, self._draining = self._draining, None
+        wait = False
         try:
             waited(draining or self._native.drain())
+            wait = True
         except errors.Error:
             # The callbacks tell of it.
-            self._ending = self._native.close(False)
-        except BaseException:
+            pass
+        finally:
             # Interrupted: what has no answer yet is given up.
-            self._ending = self._native.close(False)
-            raise
-        else:
-            self._ending = self._native.close()
+            self._ending = self._native_close(wait)
+
+    def _native_close(self, wait: bool) -> Pending[None]:
+        try:
+            return self._native.close(wait)
+        except errors.Error as error:
+            raise translated(error) from None
 
     def _finish_close(self) -> None:
         ending, self._ending = self._ending, None

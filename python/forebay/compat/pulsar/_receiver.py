@@ -123,7 +123,8 @@ class Receiver:
                     if not self._open:
                         return
                     listener(self, self._made(native))
-                except Exception:
+                except BaseException:
+                    # Also one that asks to end the thread, which other messages need.
                     log.exception("the listener of %s failed", self._native.topic)
                 finally:
                     turn.release()
@@ -180,8 +181,11 @@ class Receiver:
 
     def _start_close(self) -> None:
         if self._open:
-            self._shut()
-            self._ending = self._native.close()
+            try:
+                self._shut()
+                self._ending = self._native.close()
+            except errors.Error as error:
+                raise translated(error) from None
 
     def _finish_close(self) -> None:
         ending, self._ending = self._ending, None
