@@ -167,7 +167,8 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Unregistered,
-    Registered,
+    /// Whether the master has answered a heartbeat since.
+    Registered { confirmed: bool },
     Closing,
     Closed,
 }
@@ -284,7 +285,7 @@ impl Member {
     /// Leaves the group.
     pub fn close(&mut self, now: Instant) {
         self.state = match self.state {
-            State::Registered | State::Unregistered if self.was_registered => State::Closing,
+            State::Registered { .. } | State::Unregistered if self.was_registered => State::Closing,
             _ => State::Closed,
         };
         self.next_heartbeat = now;
@@ -312,8 +313,8 @@ impl Member {
                 auth_info: certificate,
             }),
             State::Unregistered if self.next_heartbeat <= now => self.register(certificate),
-            State::Registered if self.next_heartbeat <= now => self.heartbeat(now, certificate),
-            State::Registered => self.metadata(now, certificate)?,
+            State::Registered { .. } if self.next_heartbeat <= now => self.heartbeat(now, certificate),
+            State::Registered { .. } => self.metadata(now, certificate)?,
             State::Unregistered => return None,
         };
         self.call_open = true;
@@ -483,7 +484,7 @@ impl Member {
             Ok(response) => response,
             Err(error) => {
                 if let Mode::Server(mode) = &mut self.mode {
-                    mode.lost = self.state == State::Registered;
+                    mode.lost = matches!(self.state, State::Registered { .. });
                 }
                 self.dirty = true;
                 return self.failed(now, error);
@@ -499,9 +500,14 @@ impl Member {
     fn handle_error(&mut self, now: Instant, code: Option<Code>, error: Error) {
         match code {
             Some(Code::NoNode) => {
-                self.state = State::Unregistered;
+                let before = std::mem::replace(&mut self.state, State::Unregistered);
                 self.dirty = true;
-                self.next_heartbeat = now;
+                // A master that does so at once again would be asked without end.
+                if before == (State::Registered { confirmed: true }) {
+                    self.next_heartbeat = now;
+                } else {
+                    self.failed(now, error);
+                }
             }
             _ if !self.was_registered && self.state == State::Unregistered && !error.retriable() => {
                 self.refused(error);
@@ -534,6 +540,7 @@ impl Member {
                 }
             }
             Response::BalanceHeartbeat(response) => {
+                self.state = State::Registered { confirmed: true };
                 self.take_token(response.authorized_info);
                 self.take_tasks(response.ops_task_info);
                 self.take_metadata(
@@ -561,6 +568,7 @@ impl Member {
                 );
             }
             Response::ConsumerHeartbeat(response) => {
+                self.state = State::Registered { confirmed: true };
                 self.take_token(response.authorized_info);
                 self.take_group(now, response.not_allocated, response.qry_priority_id);
                 self.take_flow(
@@ -582,7 +590,7 @@ impl Member {
     }
 
     fn registered(&mut self, now: Instant) {
-        self.state = State::Registered;
+        self.state = State::Registered { confirmed: false };
         self.was_registered = true;
         self.dirty |= !self.held.is_empty();
         self.next_heartbeat = now + self.interval();
@@ -755,7 +763,7 @@ impl Member {
             return None;
         }
         match &self.mode {
-            Mode::Client(mode) if self.state == State::Registered => {
+            Mode::Client(mode) if matches!(self.state, State::Registered { .. }) => {
                 Some(self.next_heartbeat.min(mode.metadata))
             }
             _ => Some(self.next_heartbeat),

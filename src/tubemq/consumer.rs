@@ -228,6 +228,8 @@ pub struct Consumer {
     attached: bool,
     /// Whether it has been registered before.
     was_held: bool,
+    /// Whether the broker has answered a get since the registration.
+    served: bool,
     /// Start position of the next registration.
     start: Start,
     /// Messages of the pack that have not been taken.
@@ -272,6 +274,7 @@ impl Consumer {
             intent: Intent::Read,
             attached: false,
             was_held: false,
+            served: false,
             queue: VecDeque::new(),
             queued_bytes: 0,
             dropped: None,
@@ -423,7 +426,9 @@ impl Consumer {
         if code == Some(Code::CertificateFailure) {
             self.events.push_back(Event::Refresh);
         }
-        self.state = State::Out { at: now, attempt: Attempt::default() };
+        // A broker that does so at once again would be asked without end.
+        let at = if std::mem::take(&mut self.served) { now } else { now + RETRY };
+        self.state = State::Out { at, attempt: Attempt::default() };
     }
 
     /// A broker answered a heartbeat with `code`: it does not count the partition as held any more.

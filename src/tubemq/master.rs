@@ -12,7 +12,8 @@
 //! ```
 //! At most one call is open at a time. The owner chooses which master is called. A master that has
 //! taken over does not know the client and returns 411, which is handled in the same way as an
-//! expired registration.
+//! expired registration. A 411 to the registration, or to the first heartbeat after it, is a failure:
+//! the next registration waits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -70,7 +71,8 @@ pub enum TopicState<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Unregistered,
-    Registered,
+    /// Whether the master has answered a heartbeat since.
+    Registered { confirmed: bool },
     Closing,
     Closed,
 }
@@ -169,13 +171,13 @@ impl ProducerMaster {
 
     /// Whether the producer is registered.
     pub fn is_registered(&self) -> bool {
-        self.state == State::Registered
+        matches!(self.state, State::Registered { .. })
     }
 
     /// Ends the registration.
     pub fn close(&mut self, now: Instant) {
         self.state = match self.state {
-            State::Registered => State::Closing,
+            State::Registered { .. } => State::Closing,
             _ => State::Closed,
         };
         self.due = now;
@@ -209,7 +211,7 @@ impl ProducerMaster {
                 jdk_version: Some(RUNTIME.into()),
                 appd_config: config,
             }),
-            State::Registered => {
+            State::Registered { .. } => {
                 self.asked = self.topics.keys().cloned().collect();
                 Request::ProducerHeartbeat(pb::HeartRequestP2m {
                     client_id,
@@ -247,15 +249,17 @@ impl ProducerMaster {
             && code != Some(Code::NotReady)
         {
             if code == Some(Code::NoNode) {
-                self.state = State::Unregistered;
-                self.due = now;
-                return;
+                let before = std::mem::replace(&mut self.state, State::Unregistered);
+                if before == (State::Registered { confirmed: true }) {
+                    self.due = now;
+                    return;
+                }
             }
             return self.failed(now, error);
         }
         match response {
             Response::ProducerRegister(response) => {
-                self.state = State::Registered;
+                self.state = State::Registered { confirmed: false };
                 self.check_sum = response.broker_check_sum;
                 self.take_brokers(&response.broker_infos);
                 self.take_config(response.appd_config);
@@ -265,6 +269,7 @@ impl ProducerMaster {
                 }
             }
             Response::ProducerHeartbeat(response) => {
+                self.state = State::Registered { confirmed: true };
                 self.answered = std::mem::take(&mut self.asked);
                 if code == Some(Code::NotReady) {
                     return;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -34,6 +34,9 @@ const TOPIC_RETRY: Duration = Duration::from_millis(100);
 const BROKER_PORT: u16 = 8123;
 const BROKER_TLS_PORT: u16 = 8124;
 
+/// Least time between two warnings of refused calls.
+const BETWEEN_REFUSALS: Duration = Duration::from_secs(60);
+
 /// The connections, the masters and the memory budget of a client, and its producers' registration.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -53,6 +56,8 @@ pub(super) struct Shared {
     next_id: AtomicU64,
     /// Received messages whose checksum did not match.
     damaged: AtomicU64,
+    /// When the log was told last that a master refuses calls.
+    refused: Mutex<Option<Instant>>,
     pub(super) runtime: Handle,
 }
 
@@ -88,6 +93,20 @@ impl Shared {
         }
     }
 
+    /// Warns that a master refuses a call which is made again, at most once a minute. Lost
+    /// connections have records of their own.
+    pub(super) fn refused(&self, error: &Error) {
+        let now = clock::now();
+        let mut last = self.refused.lock();
+        if error.peer_text().is_none() || last.is_some_and(|last| now < last + BETWEEN_REFUSALS) {
+            return;
+        }
+        *last = Some(now);
+        drop(last);
+        let master = self.masters.preferred();
+        warn!(target: logger::TUBEMQ, "the master {master} refuses a call, which is made again: {error}");
+    }
+
     /// Number of damaged messages.
     pub(super) fn damaged_messages(&self) -> u64 {
         self.damaged.load(Ordering::Relaxed)
@@ -118,6 +137,7 @@ impl Shared {
             visit,
             next_id: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
+            refused: Mutex::leaf(None),
             runtime: Handle::current(),
         })
     }
@@ -260,11 +280,14 @@ pub(super) async fn keep_session(
             }
             let ended = failed.is_some();
             if let Some(ready) = ready.take() {
-                let _ = ready.send(failed.map_or(Ok(()), Err));
+                let _ = ready.send(failed.clone().map_or(Ok(()), Err));
             }
             if ended {
                 return;
             }
+        }
+        if let Some(error) = &failed {
+            shared.refused(error);
         }
         if metadata {
             renewed();

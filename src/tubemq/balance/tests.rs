@@ -185,16 +185,31 @@ fn a_beat_reports_what_is_held_when_that_has_changed() {
 fn a_member_that_was_forgotten_registers_again() {
     let now = Instant::now();
     let mut member = joined(now, Balance::Client(None), &["demo#1:1:2:1"]);
-    let at = now + INTERVAL;
-    assert!(matches!(member.poll_request(at, None), Some(Request::BalanceHeartbeat(_))));
-    member.handle_answer(
-        at,
-        Ok(Response::BalanceHeartbeat(Box::new(pb::HeartResponseM2cv2 {
-            err_code: 411,
-            ..Default::default()
-        }))),
-    );
+    let mut at = now;
+    let mut beat = |member: &mut Member, code| {
+        at += INTERVAL;
+        while let Some(request) = member.poll_request(at, None)
+            && !matches!(request, Request::BalanceHeartbeat(_))
+        {
+            member.handle_answer(at, metadata(&["demo#1:1:2:1"]));
+        }
+        let response = pb::HeartResponseM2cv2 { err_code: code, ..Default::default() };
+        member.handle_answer(at, Ok(Response::BalanceHeartbeat(Box::new(response))));
+        at
+    };
+    beat(&mut member, 200);
+    let at = beat(&mut member, 411);
     assert!(matches!(member.poll_request(at, None), Some(Request::BalanceRegister(_))));
+    // One that forgets it at once again, or does not register it, is not asked at once.
+    member.handle_answer(at, known(411));
+    assert!(member.poll_request(at, None).is_none());
+    assert!(matches!(member.poll_request(at + RETRY, None), Some(Request::BalanceRegister(_))));
+    member.handle_answer(at + RETRY, known(200));
+    events(&mut member);
+    let at = beat(&mut member, 411);
+    assert!(matches!(events(&mut member)[..], [Event::Failed(_)]));
+    assert!(member.poll_request(at, None).is_none());
+    assert!(matches!(member.poll_request(at + RETRY, None), Some(Request::BalanceRegister(_))));
 }
 
 #[test]

@@ -118,6 +118,7 @@ impl Consumer {
                 // From here on the group's own offset counts.
                 self.start = Start::First;
                 self.wait = FIRST_WAIT;
+                self.served = false;
                 self.state = State::Idle { at: now, consumed: false };
                 if std::mem::replace(&mut self.was_held, true) && !attempt.seek {
                     self.events.push_back(Event::RegisteredAgain);
@@ -176,6 +177,7 @@ impl Consumer {
             }
         };
         if response.success {
+            self.served = true;
             self.behind = response.curr_data_dlt.filter(|bytes| *bytes >= 0).or(self.behind);
             self.max_offset = response.max_offset.filter(|offset| *offset >= 0).or(self.max_offset);
             self.offset = response.curr_offset.filter(|offset| *offset >= 0).or(self.offset);
@@ -190,6 +192,7 @@ impl Consumer {
         let code = Code::from_number(response.err_code);
         let again = match code {
             Some(Code::NotFound) => {
+                self.served = true;
                 let at_end = response.err_msg().contains("reached maxOffset");
                 if at_end {
                     self.offset = self.max_offset.or(self.offset);
@@ -202,8 +205,11 @@ impl Consumer {
                 return;
             }
             Some(Code::ConsumeSpeedLimit) => {
-                let millis = u64::try_from(response.min_limit_time()).unwrap_or_default();
-                Duration::from_millis(millis).clamp(FIRST_WAIT, LONGEST_LIMIT)
+                match u64::try_from(response.min_limit_time()) {
+                    Ok(millis @ 1..) => Duration::from_millis(millis).min(LONGEST_LIMIT),
+                    // The broker does not say how long.
+                    _ => Duration::from_millis(300),
+                }
             }
             Some(Code::Unauthorized | Code::NoNode | Code::DuplicatePartition | Code::CertificateFailure) => {
                 self.acknowledging = acknowledged;

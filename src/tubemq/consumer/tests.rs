@@ -168,6 +168,7 @@ fn the_first_registration_says_where_to_begin_and_later_ones_do_not() {
         case.answer(registered(200));
         case.get(false);
         case.answer(got(411, "", &[]));
+        case.wait();
         case.register(FROM_FIRST, None);
     }
 }
@@ -304,9 +305,18 @@ fn a_broker_that_forgot_the_consumer_has_it_register_again() {
     for code in [401, 411, 412, 415] {
         let mut case = Case::new(options());
         case.get(false);
+        case.answer(got(404, "", &[]));
+        case.wait();
+        case.get(false);
         case.answer(got(code, "", &[]));
         assert!(!case.consumer.is_held());
         assert_eq!(matches!(case.consumer.poll_event(), Some(Event::Refresh)), code == 415);
+        case.register(FROM_FIRST, None);
+        // One that forgets it again is not asked at once.
+        case.answer(registered(200));
+        case.get(false);
+        case.answer(got(code, "", &[]));
+        assert_eq!(case.wait(), RETRY);
         case.register(FROM_FIRST, None);
     }
     let mut case = Case::new(options());

@@ -92,6 +92,8 @@ fn a_master_that_forgot_the_producer_has_it_registered_again() {
     let now = Instant::now();
     let mut master = ready(now);
     master.publish(now, "demo");
+    beat(&mut master, now, 200, &["demo#1:1:1#"]);
+    let now = now + INTERVAL;
     beat(&mut master, now, 411, &[]);
     assert!(!master.is_registered());
     assert!(
@@ -100,6 +102,23 @@ fn a_master_that_forgot_the_producer_has_it_registered_again() {
     master.handle_answer(now, Ok(registered()));
     beat(&mut master, now, 200, &["demo#1:1:1#"]);
     assert!(matches!(master.topic("demo"), TopicState::Topic(_)));
+}
+
+#[test]
+fn a_master_that_forgets_the_producer_at_once_is_asked_after_a_pause() {
+    let now = Instant::now();
+    let mut master = ready(now);
+    master.publish(now, "demo");
+    beat(&mut master, now, 411, &[]);
+    assert!(matches!(master.poll_event(), Some(Event::Failed(_))));
+    assert_eq!(master.poll_timeout(), Some(now + RETRY));
+    let now = now + RETRY;
+    assert!(matches!(master.poll_request(now, None), Some(Request::ProducerRegister(_))));
+    let Response::ProducerRegister(mut response) = registered() else { panic!("it is one") };
+    (response.success, response.err_code) = (false, 411);
+    master.handle_answer(now, Ok(Response::ProducerRegister(response)));
+    assert!(matches!(master.poll_event(), Some(Event::Failed(_))));
+    assert_eq!(master.poll_timeout(), Some(now + RETRY));
 }
 
 #[test]

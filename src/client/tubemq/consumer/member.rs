@@ -265,7 +265,7 @@ impl Core {
                     part.wake();
                 }
             }
-            Event::Failed(_) => {}
+            Event::Failed(error) => self.shared.refused(&error),
             Event::Refused(error) => {
                 self.state.send_replace(MemberState::Refused(error.clone()));
                 // The caller that opens the consumer gets the error as its result.
