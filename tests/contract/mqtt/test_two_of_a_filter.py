@@ -81,7 +81,7 @@ async def test_a_consumer_that_acknowledges_nothing_stops_no_other(
             assert payloads(await take(loose, 500, patience)) == numbered(500)
 
 
-# HiveMQ sends some of the copies to clients of MQTT 3, and grants shared subscriptions QoS 1 at most.
+# HiveMQ sends MQTT 3 clients some of the copies, and grants shared subscriptions QoS 1 at most.
 @pytest.mark.parametrize("broker", ["embedded_mqtt", MOSQUITTO], indirect=True)
 @BOTH
 @pytest.mark.parametrize("qos", [0, 1, 2])
