@@ -174,7 +174,8 @@ impl Connector {
     }
 }
 
-/// Connector for these options; `alpn` is the application protocol to offer, if any.
+/// Connector for these options; `alpn` is the application protocol to offer, if there is one and it
+/// is not empty.
 pub fn connector(options: &TlsOptions, alpn: Option<&str>) -> Result<Connector> {
     let provider = provider();
     let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -186,8 +187,9 @@ pub fn connector(options: &TlsOptions, alpn: Option<&str>) -> Result<Connector> 
             "tls_pin excludes tls_ca and tls_skip_hostname_check: only the certificates with these fingerprints are accepted",
         ));
     }
+    // RFC 7301, 3.1.
+    let alpn = alpn.filter(|name| !name.is_empty());
     if alpn.is_some_and(|name| name.len() > 255) {
-        // RFC 7301, 3.1.
         return Err(Error::new(ErrorKind::InvalidArgument, "tls_alpn has more than 255 bytes"));
     }
     let server_name = options.server_name.as_deref().map(|name| {
@@ -724,7 +726,9 @@ mod tests {
     #[test]
     fn a_protocol_of_alpn_has_at_most_255_bytes() {
         let connector = |length| connector(&pinned(EC), Some(&"a".repeat(length)));
-        assert!(connector(255).is_ok());
+        let offered = |length| connector(length).unwrap().inner.config().alpn_protocols.clone();
+        assert_eq!(offered(255), [vec![b'a'; 255]]);
+        assert!(offered(0).is_empty());
         let error = connector(256).unwrap_err();
         assert_eq!(
             (error.kind(), error.message()),

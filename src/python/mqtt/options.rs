@@ -65,7 +65,6 @@ pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<Clien
     to.authentication = authentication(py, &fields)?;
     read_outbox(py, &fields, &mut to)?;
     to.tls = tls(&fields)?;
-    to.tls_alpn = to.tls_alpn.filter(|alpn| !alpn.is_empty());
     if to.client_id.is_empty() && !to.clean_start {
         return Err(invalid(py, "clean_start=False resumes the session of a client_id: give client_id too"));
     }

@@ -16,6 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 import forebay
 from forebay import errors
+from forebay._core import parse
 
 from support.certificates import DAY, HERE, NOW, Authority, listening
 from support.waiting import PATIENCE
@@ -305,6 +306,9 @@ async def test_a_byte_order_mark_before_pem_is_no_matter(tmp_path: Path) -> None
     files = {"tls_ca": ca.pem, "tls_cert": chain, "tls_key": key}
     for name, content in files.items():
         (tmp_path / name).write_bytes(mark + content)
+        found = parse.pem(tmp_path / name)
+        assert found == content
+        assert isinstance(found, parse.FromFile) and found.path == str(tmp_path / name)
     with listening(*ca.leaf(), demand) as server:
         url = f"pulsar+ssl://127.0.0.1:{server.port}"
         for options in (
