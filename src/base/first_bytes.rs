@@ -34,13 +34,18 @@ impl PeerProtocol {
             _ if begins(b"SSH-") => Some(Self::Ssh),
             // The name of the protocol is behind the remaining length, of one to four bytes.
             [0x10, rest @ ..] => {
-                let name = rest.iter().take(4).position(|byte| byte & 0x80 == 0).map_or(&[][..], |at| &rest[at + 1..]);
+                let name = rest
+                    .iter()
+                    .take(4)
+                    .position(|byte| byte & 0x80 == 0)
+                    .map_or(&[][..], |at| &rest[at + 1..]);
                 let is_mqtt = name.starts_with(b"\0\x04MQTT") || name.starts_with(b"\0\x06MQIsdp");
                 is_mqtt.then_some(Self::Mqtt)
             }
             // The sizes of the frame and of its command, and the command's first field, its type.
             [a, b, c, d, e, f, g, h, 0x08, ..] => {
-                let (frame, command) = (u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h]));
+                let (frame, command) =
+                    (u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h]));
                 (command > 1 && frame >= command.saturating_add(4) && frame < 1 << 30).then_some(Self::Pulsar)
             }
             _ => None,

@@ -168,7 +168,9 @@ pub enum Event {
 enum State {
     Unregistered,
     /// Whether the master has answered a heartbeat since.
-    Registered { confirmed: bool },
+    Registered {
+        confirmed: bool,
+    },
     Closing,
     Closed,
 }

@@ -72,7 +72,9 @@ pub enum TopicState<'a> {
 enum State {
     Unregistered,
     /// Whether the master has answered a heartbeat since.
-    Registered { confirmed: bool },
+    Registered {
+        confirmed: bool,
+    },
     Closing,
     Closed,
 }

@@ -1,6 +1,7 @@
 //! Received messages, and the client side of a consumer: the queue of its messages.
 
 use std::collections::VecDeque;
+use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,11 +14,11 @@ use crate::receive::{self, Ahead};
 use crate::traffic::Traffic;
 use forebay_base::clock::wall_ms;
 use forebay_base::error::{Error, Result};
+use forebay_base::random;
 use forebay_base::sync::{Mutex, Rank};
-use forebay_mqtt::QoS;
-use forebay_mqtt::Reason;
-use forebay_mqtt::packet::{Publish, RetainHandling, SubscribeOptions};
+use forebay_mqtt::packet::{Publish, SubscribeOptions};
 use forebay_mqtt::topic::{Filter, overlap};
+use forebay_mqtt::{Properties, Property, QoS, Reason};
 
 /// A received message. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -132,20 +133,21 @@ impl receive::Received for Message {
     }
 }
 
-/// The copies of a message that a consumer takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Takes {
-    /// This one.
-    This,
-    /// The one that the server sends for an earlier filter of the consumer.
-    Another,
-    /// None: no filter of the consumer has its identifier and matches.
-    None,
+/// Number of messages that a consumer remembers to know their copies.
+const REMEMBERED: usize = 64;
+/// Number of filters above which no two have an identifier of their own: each is compared with all.
+const COMPARED: usize = 256;
+
+/// A message that a consumer has taken, and the SUBSCRIBE packets that its copies were sent for.
+#[derive(Debug)]
+struct Taken {
+    content: u64,
+    qos: QoS,
+    packets: Vec<u32>,
 }
 
-/// Number of the SUBSCRIBE of each filter, beginning with 0. Of filters that overlap each has one
-/// of its own, which is behind those of the filters before it: a copy for a later filter says that
-/// the server has the earlier ones. A job of a shared subscription has no other copies.
+/// Number of the SUBSCRIBE of each filter, beginning with 0: filters that overlap have different
+/// ones. A job of a shared subscription has no copies.
 fn packets(filters: &[(Filter, SubscribeOptions)]) -> Box<[u32]> {
     let mut packets: Vec<u32> = Vec::with_capacity(filters.len());
     let mut wild = Vec::new();
@@ -169,6 +171,19 @@ fn packets(filters: &[(Filter, SubscribeOptions)]) -> Box<[u32]> {
     packets.into()
 }
 
+/// What is the same in all copies of a message.
+fn content(properties: &Properties) -> Vec<&Property> {
+    let is_same = |property: &&Property| {
+        !matches!(
+            property,
+            Property::SubscriptionIdentifier(_)
+                | Property::MessageExpiryInterval(_)
+                | Property::TopicAlias(_)
+        )
+    };
+    properties.iter().filter(is_same).collect()
+}
+
 /// Client side of a consumer: its filters and the queue of its messages.
 #[derive(Debug)]
 pub(super) struct Subscription {
@@ -177,6 +192,9 @@ pub(super) struct Subscription {
     packets: Box<[u32]>,
     /// The identifier of the first SUBSCRIBE; those of the others follow it.
     id: OnceLock<u32>,
+    /// The last messages that it has taken, if filters overlap.
+    taken: Mutex<VecDeque<Taken>>,
+    hash: random::Hash,
     queue: Mutex<VecDeque<Message>>,
     /// Messages that are to be handed out next.
     pub(super) ahead: Ahead<Message>,
@@ -205,8 +223,14 @@ impl Subscription {
     ) -> Self {
         let one = || vec![0; options.filters.len()].into();
         Self {
-            packets: if split { packets(&options.filters) } else { one() },
+            packets: if split && options.filters.len() <= COMPARED {
+                packets(&options.filters)
+            } else {
+                one()
+            },
             id: OnceLock::new(),
+            taken: Mutex::leaf(VecDeque::new()),
+            hash: random::Hash::default(),
             options,
             queue: Mutex::new(Rank::Queue, VecDeque::new()),
             ahead: Ahead::new(traffic),
@@ -246,26 +270,45 @@ impl Subscription {
         self.identified().filter(move |(other, _)| *other == id).map(|(_, filter)| filter)
     }
 
-    /// Whether it takes this copy of a message. `has_id`: whether the copy has an identifier of a
-    /// filter.
-    pub(super) fn takes(&self, publish: &Publish, has_id: impl Fn(&Filter) -> bool) -> Takes {
-        let (mut is_first, mut found) = (true, Takes::None);
-        for (filter, options) in &self.options.filters {
-            if !filter.matches(&publish.topic) {
-                continue;
-            }
-            let is_shared = filter.group().is_some();
-            if has_id(filter) {
-                // Of a retained message there may be no other copy, if the earlier filter is not new.
-                let is_only = publish.retain && options.retain_handling == RetainHandling::IfNew;
-                if is_first || is_shared || is_only {
-                    return Takes::This;
-                }
-                found = Takes::Another;
-            }
-            is_first &= is_shared;
+    /// Whether a server may send it several copies of a message.
+    pub(super) fn has_copies(&self) -> bool {
+        self.packets.iter().any(|packet| *packet > 0)
+    }
+
+    /// The numbers of the SUBSCRIBE packets of the filters that match `topic` and are `named`.
+    pub(super) fn packets(&self, topic: &str, named: impl Fn(&Filter) -> bool) -> impl Iterator<Item = u32> {
+        let filters = self.options.filters.iter().zip(&self.packets);
+        filters
+            .filter(move |((filter, _), _)| filter.matches(topic) && named(filter))
+            .map(|(_, packet)| *packet)
+    }
+
+    /// Whether this is another copy of a message that it has taken. A server may send one for each
+    /// filter that matches, with the identifier of that filter (3.3.4). `packets` are the numbers of
+    /// the SUBSCRIBE packets that it was sent for.
+    ///
+    /// Copies have the same content, and each is for other filters: what differs in content, or
+    /// comes for a filter the second time, is another message. Nothing is left out because a copy
+    /// is expected, since servers drop some, and send some to earlier identifiers alone.
+    pub(super) fn is_copy(&self, publish: &Publish, packets: &[u32]) -> bool {
+        if packets.is_empty() || self.packets(&publish.topic, |_| true).all(|packet| packet == packets[0]) {
+            return false;
         }
-        found
+        let content = self.hash.hash_one((&publish.topic, &publish.payload, content(&publish.properties)));
+        let mut taken = self.taken.lock();
+        let is_of = |one: &&mut Taken| {
+            let is_other = !packets.iter().any(|packet| one.packets.contains(packet));
+            one.content == content && one.qos >= publish.qos && is_other
+        };
+        if let Some(one) = taken.iter_mut().find(is_of) {
+            one.packets.extend(packets);
+            return true;
+        }
+        if taken.len() == REMEMBERED {
+            taken.pop_front();
+        }
+        taken.push_back(Taken { content, qos: publish.qos, packets: packets.to_vec() });
+        false
     }
 
     pub(super) fn matches(&self, topic: &str) -> bool {

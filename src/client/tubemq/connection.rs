@@ -333,8 +333,12 @@ where
     let closed = || Error::new(ErrorKind::Closed, "the client was closed");
     let heard = host.heard;
     host.line.ended(&result.as_ref().err().cloned().unwrap_or_else(closed));
+    // Of a wrong port: the first registration is not tried again.
+    let wrong = result.as_ref().err().filter(|error| !heard && error.kind() == ErrorKind::Protocol).cloned();
     let error = match result {
-        Err(error) if !heard => wrong_port::unanswered(PeerProtocol::TubeMq, host.line.address(), error),
+        Err(error) if !heard && error.kind() == ErrorKind::Disconnected => {
+            wrong_port::unanswered(PeerProtocol::TubeMq, host.line.address(), error)
+        }
         // The peer sent garbage or did not answer: for open calls the connection was cut.
         Err(error) => match error.kind() {
             ErrorKind::Disconnected | ErrorKind::Tls => error,
@@ -344,8 +348,11 @@ where
     };
     end.send_replace(Some(error.clone()));
     host.protocol.fail_calls(&error);
-    while let Some(event) = host.protocol.poll_event() {
-        host.handle_event(now, event);
+    while let Some(mut answer) = host.protocol.poll_event() {
+        if let (Some(wrong), Route::Waiter(_), Err(_)) = (&wrong, &answer.tag, &answer.result) {
+            answer.result = Err(wrong.clone());
+        }
+        host.handle_event(now, answer);
     }
     let producers = std::mem::take(&mut host.producers);
     let partitions = std::mem::take(&mut host.partitions);
@@ -465,6 +472,8 @@ mod tests {
             partitions: HashMap::default(),
             visit: Arc::default(),
             awaited: Arc::default(),
+            line: Line::new(&Journal::new(|_| {}), "b:1", Attempts::default()),
+            heard: false,
             closing: false,
         };
         let now = clock::now();
