@@ -527,8 +527,8 @@ macro_rules! options {
                 )*]
             }
 
-            /// Checks the limits of the options that need no conversion of their own, for values that
-            /// were not read.
+            /// Checks the limits of the options that need no conversion of their own, for
+            /// values that were not read.
             pub fn check(&self) -> $crate::error::Result<()> {
                 let given = self;
                 let _ = given;

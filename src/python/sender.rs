@@ -481,8 +481,8 @@ fn is_of_message(error: &Error) -> bool {
     matches!(error.kind(), InvalidArgument | InvalidTopic | MessageTooLarge)
 }
 
-/// Pushes the rows from `cursor` on as room becomes free, then seals the group. Rows that cannot be messages go to
-/// `bad`, if they are to be left out.
+/// Pushes the rows from `cursor` on as room becomes free, then seals the group. Rows that cannot be
+/// messages go to `bad`, if they are to be left out.
 async fn push_rows<S: Sink>(
     sink: S,
     sends: Arc<Sends<S>>,

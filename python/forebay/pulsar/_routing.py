@@ -6,7 +6,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from forebay.errors import InvalidArgument
 
@@ -104,21 +104,25 @@ def clusters(replicate_to: Sequence[str] | None, disable_replication: bool) -> l
     return names
 
 
-def with_keys(payloads: Iterable[Any], keys: Sequence[str | None] | None) -> list[tuple[Any, str | None]]:
+def with_keys(payloads: Any, keys: Any) -> list[tuple[Any, str | None]]:
     """Payloads or values, each with its key or ``None``.
 
     Raises:
         TypeError: no sequences, or keys that are no text.
         ValueError: not one key for each payload.
     """
-    if isinstance(payloads, str | bytes) or not isinstance(payloads, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        hint = ": send one payload with send()" if isinstance(payloads, str | bytes) else ""
-        raise TypeError(f"payloads is a sequence, not {type(payloads).__name__}{hint}")
-    values = list(payloads)
+    if isinstance(payloads, str | bytes):
+        raise TypeError(
+            f"payloads is a sequence, not {type(payloads).__name__}: send one payload with send()"
+        )
+    if not isinstance(payloads, Iterable):
+        raise TypeError(f"payloads is a sequence, not {type(payloads).__name__}")
+    values = list(cast("Iterable[Any]", payloads))
     if keys is None:
         return [(value, None) for value in values]
-    if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
         raise TypeError(f"keys is a sequence, not {type(keys).__name__}")
+    keys = list(cast("Iterable[Any]", keys))
     if len(keys) != len(values):
         raise ValueError(f"{len(keys)} keys for {len(values)} payloads: pass one for each")
     return list(zip(values, keys, strict=True))

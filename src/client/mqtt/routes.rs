@@ -7,9 +7,9 @@
 //! is open or the server keeps the subscription.
 //!
 //! A message is for the consumers that it matches, in one of the copies that the server sends: one
-//! with an identifier of the first of their filters that matches. Filters of a consumer that overlap
-//! have an identifier each. Copies for the filters of a closed consumer have no consumer. Those with
-//! an identifier of another process, whose session was resumed, are matched by topic.
+//! with an identifier of the first of their filters that matches. Filters of a consumer that
+//! overlap have an identifier each. Copies for the filters of a closed consumer have no consumer.
+//! Those with an identifier of another process, whose session was resumed, are matched by topic.
 
 use std::ops::Range;
 use std::sync::Arc;

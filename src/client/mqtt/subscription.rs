@@ -256,7 +256,7 @@ impl Subscription {
             }
             let is_shared = filter.group().is_some();
             if has_id(filter) {
-                // Of a retained message there may be no other copy, if the earlier filter is not new.
+                // Of a retained message there may be no other copy: the earlier filter is not new.
                 let is_only = publish.retain && options.retain_handling == RetainHandling::IfNew;
                 if is_first || is_shared || is_only {
                     return Takes::This;

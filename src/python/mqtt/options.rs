@@ -158,20 +158,17 @@ fn check_old(py: Python<'_>, fields: &Fields<'_, '_>, options: &ClientOptions) -
             format!("{name} has no effect with MQTT 3: it needs version=\"5\"{instead}"),
         ));
     }
-    let messages = [
-        ("will", options.will.as_ref().map(|will| &will.properties)),
-        ("birth", options.birth.as_ref().map(|birth| &birth.properties)),
-    ];
-    for (name, properties) in messages {
-        if let Some(property) = properties.and_then(|properties| properties.iter().next()) {
-            let text = format!("{} of the {name} needs version=\"5\"", field_of(property));
-            return Err(invalid(py, text));
+    // A birth message is refused when it is published, which is counted.
+    match options.will.as_ref().and_then(|will| will.properties.iter().next()) {
+        None => Ok(()),
+        Some(property) => {
+            let text = format!("{} of the will needs version=\"5\"", field_of(property));
+            Err(invalid(py, text))
         }
     }
-    Ok(())
 }
 
-/// The field of a will or birth message that becomes a property.
+/// The field of a will that becomes a property.
 fn field_of(property: &Property) -> &'static str {
     match property {
         Property::PayloadFormatIndicator(_) => "is_text",

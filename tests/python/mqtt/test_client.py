@@ -262,8 +262,6 @@ async def test_what_is_no_user_property_of_connect_is_refused(wrong):
         ),
         ({"will": {"topic": "t", "delay": 5}}, "delay of the will needs"),
         ({"will": {"topic": "t", "properties": {"a": "b"}}}, "properties of the will needs"),
-        ({"birth": {"topic": "t", "content_type": "text"}}, "content_type of the birth needs"),
-        ({"birth": {"topic": "t", "message_expiry": 5}}, "message_expiry of the birth needs"),
     ],
 )
 async def test_what_mqtt_3_has_not_is_refused_by_name(version, options, text):

@@ -68,7 +68,7 @@ def seconds(text: str) -> float:
     from forebay._core import parse
 
     try:
-        return parse.seconds(text) or 0.0
+        return parse.duration(text)
     except ValueError as error:
         raise InvalidArgument(f"-W: {error}") from None
 

@@ -215,7 +215,7 @@ def _delay(text: str) -> float:
     from forebay._core import parse
 
     try:
-        return parse.seconds(text) or 0.0
+        return parse.duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
