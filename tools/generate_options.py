@@ -69,6 +69,7 @@ MQTT = {
     "will": ('"Will"', "forms.will"),
     "birth": ('"Birth"', "forms.birth"),
     "callable": ("Callable[[bytes | None], bytes | None]", "parse.callable_"),
+    "user_properties": ("Mapping[str, str] | Sequence[tuple[str, str]]", "parse.pairs"),
 }
 TUBEMQ = {
     "position": ('"Position | Sequence[Position] | str"', "forms.position"),
@@ -82,8 +83,6 @@ TYPES = {
 """Types that say more than the kind of their option."""
 PARSERS = {
     ("broker", "keep_alive"): ("parse.at_least(1.0)", "At least 1 s."),
-    ("pulsar.client", "keep_alive"): ("parse.at_least(1.0)", "At least 1 s."),
-    ("pulsar.client", "max_backoff"): ("parse.at_least(0.1)", "At least 0.1 s."),
     ("broker", "mqtt_max_session_expiry"): ("parse.expiry", ""),
     ("mqtt.client", "session_expiry"): (
         "parse.session_expiry",
@@ -92,9 +91,6 @@ PARSERS = {
     ("mqtt.client", "ws_query"): ("parse.query", ""),
     ("mqtt.client", "keep_alive"): ("parse.whole_seconds(65535)", "At most 65535 s."),
     ("mqtt.client", "tls_alpn"): ("parse.alpn", "At most 255 bytes."),
-    ("mqtt.client", "max_backoff"): ("parse.at_least(0.1)", "At least 0.1 s."),
-    ("tubemq.client", "max_backoff"): ("parse.at_least(0.1)", "At least 0.1 s."),
-    ("tubemq.client", "heartbeat_interval"): ("parse.at_least(0.1)", "At least 0.1 s."),
 }
 """Parsers that say more than the kind of their option, and the sentence about it that ends its text."""
 
@@ -254,8 +250,15 @@ def form(module: Module, table: str, option: dict[str, Any]) -> tuple[str, str]:
     if option["kind"] == "whole" and arguments[1] == 2**31 - 1:
         del arguments[1]
     texts = ", ".join(f'"{one}"' if isinstance(one, str) else number(one) for one in arguments)
-    own, _ = PARSERS.get((table, option["name"]), (parser.format(texts), ""))
+    own, _ = own_parser(table, option) or (parser.format(texts), "")
     return TYPES.get((table, option["name"]), kind.format(texts)), own
+
+
+def own_parser(table: str, option: dict[str, Any]) -> tuple[str, str] | None:
+    """A parser that says more than the kind of an option, and the sentence about it."""
+    if least := option["least"]:
+        return f"parse.at_least({least})", f"At least {least:g} s."
+    return PARSERS.get((table, option["name"]))
 
 
 def number(value: int) -> str:
@@ -291,7 +294,7 @@ def table(module: Module, one: Class, options: Sequence[dict[str, Any]]) -> Iter
         marks = [f"{mark}=True" for mark in ("common", "secret", "face") if option[mark]]
         if option["at_limit"]:
             marks.append(f"at_limit=({text(option['at_limit'])})")
-        _, sentence = PARSERS.get((one.table, name), ("", ""))
+        _, sentence = own_parser(one.table, option) or ("", "")
         words = text(f"{option['text']} {sentence}".strip())
         arguments = ", ".join([parser, default(option["default"]), words, *marks])
         yield f"    {name}: Annotated[{kind}, Option({arguments})]"

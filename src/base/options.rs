@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::error::{Error, ErrorKind};
+
 /// Audience of an option. Docs, help and completion show common options first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
@@ -75,7 +77,11 @@ pub struct Form {
     face: bool,
     at_limit: &'static str,
     default: Option<Fixed>,
+    least: Duration,
 }
+
+/// The longest time span, about 30 years: a point in time so far off can still be computed.
+const LONGEST: Duration = Duration::from_secs(1_000_000_000);
 
 /// A default that is not that of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -90,7 +96,8 @@ enum Fixed {
 impl Form {
     /// An option of a kind: advanced, and not secret.
     pub const fn new(kind: Kind) -> Self {
-        Self { kind, level: Level::Advanced, secret: false, face: false, at_limit: "", default: None }
+        let (at_limit, least) = ("", Duration::ZERO);
+        Self { kind, level: Level::Advanced, secret: false, face: false, at_limit, default: None, least }
     }
 
     /// Marks an option that most programs set.
@@ -106,6 +113,11 @@ impl Form {
     /// Marks an option that the bindings use and the engine does not get.
     pub const fn face(self) -> Self {
         Self { face: true, ..self }
+    }
+
+    /// Sets the shortest time span.
+    pub const fn least(self, least: Duration) -> Self {
+        Self { least, ..self }
     }
 
     /// Says what happens when a limit of the broker is reached.
@@ -153,8 +165,25 @@ impl Form {
             Some(Fixed::Seconds(value)) => Shown::Seconds(value),
             Some(Fixed::Word(value)) => Shown::Text(value.into()),
         };
-        let Self { kind, level, secret, face, at_limit, .. } = self;
-        OptionSpec { name, kind, default, text: text.trim_start(), level, secret, face, at_limit }
+        let Self { kind, level, secret, face, at_limit, least, .. } = self;
+        OptionSpec { name, kind, default, text: text.trim_start(), level, secret, face, at_limit, least }
+    }
+
+    #[doc(hidden)]
+    pub fn check(self, name: &str, value: &Shown) -> crate::error::Result<()> {
+        let limits = match (self.kind, value) {
+            (Kind::Whole(low, high), Shown::Whole(given)) if !(low..=high).contains(given) => {
+                format!("{given}: use {low} to {high}")
+            }
+            (Kind::Duration, Shown::Seconds(given)) if *given < self.least.as_secs_f64() => {
+                format!("{given} s: use at least {} s", self.least.as_secs_f64())
+            }
+            (Kind::Duration, Shown::Seconds(given)) if *given > LONGEST.as_secs_f64() => {
+                format!("{given} s: use at most {} s", LONGEST.as_secs())
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::InvalidArgument, format!("{name} is {limits}")))
     }
 }
 
@@ -205,6 +234,8 @@ pub struct OptionSpec {
     pub face: bool,
     /// For a limit of the broker: what happens when it is reached.
     pub at_limit: &'static str,
+    /// The shortest time span.
+    pub least: Duration,
 }
 
 /// Values of options by name. `None` is an option that is not given.
@@ -496,6 +527,15 @@ macro_rules! options {
                 )*]
             }
 
+            /// Checks the limits of the options that need no conversion of their own, for
+            /// values that were not read.
+            pub fn check(&self) -> $crate::error::Result<()> {
+                let given = self;
+                let _ = given;
+                $($crate::options!(@check given ($form) $spec_name $($shown)+);)*
+                Ok(())
+            }
+
             /// Reads the options that need no conversion of their own.
             pub fn read<S: $crate::options::Source>(&mut self, source: &S) -> Result<(), S::Error> {
                 $($crate::options::Value::read(&mut self.$plain, source, $plain_name)?;)*
@@ -506,6 +546,10 @@ macro_rules! options {
         }
     };
 
+    (@check $given:ident $form:tt $spec_name:tt plain $name:ident) => {
+        $form.check($spec_name, &$crate::options::Value::shown(&$given.$name))?
+    };
+    (@check $given:ident $form:tt $spec_name:tt $($other:tt)+) => {};
     (@shown $defaults:ident plain $name:ident) => { $crate::options::Value::shown(&$defaults.$name) };
     (@shown $defaults:ident words $name:ident [$($known:tt),+]) => {
         $crate::options::shown_word(&[$($known),+], &$defaults.$name)
@@ -617,6 +661,21 @@ mod tests {
         let given = [("a_flag", Shown::Flag(false)), ("a_limit", Shown::Whole(0)), ("a_word", Shown::Unset)];
         assert_eq!(read.read(&Given(given.to_vec().leak())), Ok(()));
         assert_eq!(read, Options { flag: false, limit: None, word: 2, ..Options::default() });
+    }
+
+    #[test]
+    fn values_beyond_the_limits_are_refused() {
+        assert!(Options::default().check().is_ok());
+        let form = DURATION.least(Duration::from_millis(100));
+        let text =
+            |seconds| form.check("pause", &Shown::Seconds(seconds)).map_err(|e| e.message().to_owned());
+        assert_eq!(text(0.1), Ok(()));
+        assert_eq!(text(0.0), Err("pause is 0 s: use at least 0.1 s".into()));
+        assert_eq!(text(1e10), Err("pause is 10000000000 s: use at most 1000000000 s".into()));
+        let forever = Options { limit: Some(Duration::MAX), ..Options::default() };
+        assert!(forever.check().is_err_and(|error| error.message().starts_with("a_limit is 1844")));
+        let text = whole(1, 9).check("n", &Shown::Whole(0)).unwrap_err();
+        assert_eq!(text.message(), "n is 0: use 1 to 9");
     }
 
     #[test]

@@ -30,3 +30,37 @@ options! {
         row threads => whole(1, 64).number(1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::{mqtt, pulsar, tubemq};
+    use forebay_base::error::{Error, ErrorKind};
+
+    /// Pauses of zero would reconnect without end, and those beyond the clock overflow it.
+    #[tokio::test]
+    async fn limits_of_options_hold_without_a_binding() {
+        fn refused<T>(result: Result<T, Error>, option: &str) {
+            let error = result.err().expect("the option is refused");
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.message().starts_with(&format!("{option} is ")), "{error}");
+        }
+        for max_backoff in [Duration::ZERO, Duration::MAX] {
+            let options = pulsar::options::ClientOptions { max_backoff, ..Default::default() };
+            refused(pulsar::Client::connect(options).await, "max_backoff");
+            let options = mqtt::options::ClientOptions { max_backoff, ..Default::default() };
+            refused(mqtt::Client::connect(options).await, "max_backoff");
+            let options = tubemq::options::ClientOptions { max_backoff, ..Default::default() };
+            refused(tubemq::Client::connect(options).await, "max_backoff");
+        }
+        let keep_alive = Duration::ZERO;
+        let options = pulsar::options::ClientOptions { keep_alive, ..Default::default() };
+        refused(pulsar::Client::connect(options).await, "keep_alive");
+        let options = mqtt::options::ClientOptions { max_inflight: 0, ..Default::default() };
+        refused(mqtt::Client::connect(options).await, "max_inflight");
+        let heartbeat_interval = Duration::ZERO;
+        let options = tubemq::options::ClientOptions { heartbeat_interval, ..Default::default() };
+        refused(tubemq::Client::connect(options).await, "heartbeat_interval");
+    }
+}

@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyStopAsyncIteration, PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::convert::{py_result, raise, seconds};
+use crate::convert::{each, py_result, raise, seconds};
 use crate::message::{Many, Message, One};
 use crate::promise::{Caller, Promise};
 use crate::ready::{GiveBack, ready};
@@ -168,9 +168,6 @@ impl<S: Subscription> Receiver<S> {
         max: usize,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        if max == 0 {
-            return Err(PyValueError::new_err("max must be at least 1"));
-        }
         let messages = py_result(py, self.receives(py)?.try_many(self.loop_thread(py), max))?;
         if messages.is_empty() {
             return self.wait(py, Want::Many(max), timeout.map(seconds));
@@ -185,8 +182,8 @@ impl<S: Subscription> Receiver<S> {
         bytes: Option<usize>,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        if messages == 0 || bytes == Some(0) {
-            return Err(PyValueError::new_err("max and max_bytes must be at least 1"));
+        if bytes == Some(0) {
+            return Err(PyValueError::new_err("max_bytes must be at least 1"));
         }
         let batch = Batch { messages, bytes: bytes.unwrap_or(usize::MAX) };
         self.wait(py, Want::Batch(batch), timeout.map(seconds))
@@ -198,9 +195,6 @@ impl<S: Subscription> Receiver<S> {
         max_rows: usize,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        if max_rows == 0 {
-            return Err(PyValueError::new_err("max_rows must be at least 1"));
-        }
         self.wait(py, Want::Rows(max_rows), timeout.map(seconds))
     }
 
@@ -285,7 +279,7 @@ pub(super) fn add_receives(stats: &Bound<'_, PyDict>, counts: &ReceiveCounts) ->
 
 /// The targets of several objects.
 pub(super) fn targets<S: Subscription>(objects: &Bound<'_, PyAny>) -> PyResult<Vec<S::Target>> {
-    objects.try_iter()?.map(|object| S::target(&object?)).collect()
+    each("messages", objects)?.iter().map(S::target).collect()
 }
 
 /// Declares a consumer class: the shared methods, and those in the braces. PyO3 needs all methods
@@ -395,29 +389,34 @@ macro_rules! consumer_class {
             }
 
             #[pyo3(signature = (max, timeout))]
-            fn receive_many(&self, py: Python<'_>, max: usize, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-                self.0.receive_many(py, max, timeout)
+            fn receive_many(
+                &self,
+                py: Python<'_>,
+                max: &Bound<'_, PyAny>,
+                timeout: Option<f64>,
+            ) -> PyResult<Py<PyAny>> {
+                self.0.receive_many(py, $crate::convert::count("max", max)?, timeout)
             }
 
             #[pyo3(signature = (max, max_bytes, timeout))]
             fn receive_batch(
                 &self,
                 py: Python<'_>,
-                max: usize,
+                max: &Bound<'_, PyAny>,
                 max_bytes: Option<usize>,
                 timeout: Option<f64>,
             ) -> PyResult<Py<PyAny>> {
-                self.0.receive_batch(py, max, max_bytes, timeout)
+                self.0.receive_batch(py, $crate::convert::count("max", max)?, max_bytes, timeout)
             }
 
             #[pyo3(signature = (max_rows, timeout))]
             fn read_arrow(
                 &self,
                 py: Python<'_>,
-                max_rows: usize,
+                max_rows: &Bound<'_, PyAny>,
                 timeout: Option<f64>,
             ) -> PyResult<Py<PyAny>> {
-                self.0.read_arrow(py, max_rows, timeout)
+                self.0.read_arrow(py, $crate::convert::count("max_rows", max_rows)?, timeout)
             }
 
             fn ack(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<()> {

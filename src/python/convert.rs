@@ -1,11 +1,14 @@
 //! Python values to plain data, and errors to exceptions.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyAttributeError, PyException, PyOverflowError, PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{
+    PyAttributeError, PyException, PyOverflowError, PyRuntimeError, PyTypeError, PyValueError,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString, PyType};
 
@@ -134,6 +137,59 @@ pub(super) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
+/// The name of an object's type, or `None`.
+pub(super) fn type_name(value: &Bound<'_, PyAny>) -> String {
+    if value.is_none() {
+        return "None".into();
+    }
+    let class = value.get_type();
+    class.name().map_or_else(|_| class.to_string(), |name| name.to_string())
+}
+
+/// The exception for a value of the wrong type, with the name of its argument.
+pub(super) fn of_argument(py: Python<'_>, name: impl Display, error: PyErr) -> PyErr {
+    let kind = error.get_type(py);
+    if kind.is(py.get_type::<PyTypeError>()) || kind.is(py.get_type::<PyOverflowError>()) {
+        return PyErr::from_type(kind, format!("{name}: {}", error.value(py)));
+    }
+    error
+}
+
+/// The value of an argument, or `default` without one.
+pub(super) fn argument<'a, 'py, T>(
+    py: Python<'py>,
+    name: &str,
+    given: Option<&'a Bound<'py, PyAny>>,
+    default: T,
+) -> PyResult<T>
+where
+    T: FromPyObject<'a, 'py, Error: Into<PyErr>>,
+{
+    match given {
+        None => Ok(default),
+        Some(given) => given.extract().map_err(|error: T::Error| of_argument(py, name, error.into())),
+    }
+}
+
+/// A number of messages, at least 1.
+pub(super) fn count(name: &str, given: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let py = given.py();
+    match given.extract::<usize>() {
+        Ok(0) => Err(PyValueError::new_err(format!("{name} must be at least 1"))),
+        Ok(count) => Ok(count),
+        Err(error) if error.is_instance_of::<PyOverflowError>(py) && given.lt(0)? => {
+            Err(PyValueError::new_err(format!("{name} must be at least 1")))
+        }
+        Err(error) => Err(of_argument(py, name, error)),
+    }
+}
+
+/// The objects of a sequence.
+pub(super) fn each<'py>(name: &str, given: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let one = |_| PyTypeError::new_err(format!("{name} is a sequence, not {}", type_name(given)));
+    given.try_iter().map_err(one)?.collect()
+}
+
 /// The bytes of a payload: borrowed from `bytes`, copied from any other buffer, because that may
 /// change meanwhile.
 pub(super) enum Payload<'a> {
@@ -143,17 +199,21 @@ pub(super) enum Payload<'a> {
 
 impl<'a> Payload<'a> {
     pub(super) fn of(value: &'a Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::named(value, "a payload")
+    }
+
+    /// The bytes of `what`.
+    fn named(value: &'a Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
         if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(Self::Borrowed(bytes.as_bytes()));
         }
         if value.is_instance_of::<PyString>() {
-            return Err(PyTypeError::new_err(
-                "a payload is bytes-like, not str: encode it, for example with .encode()",
-            ));
+            return Err(PyTypeError::new_err(format!(
+                "{what} is bytes-like, not str: encode it, for example with .encode()"
+            )));
         }
-        let buffer = PyBuffer::<u8>::get(value).map_err(|_| {
-            PyTypeError::new_err(format!("a payload is bytes-like, not {}", value.get_type()))
-        })?;
+        let buffer = PyBuffer::<u8>::get(value)
+            .map_err(|_| PyTypeError::new_err(format!("{what} is bytes-like, not {}", type_name(value))))?;
         Ok(Self::Owned(buffer.to_vec(value.py())?))
     }
 
@@ -198,7 +258,8 @@ impl<'py> Fields<'_, 'py> {
     where
         T: for<'a> FromPyObject<'a, 'py, Error: Into<PyErr>>,
     {
-        self.raw(name)?.map(|value| value.extract().map_err(Into::into)).transpose()
+        let named = |error: PyErr| of_argument(self.0.py(), name, error);
+        self.raw(name)?.map(|value| value.extract().map_err(Into::into)).transpose().map_err(named)
     }
 
     /// Whether an option is given as true.
@@ -231,7 +292,8 @@ impl Source for Fields<'_, '_> {
     }
 
     fn bytes(&self, name: &str) -> PyResult<Option<Vec<u8>>> {
-        self.get(name)
+        let Some(value) = self.raw(name)? else { return Ok(None) };
+        Ok(Some(Payload::named(&value, name)?.bytes().to_vec()))
     }
 
     fn pairs(&self, name: &str) -> PyResult<Option<Vec<(String, String)>>> {

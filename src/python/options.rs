@@ -61,5 +61,6 @@ fn row(py: Python<'_>, spec: OptionSpec) -> PyResult<Bound<'_, PyDict>> {
     to.set_item("secret", spec.secret)?;
     to.set_item("face", spec.face)?;
     to.set_item("at_limit", spec.at_limit)?;
+    to.set_item("least", spec.least.as_secs_f64())?;
     Ok(to)
 }

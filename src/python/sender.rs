@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyString};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
-use crate::convert::{Payload, borrowed, py_result};
+use crate::convert::{Payload, borrowed, each, of_argument, py_result, type_name};
 use crate::dataframe::{Form, FrameRows, LeftOut};
 use crate::promise::{Caller, OneShot, Waiter};
 use crate::runtime::{Native, engine};
@@ -232,9 +232,11 @@ impl<S: Sink> Sender<S> {
         what: &str,
     ) -> PyResult<Py<PyAny>> {
         let sink = self.sink(py)?;
-        let payloads: Vec<Bound<'_, PyAny>> = payloads.try_iter()?.collect::<PyResult<_>>()?;
-        let payloads: Vec<Payload<'_>> =
-            payloads.iter().map(|value| sink.payload(value)).collect::<PyResult<_>>()?;
+        let payloads = values(payloads)?;
+        let payload = |(at, value)| {
+            sink.payload(value).map_err(|error| of_argument(py, format_args!("payloads[{at}]"), error))
+        };
+        let payloads: Vec<Payload<'_>> = payloads.iter().enumerate().map(payload).collect::<PyResult<_>>()?;
         let texts = keys_for(payloads.len(), texts, what)?;
         // The rows that are pushed now and those that wait for room are the same.
         let messages = payloads.iter().enumerate().map(|(i, payload)| {
@@ -414,7 +416,21 @@ fn texts(texts: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Option<String>>> 
             "{what} is a sequence with one for each payload, not a str"
         )));
     }
-    texts.try_iter()?.map(|text| text?.extract()).collect()
+    let text = |(at, text): (usize, &Bound<'_, PyAny>)| {
+        let named = |error| of_argument(text.py(), format_args!("{what}[{at}]"), error);
+        text.extract().map_err(named)
+    };
+    each(what, texts)?.iter().enumerate().map(text).collect()
+}
+
+/// The payloads or values of a call. Those of `bytes` would be numbers.
+pub(super) fn values<'py>(payloads: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    if payloads.is_instance_of::<PyString>() || payloads.is_instance_of::<PyBytes>() {
+        let text =
+            format!("payloads is a sequence, not {}: send one payload with send()", type_name(payloads));
+        return Err(PyTypeError::new_err(text));
+    }
+    each("payloads", payloads)
 }
 
 /// Adds the counters of what was sent.
@@ -443,7 +459,15 @@ pub(super) fn add_latencies(
 /// A dictionary of texts.
 pub(super) fn pairs(properties: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<(String, String)>> {
     properties.map_or(Ok(Vec::new()), |properties| {
-        properties.iter().map(|(name, value)| Ok((name.extract()?, value.extract()?))).collect()
+        let text = |value: &Bound<'_, PyAny>| {
+            value.extract().map_err(|error: PyErr| {
+                if !error.is_instance_of::<PyTypeError>(value.py()) {
+                    return error;
+                }
+                PyTypeError::new_err(format!("properties must map str to str, not {}", type_name(value)))
+            })
+        };
+        properties.iter().map(|(name, value)| Ok((text(&name)?, text(&value)?))).collect()
     })
 }
 
@@ -457,8 +481,8 @@ fn is_of_message(error: &Error) -> bool {
     matches!(error.kind(), InvalidArgument | InvalidTopic | MessageTooLarge)
 }
 
-/// Pushes the rows from `cursor` on as room becomes free, then seals the group. Rows that cannot be messages go to
-/// `bad`, if they are to be left out.
+/// Pushes the rows from `cursor` on as room becomes free, then seals the group. Rows that cannot be
+/// messages go to `bad`, if they are to be left out.
 async fn push_rows<S: Sink>(
     sink: S,
     sends: Arc<Sends<S>>,
@@ -541,27 +565,29 @@ macro_rules! producer_class {
                 self.0.sink(py).is_ok_and(Sink::is_connected)
             }
 
-            #[pyo3(signature = (payload, $($argument=$default),*))]
+            #[pyo3(signature = (payload, $($argument=None),*))]
             #[allow(clippy::too_many_arguments, reason = "the arguments of the Python method")]
             fn send(
                 &self,
                 py: Python<'_>,
                 payload: &Bound<'_, PyAny>,
-                $($argument: $($kind)+),*
+                $($argument: Option<&Bound<'_, PyAny>>),*
             ) -> PyResult<Py<PyAny>> {
+                $(let $argument: $($kind)+ = $crate::convert::argument(py, stringify!($argument), $argument, $default)?;)*
                 let (waiting, pending) = self.0.waiting(py)?;
                 $push(&self.0, py, waiting, payload, $($argument),*)?;
                 Ok(pending)
             }
 
-            #[pyo3(signature = (payload, $($argument=$default),*))]
+            #[pyo3(signature = (payload, $($argument=None),*))]
             #[allow(clippy::too_many_arguments, reason = "the arguments of the Python method")]
             fn send_nowait(
                 &self,
                 py: Python<'_>,
                 payload: &Bound<'_, PyAny>,
-                $($argument: $($kind)+),*
+                $($argument: Option<&Bound<'_, PyAny>>),*
             ) -> PyResult<()> {
+                $(let $argument: $($kind)+ = $crate::convert::argument(py, stringify!($argument), $argument, $default)?;)*
                 $push(&self.0, py, Waiting::Unwatched(1), payload, $($argument),*)
             }
 

@@ -292,7 +292,7 @@ class Consumer(ConsumerHandle[M_co]):
             ValueError: a limit of 0.
         """
         self._check()
-        size = None if max_bytes is None else parse.size(max_bytes)
+        size = parse.bytes_of(max_bytes, "max_bytes")
         return self._native.receive_batch(max, size, parse.seconds(timeout))
 
     async def read_frame(self, max_rows: int = 10_000, timeout: Duration | None = 1.0) -> Any:

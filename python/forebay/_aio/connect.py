@@ -83,7 +83,7 @@ def connect(
     ws_query: Secret = default(None),
     authentication_method: str = default(None),
     authenticator: Callable[[bytes | None], bytes | None] = default(None),
-    connect_properties: Mapping[str, str] = default(None),
+    connect_properties: Mapping[str, str] | Sequence[tuple[str, str]] = default(None),
     request_response_information: bool = default(False),
     outbox_limit: Size = default(1 << 30),
     request_timeout: Duration = default(10.0),

@@ -89,7 +89,7 @@ class InterceptedConsumerHandle(ConsumerHandle[Any]):
         self, max: int = 1000, *, max_bytes: Size | None = None, timeout: Duration | None = 1.0
     ) -> Awaitable[list[Any]]:
         self._check()
-        size = None if max_bytes is None else parse.size(max_bytes)
+        size = parse.bytes_of(max_bytes, "max_bytes")
         pending = self._native.receive_batch(max, size, parse.seconds(timeout))
         return watched(pending, self._many_came)
 

@@ -10,7 +10,7 @@ import operator
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
@@ -187,23 +187,41 @@ def one_of(*words: str) -> Parser:
     return parse
 
 
+def _split(text: str) -> list[tuple[str, str]]:
+    parts = [part.partition("=") for part in text.split(",") if part]
+    if not all(name.strip() and equals for name, equals, _ in parts):
+        raise ValueError('expected "name=value,name=value"')
+    return [(_unicode(name.strip()), _unicode(rest.strip())) for name, _, rest in parts]
+
+
 def mapping(value: Any) -> dict[str, str]:
     """A mapping of text to text, given as such or as ``"a=1,b=2"``."""
     if isinstance(value, str):
-        pairs = [part.partition("=") for part in value.split(",") if part]
-        if not all(name.strip() and equals for name, equals, _ in pairs):
-            raise ValueError('expected "name=value,name=value"')
         items: dict[Any, Any] = {}
-        for name, _, rest in pairs:
-            if name.strip() in items:
-                raise ValueError(f"the name {name.strip()!r} is given twice: keep one of them")
-            items[name.strip()] = rest.strip()
-        return {_unicode(name): _unicode(rest) for name, rest in items.items()}
+        for name, rest in _split(value):
+            if name in items:
+                raise ValueError(f"the name {name!r} is given twice: keep one of them")
+            items[name] = rest
+        return items
     if isinstance(value, Mapping):
         items = dict(value)  # pyright: ignore[reportUnknownArgumentType]
         if all(isinstance(k, str) and isinstance(v, str) for k, v in items.items()):
             return {_unicode(name): _unicode(rest) for name, rest in items.items()}
     raise ValueError("expected a mapping of text to text")
+
+
+def pairs(value: Any) -> list[tuple[str, str]]:
+    """Names and values, which may repeat a name: a mapping, pairs, or ``"a=1,a=2"``."""
+    if isinstance(value, str):
+        return _split(value)
+    if isinstance(value, Mapping):
+        return list(mapping(value).items())
+    if isinstance(value, list | tuple):
+        given = cast("Sequence[Any]", value)
+        items = [tuple(cast("Sequence[Any]", one)) for one in given if isinstance(one, list | tuple)]
+        if len(items) == len(given) and all(list(map(type, one)) == [str, str] for one in items):
+            return [(_unicode(name), _unicode(rest)) for name, rest in items]
+    raise ValueError("expected a mapping of text to text, or pairs of text")
 
 
 def path(value: Any) -> str:
@@ -512,8 +530,8 @@ def moment(value: Any) -> Moment | None:
     return Moment(ms)
 
 
-def seconds(value: Any) -> float | None:
-    """As :func:`duration`, for arguments of methods. ``None`` means no limit.
+def seconds(value: Any, name: str = "timeout") -> float | None:
+    """As :func:`duration`, for the argument ``name`` of a method. ``None`` means no limit.
 
     Raises:
         InvalidArgument: not a duration.
@@ -526,7 +544,21 @@ def seconds(value: Any) -> float | None:
     try:
         return duration(value)
     except ValueError as error:
-        raise InvalidArgument(str(error)) from None
+        raise InvalidArgument(f"{name}: {error}") from None
+
+
+def bytes_of(value: Any, name: str) -> int | None:
+    """As :func:`size`, for the argument ``name`` of a method. ``None`` means no limit.
+
+    Raises:
+        InvalidArgument: not a size.
+    """
+    if value is None:
+        return None
+    try:
+        return size(value)
+    except ValueError as error:
+        raise InvalidArgument(f"{name}: {error}") from None
 
 
 def deliver_ms(at: datetime.datetime | int | None, after: Any) -> int | None:
@@ -539,7 +571,7 @@ def deliver_ms(at: datetime.datetime | int | None, after: Any) -> int | None:
         return None if at is None else epoch_ms(at)
     if at is not None:
         raise InvalidArgument("deliver_at and deliver_after exclude each other: pass one of them")
-    return round((time.time() + (seconds(after) or 0.0)) * 1000)
+    return round((time.time() + (seconds(after, "deliver_after") or 0.0)) * 1000)
 
 
 def topic_name(value: Any, what: str = "topic") -> str:

@@ -61,7 +61,7 @@ def connect(
     tls_cert: Pem = default(None),
     authentication_method: str = default(None),
     authenticator: Callable[[bytes | None], bytes | None] = default(None),
-    connect_properties: Mapping[str, str] = default(None),
+    connect_properties: Mapping[str, str] | Sequence[tuple[str, str]] = default(None),
     request_response_information: bool = default(False),
     outbox_limit: Size = default(1 << 30),
     retry_first: bool | Duration = default(False),
@@ -108,6 +108,8 @@ class MqttClient(Client):
             self._check()
         if not self._open:
             self._check()
+        if type(topic) is not str:
+            topic = parse.topic_name(topic)
         publisher: Any = self._publisher
         if publisher is None:
             values = {**self._defaults.resolve("producer", {}), "qos": 0, "retain": False}

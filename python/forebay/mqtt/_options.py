@@ -202,7 +202,8 @@ class MqttClientOptions(TypedDict, total=False):
         ),
     ]
     connect_properties: Annotated[
-        Mapping[str, str], Option(parse.mapping, None, "User properties of CONNECT (MQTT 5).")
+        Mapping[str, str] | Sequence[tuple[str, str]],
+        Option(parse.pairs, None, "User properties of CONNECT (MQTT 5). In pairs a name may repeat."),
     ]
     request_response_information: Annotated[
         bool,

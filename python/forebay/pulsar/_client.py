@@ -633,14 +633,14 @@ class PulsarConsumer(Consumer[PulsarMessage[T_co]]):
             message: the message or its id.
             delay: seconds until then; the option ``nack_delay`` by default.
         """
-        self._native.nack(message, parse.seconds(delay))
+        self._native.nack(message, parse.seconds(delay, "delay"))
         return self._done
 
     def nack_many(
         self, messages: Sequence[PulsarMessage | MessageId], delay: Duration | None = None
     ) -> Awaitable[None]:
         """As :meth:`nack`, for several messages."""
-        self._native.nack_many(messages, parse.seconds(delay))
+        self._native.nack_many(messages, parse.seconds(delay, "delay"))
         return self._done
 
     async def reconsume_later(
@@ -660,7 +660,7 @@ class PulsarConsumer(Consumer[PulsarMessage[T_co]]):
             Error: the message could not be sent. It is delivered again after ``nack_delay``.
         """
         self._check()
-        seconds = parse.seconds(delay) or 0.0
+        seconds = parse.seconds(delay, "delay") or 0.0
         await self._native.reconsume_later(message, seconds, properties, self._ack_receipt)
 
     def pause(self) -> None:

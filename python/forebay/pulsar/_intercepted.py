@@ -16,7 +16,7 @@ from forebay._core import parse
 from forebay._core.native import PulsarMessage
 from forebay.errors import NotAllowed
 from forebay.pulsar._interceptors import Interceptors, OutgoingMessage
-from forebay.pulsar._routing import Router, clusters, keys_of, message_schema, partition_of
+from forebay.pulsar._routing import Router, clusters, message_schema, partition_of, with_keys
 
 if TYPE_CHECKING:
     from forebay._core.types import Duration, Pending, Timestamp
@@ -57,6 +57,8 @@ class InterceptedProducer(InterceptedProducerHandle):
         delivery = None
         if deliver_at is not None or deliver_after is not None:
             delivery = parse.deliver_ms(deliver_at, deliver_after)
+        if not isinstance(properties, dict | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"properties: {type(properties).__name__!r} object is not an instance of 'dict'")
         message = OutgoingMessage(
             *(payload, key, ordering_key, dict(properties or {}), at, sequence_id, delivery, null_value),
             clusters(replicate_to, disable_replication),
@@ -132,10 +134,7 @@ class InterceptedProducer(InterceptedProducerHandle):
     ) -> Pending[MessageIds]:
         self._check()
         own = None if schema is None else message_schema(schema)
-        values = list(payloads)
-        return self._submit_messages(
-            [OutgoingMessage(*pair) for pair in zip(values, keys_of(values, keys), strict=True)], own
-        )
+        return self._submit_messages([OutgoingMessage(*pair) for pair in with_keys(payloads, keys)], own)
 
     def _submit_rows(self, rows: FrameRows) -> Pending[Any]:
         self._check()
@@ -210,14 +209,14 @@ class InterceptedConsumer(InterceptedConsumerHandle):
             self._interceptors.tell("on_nack", message)
 
     def nack(self, message: PulsarMessage | MessageId, delay: Duration | None = None) -> Awaitable[None]:
-        self._native.nack(message, parse.seconds(delay))
+        self._native.nack(message, parse.seconds(delay, "delay"))
         self._refused([message])
         return self._done
 
     def nack_many(
         self, messages: Sequence[PulsarMessage | MessageId], delay: Duration | None = None
     ) -> Awaitable[None]:
-        self._native.nack_many(messages, parse.seconds(delay))
+        self._native.nack_many(messages, parse.seconds(delay, "delay"))
         self._refused(messages)
         return self._done
 

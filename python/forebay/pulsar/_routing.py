@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from forebay.errors import InvalidArgument
 
@@ -19,9 +19,9 @@ __all__ = [
     "check_producer",
     "clusters",
     "frame_schema",
-    "keys_of",
     "message_schema",
     "partition_of",
+    "with_keys",
 ]
 
 Router: TypeAlias = Callable[[str | None, Mapping[str, str], int], int]
@@ -94,7 +94,8 @@ def clusters(replicate_to: Sequence[str] | None, disable_replication: bool) -> l
         return [_LOCAL] if disable_replication else None
     if disable_replication:
         raise InvalidArgument("replicate_to and disable_replication exclude each other: pass one of them")
-    names = [] if isinstance(replicate_to, str) else list(replicate_to)
+    is_text = isinstance(replicate_to, str) or not isinstance(replicate_to, Iterable)  # pyright: ignore[reportUnnecessaryIsInstance]
+    names = [] if is_text else list(replicate_to)
     if not names or not all(isinstance(name, str) and name for name in names):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidArgument(
             f"replicate_to is {replicate_to!r}: pass the names of clusters, or disable_replication=True for"
@@ -103,20 +104,28 @@ def clusters(replicate_to: Sequence[str] | None, disable_replication: bool) -> l
     return names
 
 
-def keys_of(payloads: Sequence[Any], keys: Sequence[str | None] | None) -> Sequence[str | None]:
-    """A key or ``None`` for each payload.
+def with_keys(payloads: Any, keys: Any) -> list[tuple[Any, str | None]]:
+    """Payloads or values, each with its key or ``None``.
 
     Raises:
-        TypeError: the keys are a text.
-        ValueError: not one for each.
+        TypeError: no sequences, or keys that are no text.
+        ValueError: not one key for each payload.
     """
+    if isinstance(payloads, str | bytes):
+        raise TypeError(
+            f"payloads is a sequence, not {type(payloads).__name__}: send one payload with send()"
+        )
+    if not isinstance(payloads, Iterable):
+        raise TypeError(f"payloads is a sequence, not {type(payloads).__name__}")
+    values = list(cast("Iterable[Any]", payloads))
     if keys is None:
-        return [None] * len(payloads)
-    if isinstance(keys, str):
-        raise TypeError("keys is a sequence with one for each payload, not a str")
-    if len(keys) != len(payloads):
-        raise ValueError(f"{len(keys)} keys for {len(payloads)} payloads: pass one for each")
-    return keys
+        return [(value, None) for value in values]
+    if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
+        raise TypeError(f"keys is a sequence, not {type(keys).__name__}")
+    keys = list(cast("Iterable[Any]", keys))
+    if len(keys) != len(values):
+        raise ValueError(f"{len(keys)} keys for {len(values)} payloads: pass one for each")
+    return list(zip(values, keys, strict=True))
 
 
 def message_schema(value: Any) -> PulsarSchema:

@@ -326,12 +326,12 @@ class TubeMqConsumer(Consumer[TubeMqMessage]):
             message: the message.
             delay: seconds until then; the option ``nack_delay`` by default.
         """
-        self._native.nack(message, parse.seconds(delay))
+        self._native.nack(message, parse.seconds(delay, "delay"))
         return self._done
 
     def nack_many(self, messages: Sequence[TubeMqMessage], delay: Duration | None = None) -> Awaitable[None]:
         """As :meth:`nack`, for several messages."""
-        self._native.nack_many(messages, parse.seconds(delay))
+        self._native.nack_many(messages, parse.seconds(delay, "delay"))
         return self._done
 
     def redeliver_unacknowledged(self) -> Awaitable[None]:

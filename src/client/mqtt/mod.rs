@@ -88,6 +88,7 @@ impl Client {
     ///
     /// With an outbox the client is returned even if no address answers: it keeps trying.
     pub async fn connect(mut options: ClientOptions) -> Result<Self> {
+        options.check()?;
         let wanted = "an MQTT URL: use mqtt://, mqtts://, ws://, wss:// or mqtt+unix://";
         let secret = options.password.is_some().then_some("password");
         let url = service_url(&options.url, Protocol::Mqtt, wanted, secret)?;
@@ -127,6 +128,7 @@ impl Client {
         events: Arc<dyn ProducerEvents>,
     ) -> Result<Producer> {
         self.0.shared.check_open()?;
+        options.check()?;
         check_name(topic)?;
         Ok(Producer::new(Arc::clone(&self.0.shared), topic, options, events))
     }
@@ -134,6 +136,7 @@ impl Client {
     /// Creates a producer without a topic: each message has one of its own.
     pub fn publisher(&self, options: ProducerOptions, events: Arc<dyn ProducerEvents>) -> Result<Producer> {
         self.0.shared.check_open()?;
+        options.check()?;
         Ok(Producer::new(Arc::clone(&self.0.shared), "", options, events))
     }
 

@@ -88,7 +88,7 @@ options! {
         /// Timeout for subscribe, unsubscribe and close, in seconds.
         option operation_timeout: Duration = Duration::from_secs(30) => DURATION;
         /// Longest pause before a reconnect, in seconds.
-        option max_backoff: Duration = Duration::from_secs(60) => DURATION;
+        option max_backoff: Duration = Duration::from_secs(60) => DURATION.least(Duration::from_millis(100));
         /// Limit of QoS 1 and 2 messages in flight to the broker. The broker's Receive Maximum
         /// lowers it. MQTT 3 brokers cannot announce one; at most 20 QoS 2 messages are then in
         /// flight, because Mosquitto loses more.
@@ -140,8 +140,8 @@ options! {
         /// Callable for the steps of extended authentication: takes the broker's data (`None` at
         /// first) and returns the client's.
         row authenticator => own("callable");
-        /// User properties of CONNECT (MQTT 5).
-        row connect_properties => PAIRS;
+        /// User properties of CONNECT (MQTT 5). In pairs a name may repeat.
+        row connect_properties => own("user_properties");
         /// Request the broker's prefix for response topics (MQTT 5). `stats()` shows it.
         row request_response_information => FLAG.flag(false);
         /// Maximum size of the outbox in bytes. A send beyond it raises `QueueFull`.

@@ -79,6 +79,7 @@ impl Client {
     /// on the engine's runtime.
     pub async fn connect(options: ClientOptions) -> Result<Self> {
         let wanted = "a Pulsar URL: use pulsar://, pulsar+ssl://, http:// or https://";
+        options.check()?;
         check(&options)?;
         let secret = match (&options.token, &options.basic) {
             (Some(_), _) => Some("token"),
@@ -99,6 +100,7 @@ impl Client {
         events: Arc<dyn ProducerEvents>,
     ) -> Result<Producer> {
         self.0.open.check_open()?;
+        options.check()?;
         let topic = TopicName::parse(topic)?;
         let producer = Producer::open(Arc::clone(&self.0.shared), topic, options, events).await?;
         if let Err(closed) = self.0.open.add_producer(&producer) {
@@ -143,6 +145,7 @@ impl Client {
         options: ConsumerOptions,
         events: Arc<dyn ConsumerEvents>,
     ) -> Result<Consumer> {
+        options.check()?;
         let shared = Arc::clone(&self.0.shared);
         let consumer = Consumer::open(shared, topics, subscription, options, events).await?;
         if let Err(closed) = self.0.open.add_consumer(&consumer) {

@@ -47,9 +47,9 @@ options! {
         /// Timeout for subscribe, seek, close and lookups, in seconds.
         option operation_timeout: Duration = Duration::from_secs(30) => DURATION;
         /// Interval between PING commands, in seconds.
-        option keep_alive: Duration = Duration::from_secs(30) => DURATION;
+        option keep_alive: Duration = Duration::from_secs(30) => DURATION.least(Duration::from_secs(1));
         /// Longest pause before a reconnect, in seconds.
-        option max_backoff: Duration = Duration::from_secs(60) => DURATION;
+        option max_backoff: Duration = Duration::from_secs(60) => DURATION.least(Duration::from_millis(100));
         /// Memory limit in bytes for unacknowledged messages, shared by all producers of the
         /// client.
         option memory_limit: usize = 64 << 20 => SIZE;

@@ -89,6 +89,7 @@ impl Client {
     /// connections; all of that has the connect timeout for each master. Must be called on the
     /// engine's runtime.
     pub async fn connect(options: ClientOptions) -> Result<Self> {
+        options.check()?;
         let wanted = "a TubeMQ URL: use tubemq:// or tubemq+ssl://";
         let secret = options.username.is_some().then_some("signature made with the password");
         let url = service_url(&options.url, Protocol::TubeMq, wanted, secret)?;
@@ -125,6 +126,7 @@ impl Client {
         events: Arc<dyn ProducerEvents>,
     ) -> Result<Producer> {
         self.0.open.check_open()?;
+        options.check()?;
         check_topic(topic)?;
         let published = self.0.shared.known_topic(topic).await?;
         let producer = Producer::open(published, Arc::clone(&self.0.shared), topic, options, events);
@@ -145,6 +147,7 @@ impl Client {
         events: Arc<dyn ConsumerEvents>,
     ) -> Result<Consumer> {
         self.0.open.check_open()?;
+        options.check()?;
         if topics.is_empty() {
             return Err(Error::new(ErrorKind::InvalidArgument, "a consumer needs at least one topic"));
         }

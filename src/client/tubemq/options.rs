@@ -25,9 +25,9 @@ options! {
         /// Timeout for one request, in seconds. The server enforces it too.
         option request_timeout: Duration = Duration::from_secs(10) => DURATION;
         /// Interval between heartbeats, in seconds. Servers drop a client after 30 s of silence.
-        option heartbeat_interval: Duration = Duration::from_secs(10) => DURATION;
+        option heartbeat_interval: Duration = Duration::from_secs(10) => DURATION.least(Duration::from_millis(100));
         /// Longest pause before a reconnect, in seconds.
-        option max_backoff: Duration = Duration::from_secs(2) => DURATION;
+        option max_backoff: Duration = Duration::from_secs(2) => DURATION.least(Duration::from_millis(100));
         /// Memory limit in bytes for unacknowledged messages, shared by all producers of the
         /// client.
         option memory_limit: usize = 64 << 20 => SIZE;

@@ -56,8 +56,10 @@ pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<Clien
             Some(Publish { qos, retain, properties, topic, payload, ..Publish::default() })
         }
     };
-    for (name, value) in fields.pairs("connect_properties")?.unwrap_or_default() {
-        to.properties.push(Property::User(name.into(), value.into()));
+    if let Some(pairs) = fields.raw("connect_properties")? {
+        for (name, value) in user_properties(&pairs)? {
+            to.properties.push(Property::User(name.into(), value.into()));
+        }
     }
     if fields.is_set("request_response_information")? {
         to.properties.push(Property::RequestResponseInformation(true));
@@ -68,7 +70,7 @@ pub(super) fn client(url: String, options: &Bound<'_, PyDict>) -> PyResult<Clien
     if to.client_id.is_empty() && !to.clean_start {
         return Err(invalid(py, "clean_start=False resumes the session of a client_id: give client_id too"));
     }
-    check_version(py, &to)?;
+    check_version(py, &fields, &to)?;
     if to.client_id.is_empty() && to.version != Some(Version::V5) {
         // 3.x servers are not required to assign one.
         to.client_id = forebay_client::mqtt::random_client_id();
@@ -112,10 +114,10 @@ fn read_outbox(py: Python<'_>, fields: &Fields<'_, '_>, to: &mut ClientOptions) 
 }
 
 /// Refuses options that the given version does not have, and a client id too long for it.
-fn check_version(py: Python<'_>, options: &ClientOptions) -> PyResult<()> {
+fn check_version(py: Python<'_>, fields: &Fields<'_, '_>, options: &ClientOptions) -> PyResult<()> {
     let old = matches!(options.version, Some(Version::V3_1 | Version::V3_1_1));
-    if old && (options.authentication.is_some() || !options.properties.is_empty()) {
-        return Err(invalid(py, "connect_properties and authentication need version=\"5\""));
+    if old {
+        check_old(py, fields, options)?;
     }
     if options.version == Some(Version::V3_1) {
         let long = options.client_id.chars().count() > 23;
@@ -129,13 +131,62 @@ fn check_version(py: Python<'_>, options: &ClientOptions) -> PyResult<()> {
     Ok(())
 }
 
+/// Refuses options that MQTT 3 does not have.
+fn check_old(py: Python<'_>, fields: &Fields<'_, '_>, options: &ClientOptions) -> PyResult<()> {
+    let names = ["session_expiry", "connect_properties", "authentication_method", "authenticator"];
+    let mut of_5 = Vec::new();
+    for name in names {
+        if fields.raw(name)?.is_some() {
+            of_5.push(name);
+        }
+    }
+    if fields.is_set("request_response_information")? {
+        of_5.push("request_response_information");
+    }
+    if options.topic_alias_maximum != ClientOptions::default().topic_alias_maximum {
+        of_5.push("topic_alias_maximum");
+    }
+    if let Some(name) = of_5.first() {
+        let instead = if *name == "session_expiry" {
+            "; a broker of MQTT 3 keeps the session of a client with clean_start=False as long as it is configured to"
+        } else {
+            ""
+        };
+        return Err(invalid(
+            py,
+            format!("{name} has no effect with MQTT 3: it needs version=\"5\"{instead}"),
+        ));
+    }
+    // A birth message is refused when it is published, which is counted.
+    match options.will.as_ref().and_then(|will| will.properties.iter().next()) {
+        None => Ok(()),
+        Some(property) => {
+            let text = format!("{} of the will needs version=\"5\"", field_of(property));
+            Err(invalid(py, text))
+        }
+    }
+}
+
+/// The field of a will that becomes a property.
+fn field_of(property: &Property) -> &'static str {
+    match property {
+        Property::PayloadFormatIndicator(_) => "is_text",
+        Property::MessageExpiryInterval(_) => "message_expiry",
+        Property::ContentType(_) => "content_type",
+        Property::ResponseTopic(_) => "response_topic",
+        Property::CorrelationData(_) => "correlation_data",
+        Property::WillDelayInterval(_) => "delay",
+        _ => "properties",
+    }
+}
+
 fn will_of(py: Python<'_>, will: &Bound<'_, PyDict>) -> PyResult<Will> {
     let fields = Fields(will);
     let topic = fields
         .text("topic")?
         .ok_or_else(|| invalid(py, "the will has no topic: give will={\"topic\": ...}"))?;
     py_result(py, topic::check_name(&topic))?;
-    let level = fields.raw("qos")?.map_or(Ok(0), |level| level.extract())?;
+    let level = fields.get("qos")?.unwrap_or_default();
     let mut properties = message_properties(py, &fields)?;
     if let Some(delay) = fields.raw("delay")? {
         properties.push(Property::WillDelayInterval(delay.extract::<f64>()?.ceil() as u32));

@@ -23,7 +23,7 @@ use forebay_rows::RowRef;
 producer_class! {
     /// A publisher.
     MqttProducer(Producer), keys = topics, push = push,
-    send(extras: [Option<&Bound<'_, PyDict>>] = None);
+    send(extras: [Option<Bound<'_, PyDict>>] = None);
 }
 
 fn push(
@@ -31,19 +31,17 @@ fn push(
     py: Python<'_>,
     waiting: Waiting<Producer>,
     payload: &Bound<'_, PyAny>,
-    extras: Option<&Bound<'_, PyDict>>,
+    extras: Option<Bound<'_, PyDict>>,
 ) -> PyResult<()> {
     let payload = Payload::of(payload)?;
     let mut message = Outgoing { payload: payload.bytes(), ..Outgoing::default() };
     let topic;
-    if let Some(extras) = extras {
+    if let Some(extras) = &extras {
         let fields = Fields(extras);
         topic = fields.text("topic")?;
         message.topic = topic.as_deref();
-        if let Some(level) = fields.raw("qos")? {
-            message.qos = Some(qos(py, level.extract()?)?);
-        }
-        message.retain = fields.raw("retain")?.map(|retain| retain.extract()).transpose()?;
+        message.qos = fields.get("qos")?.map(|level| qos(py, level)).transpose()?;
+        message.retain = fields.get("retain")?;
         message.properties = message_properties(py, &fields)?;
     }
     sender.push(py, waiting, |native, park| native.push(&message, park))

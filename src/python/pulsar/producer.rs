@@ -7,12 +7,12 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::convert::{EventTime, Payload, borrowed, foreign_receipt, py_result, raise};
+use crate::convert::{EventTime, Payload, borrowed, foreign_receipt, of_argument, py_result, raise};
 use crate::dataframe::{Form, FrameRows, Roles};
 use crate::pulsar::message_id::{MessageId, MessageIds};
 use crate::pulsar::schema::pair::{Separated, is_separated};
 use crate::pulsar::schema::{self, PulsarSchema};
-use crate::sender::{Sender, Sink, keys_for, pairs, producer_class};
+use crate::sender::{self, Sender, Sink, keys_for, pairs, producer_class};
 use crate::sends::{Receipts, Waiting};
 use crate::value::IntoPython;
 use forebay_base::error::{Error, ErrorKind, Result};
@@ -30,7 +30,7 @@ producer_class! {
     send(
         key: [Option<&str>] = None,
         ordering_key: [Option<&[u8]>] = None,
-        properties: [Option<&Bound<'_, PyDict>>] = None,
+        properties: [Option<Bound<'_, PyDict>>] = None,
         event_time: [Option<EventTime>] = None,
         sequence_id: [Option<u64>] = None,
         deliver_at: [Option<i64>] = None,
@@ -86,7 +86,7 @@ producer_class! {
     ) -> PyResult<FrameRows> {
         let own = &schema.get().0;
         py_result(py, of_many(&own.codec))?;
-        let values: Vec<Bound<'_, PyAny>> = values.try_iter()?.collect::<PyResult<_>>()?;
+        let values = sender::values(values)?;
         let keys = keys_for(values.len(), keys, "keys")?;
         let mut rows = Rows::default();
         for (i, value) in values.iter().enumerate() {
@@ -102,7 +102,7 @@ producer_class! {
     fn send_messages(
         &self,
         py: Python<'_>,
-        messages: Vec<Message<'_>>,
+        messages: Vec<Bound<'_, PyAny>>,
         partitions: Option<Vec<Option<u32>>>,
         schema: Option<&Bound<'_, PulsarSchema>>,
         rows: Option<&FrameRows>,
@@ -112,8 +112,13 @@ producer_class! {
             py_result(py, of_many(&own.codec))?;
         }
         let codec = own.map(|own| &own.codec).or(self.0.sink(py)?.codec()).filter(|_| rows.is_none());
-        let payloads = messages.iter().map(|message| encode(codec, &message.payload, message.null_value));
-        let payloads: Vec<Payload<'_>> = payloads.collect::<PyResult<_>>()?;
+        let messages = messages.iter().enumerate().map(|(at, message)| Message::of(message, at));
+        let messages: Vec<Message<'_>> = messages.collect::<PyResult<_>>()?;
+        let mut payloads: Vec<Payload<'_>> = Vec::with_capacity(messages.len());
+        for (at, message) in messages.iter().enumerate() {
+            let payload = encode(codec, &message.payload, message.null_value);
+            payloads.push(payload.map_err(|error| of_argument(py, format_args!("payloads[{at}]"), error))?);
+        }
         let properties = messages.iter().map(|message| pairs(message.properties.as_ref()));
         let properties: Vec<_> = properties.collect::<PyResult<_>>()?;
         let add = |all: &mut Rows, numbers: &mut dyn Iterator<Item = u64>| {
@@ -138,7 +143,6 @@ producer_class! {
 }
 
 /// A message of a group: the fields of Python's `OutgoingMessage`.
-#[derive(FromPyObject)]
 struct Message<'py> {
     payload: Bound<'py, PyAny>,
     key: Option<String>,
@@ -151,7 +155,22 @@ struct Message<'py> {
     replicate_to: Option<Vec<String>>,
 }
 
-impl Message<'_> {
+impl<'py> Message<'py> {
+    /// Reads the message with the number `at`, for errors.
+    fn of(object: &Bound<'py, PyAny>, at: usize) -> PyResult<Self> {
+        Ok(Self {
+            payload: object.getattr("payload")?,
+            key: field(object, at, "key")?,
+            ordering_key: field(object, at, "ordering_key")?,
+            properties: field(object, at, "properties")?,
+            event_time: field(object, at, "event_time")?,
+            sequence_id: field(object, at, "sequence_id")?,
+            deliver_at: field(object, at, "deliver_at")?,
+            null_value: field(object, at, "null_value")?,
+            replicate_to: field(object, at, "replicate_to")?,
+        })
+    }
+
     fn row<'a>(
         &'a self,
         number: u64,
@@ -177,6 +196,14 @@ impl Message<'_> {
             }),
         }
     }
+}
+
+fn field<'py, T>(object: &Bound<'py, PyAny>, at: usize, name: &str) -> PyResult<T>
+where
+    T: for<'a> FromPyObject<'a, 'py, Error: Into<PyErr>>,
+{
+    let named = |error: PyErr| of_argument(object.py(), format_args!("{name} of message {at}"), error);
+    object.getattr(name)?.extract().map_err(Into::into).map_err(named)
 }
 
 /// Refuses a schema whose keys are those of the messages, which groups cannot have.
@@ -211,7 +238,7 @@ fn push(
     payload: &Bound<'_, PyAny>,
     key: Option<&str>,
     ordering_key: Option<&[u8]>,
-    properties: Option<&Bound<'_, PyDict>>,
+    properties: Option<Bound<'_, PyDict>>,
     event_time: Option<EventTime>,
     sequence_id: Option<u64>,
     deliver_at: Option<i64>,
@@ -229,7 +256,7 @@ fn push(
         return Err(raise(py, &Error::new(ErrorKind::InvalidArgument, text)));
     }
     let pair = separated.then(|| Separated::of(payload.bytes()));
-    let properties = pairs(properties)?;
+    let properties = pairs(properties.as_ref())?;
     let message = Outgoing {
         payload: payload.bytes(),
         key,

@@ -22,7 +22,7 @@ producer_class! {
     TubeMqProducer(Producer), keys = keys, push = push,
     send(
         key: [Option<&str>] = None,
-        properties: [Option<&Bound<'_, PyDict>>] = None,
+        properties: [Option<Bound<'_, PyDict>>] = None,
         message_type: [Option<&str>] = None,
         event_time: [Option<EventTime>] = None,
     );
@@ -35,12 +35,12 @@ fn push(
     waiting: Waiting<Producer>,
     payload: &Bound<'_, PyAny>,
     key: Option<&str>,
-    properties: Option<&Bound<'_, PyDict>>,
+    properties: Option<Bound<'_, PyDict>>,
     message_type: Option<&str>,
     event_time: Option<EventTime>,
 ) -> PyResult<()> {
     let payload = Payload::of(payload)?;
-    let properties = pairs(properties)?;
+    let properties = pairs(properties.as_ref())?;
     let message = Outgoing {
         payload: payload.bytes(),
         key,

@@ -118,7 +118,6 @@ async def test_the_next_client_of_an_id_goes_on_with_its_session(connect: Connec
     session: dict[str, Any] = {
         "client_id": topic.replace("/", "-"),
         "clean_start": False,
-        "session_expiry": 60,
     }
     filters = {"one": f"{topic}/one", "other": f"{topic}/+/other"}
     expected: dict[str, list[bytes]] = {name: [] for name in filters}

@@ -98,7 +98,7 @@ async def test_publishing_cut_at_each_packet(
             for at in range(3 * 2 * qos):
                 with Proxy(broker.port) as proxy:
                     async with forebay.connect(
-                        proxy.url, client_id=name(), clean_start=False, session_expiry=60, **options
+                        proxy.url, client_id=name(), clean_start=False, **options
                     ) as client:
                         proxy.cut_at(at, before=before)
                         sent = [b"%d-%d" % (at, number) for number in range(3)]
@@ -131,7 +131,7 @@ async def test_receiving_cut_at_each_packet(
         for at in range(3 * 2 * qos):
             with Proxy(broker.port) as proxy:
                 async with forebay.connect(
-                    proxy.url, client_id=name(), clean_start=False, session_expiry=60, **options
+                    proxy.url, client_id=name(), clean_start=False, **options
                 ) as client:
                     async with client.consumer(f"{topic}/{at}", qos=2) as consumer:
                         proxy.cut_at(at, before=before)
@@ -187,7 +187,7 @@ async def test_a_broker_that_restarts(own: Any, version: int, kill: bool) -> Non
     if kill and own.name == "mosquitto":
         pytest.xfail("Mosquitto acknowledges before it has written")
     topic = own.topic()
-    kept: dict[str, Any] = {"clean_start": False, "session_expiry": 600, "version": WORDS[version]}
+    kept: dict[str, Any] = {"clean_start": False, "version": WORDS[version]}
     async with (
         forebay.connect(own.url, client_id=name(), max_backoff=0.2, **kept) as client,
         forebay.connect(own.url, client_id=name(), max_backoff=0.2, **kept) as writing,

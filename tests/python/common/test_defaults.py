@@ -35,7 +35,7 @@ def test_a_table_is_what_the_engine_declares(name: str) -> None:
         spec = declared[option]
         assert (type(row.default), row.default) == (type(spec["default"]), spec["default"]), option
         # A limit that the generator adds is said at the end of the text.
-        _, limit = generate_options.PARSERS.get((name, option), ("", ""))
+        _, limit = generate_options.own_parser(name, spec) or ("", "")
         text = f"{spec['text']} {limit}".strip()
         assert (row.doc, row.at_limit) == (text, spec["at_limit"]), option
         assert (row.common, row.secret, row.face) == (spec["common"], spec["secret"], spec["face"]), option

@@ -124,6 +124,83 @@ async def test_a_topic_that_is_no_text_is_named(broker: forebay.Broker, protocol
         check(client)
 
 
+def wrong_calls(protocol: str, client: Any, producer: Any, consumer: Any) -> dict[str, Any]:
+    """The beginning of an error's text -> a call with an argument of a wrong type."""
+    calls = {
+        "a payload is bytes-like, not None": lambda: producer.send(None),
+        "a payload is bytes-like, not int": lambda: producer.send_nowait(3),
+        "a payload is bytes-like, not str: encode it": lambda: producer.send("x"),
+        "payloads is a sequence, not int": lambda: producer.send_many(3),
+        "payloads is a sequence, not bytes: send one": lambda: producer.send_many(b"xy"),
+        "payloads[1]: a payload is bytes-like, not None": lambda: producer.send_many([b"x", None]),
+        "properties must map str to str": lambda: producer.send(b"x", properties={"a": 3}),
+        "messages is a sequence, not int": lambda: consumer.ack_many(3),
+        "timeout: expected a duration": lambda: producer.flush("x"),
+        "max: 'str' object cannot": lambda: consumer.receive_many("x"),
+        "max must be at least 1": lambda: consumer.receive_many(-1),
+        "max_bytes: expected a size": lambda: consumer.receive_batch(1, max_bytes="x"),
+    }
+    if protocol == "mqtt":
+        return calls | {
+            "topic is None: pass a name": lambda: client.publish(None),
+            "topic is 3: pass a name": lambda: client.publish(3, b"x"),
+            "topic: 'int' object": lambda: producer.send(b"x", topic=3),
+            "topics[0]: 'int' object": lambda: producer.send_many([b"x"], [3]),
+            "qos: 'str' object": lambda: producer.send(b"x", qos="x"),
+            "retain: 'int' object": lambda: client.publish("t", b"x", retain=3),
+            "content_type: 'int' object": lambda: producer.send_nowait(b"x", content_type=3),
+            "correlation_data is bytes-like, not str": lambda: producer.send(b"x", correlation_data="x"),
+        }
+    calls |= {
+        "key: 'int' object": lambda: producer.send(b"x", key=3),
+        "event_time: 'str' object": lambda: producer.send_nowait(b"x", event_time="x"),
+        "keys[1]: 'int' object": lambda: producer.send_many([b"x", b"y"], ["k", 3]),
+        "keys is a sequence, not int": lambda: producer.send_many([b"x"], 3),
+        "properties: 'int' object": lambda: producer.send(b"x", properties=3),
+        "delay: expected a duration": lambda: consumer.nack_many([], delay="x"),
+    }
+    if protocol == "tubemq":
+        return calls | {"message_type: 'int' object": lambda: producer.send(b"x", message_type=3)}
+    return calls | {
+        "ordering_key: 'str' object": lambda: producer.send(b"x", ordering_key="x"),
+        "sequence_id: ": lambda: producer.send(b"x", sequence_id=-1),
+        "null_value: 'int' object": lambda: producer.send(b"x", null_value=3),
+        "deliver_after: expected a duration": lambda: producer.send(b"x", deliver_after="x"),
+        "replicate_to is 3": lambda: producer.send(b"x", replicate_to=3),
+    }
+
+
+def check_wrong_calls(calls: dict[str, Any]) -> None:
+    for text, call in calls.items():
+        with pytest.raises((TypeError, ValueError, OverflowError), match=f"^{re.escape(text)}"):
+            call()
+
+
+@pytest.mark.parametrize("protocol", ["pulsar", "mqtt", "tubemq"])
+def test_an_argument_of_a_wrong_type_is_named(broker: forebay.Broker, protocol: str) -> None:
+    rest = () if protocol == "mqtt" else ("s",)
+    with blocking.connect(broker.urls[protocol]) as client:
+        with client.producer("wrong") as producer, client.consumer("wrong", *rest) as consumer:
+            check_wrong_calls(wrong_calls(protocol, client, producer, consumer))
+
+
+@pytest.mark.parametrize("protocol", ["pulsar", "mqtt", "tubemq"])
+async def test_an_argument_of_a_wrong_type_is_named_on_asyncio(broker: forebay.Broker, protocol: str) -> None:
+    rest = () if protocol == "mqtt" else ("s",)
+    async with forebay.connect(broker.urls[protocol]) as client:
+        async with client.producer("wrong") as producer, client.consumer("wrong", *rest) as consumer:
+            check_wrong_calls(wrong_calls(protocol, client, producer, consumer))
+
+
+def test_an_argument_of_a_wrong_type_is_named_with_interceptors(broker: forebay.Broker) -> None:
+    with blocking.connect(broker.url) as client:
+        options = {"interceptors": forebay.pulsar.ProducerInterceptor()}
+        with client.producer("wrong", **options) as producer, client.consumer("wrong", "s") as consumer:
+            calls = wrong_calls("pulsar", client, producer, consumer)
+            calls["key of message 1: 'int' object"] = calls.pop("keys[1]: 'int' object")
+            check_wrong_calls(calls)
+
+
 async def test_a_handle_in_another_thread_is_told_what_threads_may_share(broker: forebay.Broker) -> None:
     async with forebay.connect(broker.url) as client, client.producer("orders") as producer:
 

@@ -228,6 +228,47 @@ async def test_expiries_just_past_the_limit_are_refused(options, text):
         await forebay.connect("mqtt://127.0.0.1:1", **options)
 
 
+PAIRS = [("route", "a"), ("route", "b"), ("to", "c")]
+
+
+@pytest.mark.parametrize("given", [PAIRS, [list(pair) for pair in PAIRS], "route=a, route=b,to=c"])
+async def test_user_properties_of_connect_may_repeat_a_name(url, given):
+    with Proxy(MqttService.port_of(url)) as proxy:
+        async with forebay.connect(proxy.url, connect_properties=given):
+            pass
+        ((_, first), *_) = proxy.packets
+    sent = wire.parse(first, wire.V5)["properties"]
+    assert [value for name, value in sent if name == "user_property"] == PAIRS
+
+
+@pytest.mark.parametrize("wrong", [3, [("a",)], [("a", 3)], "a", [b"ab"], {"a": 3}, {("a", "b")}])
+async def test_what_is_no_user_property_of_connect_is_refused(wrong):
+    with pytest.raises(errors.InvalidArgument, match="connect_properties"):
+        await forebay.connect("mqtt://127.0.0.1:1", connect_properties=wrong)
+
+
+@pytest.mark.parametrize("version", ["3.1.1", "3.1"])
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"session_expiry": 60}, 'session_expiry has no effect with MQTT 3: it needs version="5"'),
+        ({"session_expiry": 0, "clean_start": False}, "session_expiry has no effect"),
+        ({"connect_properties": {"a": "b"}}, "connect_properties has no effect"),
+        ({"request_response_information": True}, "request_response_information has no effect"),
+        ({"topic_alias_maximum": 7}, "topic_alias_maximum has no effect"),
+        (
+            {"authentication_method": "m", "authenticator": lambda _: b""},
+            "authentication_method has no effect",
+        ),
+        ({"will": {"topic": "t", "delay": 5}}, "delay of the will needs"),
+        ({"will": {"topic": "t", "properties": {"a": "b"}}}, "properties of the will needs"),
+    ],
+)
+async def test_what_mqtt_3_has_not_is_refused_by_name(version, options, text):
+    with pytest.raises(errors.InvalidArgument, match=re.escape(text)):
+        await forebay.connect("mqtt://127.0.0.1:1", version=version, client_id="old", **options)
+
+
 async def test_what_an_mqtt_message_has_not_is_refused_by_name(url):
     async with forebay.connect(url) as client, client.subscribe("fields/#", qos=2) as consumer:
         await client.publish("fields/1", b"text", qos=2, properties=[("a", "1"), ("a", "2")])

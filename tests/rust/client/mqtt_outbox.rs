@@ -80,7 +80,7 @@ fn options(url: &str, path: &Path) -> ClientOptions {
     ClientOptions {
         url: url.into(),
         outbox: Some(OutboxOptions::new(path)),
-        max_backoff: Duration::from_millis(50),
+        max_backoff: Duration::from_millis(100),
         ..ClientOptions::default()
     }
 }

@@ -316,11 +316,11 @@ class TubeMqConsumer(Consumer[TubeMqMessage]):
             message: the message.
             delay: seconds until then; the option ``nack_delay`` by default.
         """
-        self._native.nack(message, parse.seconds(delay))
+        self._native.nack(message, parse.seconds(delay, "delay"))
 
     def nack_many(self, messages: Sequence[TubeMqMessage], delay: Duration | None = None) -> None:
         """As :meth:`nack`, for several messages."""
-        self._native.nack_many(messages, parse.seconds(delay))
+        self._native.nack_many(messages, parse.seconds(delay, "delay"))
 
     def redeliver_unacknowledged(self) -> None:
         """Has every message delivered again that was received and not acknowledged."""

@@ -68,7 +68,7 @@ def seconds(text: str) -> float:
     from forebay._core import parse
 
     try:
-        found = parse.seconds(text)
+        found = parse.duration(text)
     except ValueError as error:
         raise InvalidArgument(f"-W: {error}") from None
     if not found:

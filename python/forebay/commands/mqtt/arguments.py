@@ -215,7 +215,7 @@ def _delay(text: str) -> float:
     from forebay._core import parse
 
     try:
-        return parse.seconds(text) or 0.0
+        return parse.duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -351,8 +351,7 @@ def client_options(given: argparse.Namespace, options: dict[str, Any]) -> dict[s
         result["version"] = version
     if given.properties and str(result.get("version", "5")) in ("3.1", "3.1.1"):
         raise Unsupported(f"MQTT {result['version']} has no properties, so -D is not supported: use -V 5")
-    for name, value in properties(given, "connect").items():
-        result[name] = _once_each(value) if name == "connect_properties" else value
+    result.update(properties(given, "connect"))
     will = properties(given, "will")
     for name, value in {
         "topic": given.will_topic,
@@ -366,14 +365,6 @@ def client_options(given: argparse.Namespace, options: dict[str, Any]) -> dict[s
         if "topic" not in will:
             raise InvalidArgument("a will needs --will-topic")
         result["will"] = {"payload": b"", **will}
-    return result
-
-
-def _once_each(pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """User properties of CONNECT, which the option ``connect_properties`` takes as a mapping."""
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        raise Unsupported("-D connect user-property: the client sends each name once, so it cannot repeat")
     return result
 
 

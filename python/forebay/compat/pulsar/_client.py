@@ -317,6 +317,8 @@ class Client:
         given = dict(locals())
         check_type(str, subscription_name, "subscription_name")
         _options.check(_options.CONSUMER, given)
+        if not subscription_name:
+            raise make(Result.InvalidConfiguration, "the subscription name is empty")
         topics = _options.topics(topic)
         partitions = max((self._partitions(name) for name in topics), default=0)
         name = given["consumer_name"] = consumer_name or secrets.token_hex(5)

@@ -379,7 +379,8 @@ def topics(topic: str | list[str] | re.Pattern[str]) -> list[str]:
     """The topics of a consumer, each once; none for a pattern.
 
     Raises:
-        ValueError: neither a name nor a list of names nor a pattern.
+        ValueError: neither a name nor a list nor a pattern.
+        TypeError: a list of anything but names.
     """
     if not isinstance(topic, str | list | re.Pattern):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError("Argument 'topic' is expected to be of a type between (str, list, re.pattern)")
@@ -387,4 +388,7 @@ def topics(topic: str | list[str] | re.Pattern[str]) -> list[str]:
         return []
     if isinstance(topic, str):
         return [topic]
+    for name in topic:
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"Argument 'topic' is expected to be a list of 'str': it has {name!r}")
     return list({full_name(name): name for name in topic}.values())

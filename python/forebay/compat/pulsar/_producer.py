@@ -16,6 +16,7 @@ from forebay import errors
 
 from ._calls import NO_ID, Callback, Callbacks
 from ._checks import check_type, check_type_or_none
+from ._closing import Closing
 from ._enums import Result
 from ._ids import MessageId, identify
 from ._messages import Message, receive
@@ -134,7 +135,7 @@ def closed(*arguments: object) -> Any:
     raise errors.Closed("the client was shut down")
 
 
-class Producer:
+class Producer(Closing):
     """Sends to one topic. Made by :meth:`Client.create_producer`.
 
     Args:
@@ -155,7 +156,8 @@ class Producer:
         forget: Callable[[Producer], None],
         router: Router | None = None,
     ) -> None:
-        self._native, self._schema, self._forget = native, schema, forget
+        super().__init__(forget)
+        self._native, self._schema = native, schema
         self._limit, self._block = limit, block
         self._send: Callable[..., Waiter[NativeId]] = native.send
         # Bytes are sent as they are: no call of the schema for each message.
@@ -165,7 +167,6 @@ class Producer:
         self._starting = threading.Lock()
         self._open = True
         self._draining: Pending[None] | None = None
-        self._ending: Pending[None] | None = None
 
     def topic(self) -> str:
         """Full name of the topic."""
@@ -385,18 +386,9 @@ class Producer:
         except errors.Error as error:
             raise translated(error) from None
 
-    def _finish_close(self) -> None:
-        ending, self._ending = self._ending, None
-        if ending is None:
-            return
-        try:
-            waited(ending)
-        except errors.Error as error:
-            raise translated(error) from None
-        finally:
-            self._forget(self)
-            if self._callbacks:
-                self._callbacks.stop()
+    def _ended(self) -> None:
+        if self._callbacks:
+            self._callbacks.stop()
 
     def _check(self) -> None:
         if not self._open:

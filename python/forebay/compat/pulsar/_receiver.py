@@ -13,6 +13,7 @@ from forebay._core.native import MessageId as NativeId
 
 from ._calls import Worker, log
 from ._checks import check_type
+from ._closing import Closing
 from ._enums import Result
 from ._ids import MessageId
 from ._messages import Message, receive
@@ -20,7 +21,6 @@ from .exceptions import PulsarException, make, result_of_id, translated, waited
 from .schema.schema import Schema
 
 if TYPE_CHECKING:
-    from forebay._core.types import Pending
     from forebay._engine import PulsarConsumer, PulsarMessage
 
 
@@ -68,7 +68,7 @@ def seek_target(messageid: Any) -> Any:
     raise ValueError(f"invalid seek_arg type {type(messageid)}")
 
 
-class Receiver:
+class Receiver(Closing):
     """A consumer or a reader.
 
     Args:
@@ -81,13 +81,13 @@ class Receiver:
     def __init__(
         self, native: PulsarConsumer, schema: Schema, inclusive: bool, forget: Callable[[Any], None]
     ) -> None:
+        super().__init__(forget)
         self._native, self._schema = native, schema
         self._take = native.receive_blocking
-        self._inclusive, self._forget = inclusive, forget
+        self._inclusive = inclusive
         # Messages that were taken from the engine and did not fit into a batch.
         self._held: collections.deque[PulsarMessage] = collections.deque()
         self._open = True
-        self._ending: Pending[None] | None = None
         self._listener: Worker | None = None
         self._running = threading.Event()
         self._running.set()
@@ -186,16 +186,6 @@ class Receiver:
                 self._ending = self._native.close()
             except errors.Error as error:
                 raise translated(error) from None
-
-    def _finish_close(self) -> None:
-        ending, self._ending = self._ending, None
-        if ending is None:
-            return
-        try:
-            waited(ending)
-        except errors.Error as error:
-            raise translated(error) from None
-        self._forget(self)
 
     def _shut(self) -> None:
         """Ends the thread of the listener when the client has closed the consumer, or will have soon."""

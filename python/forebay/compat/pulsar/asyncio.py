@@ -70,6 +70,12 @@ def _of_id(error: errors.Error) -> PulsarException:
     return PulsarException(exceptions.result_of_id(error), str(error))
 
 
+def _expect_text(name: str, value: object) -> None:
+    """As the official module, which checks only here."""
+    if not isinstance(value, str):
+        raise TypeError(f"Argument {name} is expected to be of type 'str' and not '{type(value).__name__}'")
+
+
 async def _done(pending: Any) -> Any:
     """The result of an operation of the engine."""
     try:
@@ -462,6 +468,7 @@ class Client:
     ) -> Producer:
         """Opens a producer. The options are those of the blocking client, but batching is on by default."""
         given = {**locals(), "schema": schema or BytesSchema()}
+        _expect_text("topic", topic)
         limits = producer_check(given)
         partitions = await self._partitions(topic)
         native = await self._connected()
@@ -507,6 +514,9 @@ class Client:
         if is_pattern_topic and not isinstance(topic, str):
             raise ValueError("Argument 'topic' must be a string when 'is_pattern_topic' is True")
         _options.check(_options.CONSUMER, given)
+        _expect_text("subscription_name", subscription_name)
+        if not subscription_name:
+            raise PulsarException(Result.InvalidConfiguration, "the subscription name is empty")
         topics = [] if is_pattern_topic else _options.topics(topic)
         partitions = max([await self._partitions(one) for one in topics], default=0)
         name = given["consumer_name"] = consumer_name or secrets.token_hex(5)

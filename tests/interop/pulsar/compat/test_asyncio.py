@@ -48,6 +48,20 @@ async def test_there_and_back(client: Any, topic: str) -> None:
     await consumer.acknowledge(message)
 
 
+async def test_names_that_are_no_text(pulsar: Any, aio: Any, client: Any, topic: str) -> None:
+    for wrong in (None, 3, []):
+        with pytest.raises(TypeError):
+            await client.create_producer(wrong)
+    with pytest.raises(TypeError):
+        await client.subscribe([topic, None], "s")
+    for wrong in (None, 3):
+        with pytest.raises(TypeError):
+            await client.subscribe(topic, wrong)
+    with pytest.raises(aio.PulsarException, match="empty") as caught:
+        await client.subscribe(topic, "")
+    assert caught.value.error() == pulsar.Result.InvalidConfiguration
+
+
 async def test_many_sends_at_a_time(client: Any, topic: str) -> None:
     consumer = await client.subscribe(topic, "s")
     producer = await client.create_producer(topic)
