@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from forebay.errors import InvalidArgument
@@ -103,7 +103,7 @@ def clusters(replicate_to: Sequence[str] | None, disable_replication: bool) -> l
     return names
 
 
-def keys_of(payloads: Sequence[Any], keys: Sequence[str | None] | None) -> Sequence[str | None]:
+def keys_of(payloads: Sequence[Any], keys: Iterable[str | None] | None) -> Sequence[str | None]:
     """A key or ``None`` for each payload.
 
     Raises:
@@ -114,6 +114,7 @@ def keys_of(payloads: Sequence[Any], keys: Sequence[str | None] | None) -> Seque
         return [None] * len(payloads)
     if isinstance(keys, str):
         raise TypeError("keys is a sequence with one for each payload, not a str")
+    keys = list(keys)
     if len(keys) != len(payloads):
         raise ValueError(f"{len(keys)} keys for {len(payloads)} payloads: pass one for each")
     return keys
