@@ -74,6 +74,8 @@ pub enum Rank {
     SendGroup,
     /// The queue of an MQTT subscription.
     Queue,
+    /// The consumers of an MQTT client.
+    Routes,
     /// A mutex inside which no other is taken, except to log.
     Leaf,
     /// The log records that wait for their thread.

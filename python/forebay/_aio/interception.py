@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 Told = Callable[[Any, BaseException | None], None]
 
 
-def watched(pending: Any, tell: Told) -> Any:
+def watched(pending: Any, tell: Told, _untold: object = None) -> Any:
     """The operation itself; ``tell`` is called with its result or error, before the code that awaits it
-    goes on."""
+    goes on, and also if none does."""
 
     def ended(future: asyncio.Future[Any]) -> None:
         if future.cancelled():

@@ -4,44 +4,107 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from forebay._core import parse
-from forebay.errors import Timeout
+from forebay.errors import InvalidArgument, Timeout
 
 from .handle import ConsumerHandle, ProducerHandle
 
 if TYPE_CHECKING:
     from forebay._core.types import Duration, Size
 
+_LAST = 1.0
+"""Seconds in which what a close has given up ends."""
+
 Told = Callable[[Any, BaseException | None], None]
 
 
-def watched(pending: Any, tell: Told) -> Any:
-    """The operation; ``tell`` is called with its result or error when it has been waited for."""
-    return _Watched(pending, tell)
+def watched(pending: Any, tell: Told, untold: dict[Any, None]) -> Any:
+    """The operation; ``tell`` is called once with its result or error: when it has been waited for, or else
+    when it has ended and the handle is used again or closed. Until then it is in ``untold``."""
+    # Those that the program never waits for do not pile up.
+    while (first := next(iter(untold), None)) is not None and first.done() and first.settle(0):
+        pass
+    return _Watched(pending, tell, untold)
+
+
+def _settle(untold: dict[Any, None], limit: float = 0) -> None:
+    """Tells of all that ends within ``limit`` seconds."""
+    ends = time.monotonic() + limit
+    for one in list(untold):
+        one.settle(max(0, ends - time.monotonic()))
 
 
 class _Watched:
-    def __init__(self, pending: Any, tell: Told) -> None:
-        self._pending, self._tell = pending, tell
+    def __init__(self, pending: Any, tell: Told, untold: dict[Any, None]) -> None:
+        self._pending, self._tell, self._untold = pending, tell, untold
+        self._taking = threading.Lock()
+        """Held by the thread that waits: it tells."""
+        self._outcome: tuple[Any, Exception | None] | None = None
+        """The result or error that has been told and not been taken."""
+        untold[self] = None
 
     def wait(self, timeout: float | None = None) -> Any:
         """The result."""
+        began = time.monotonic()
+        limit = -1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)
+        if not self._taking.acquire(timeout=limit):
+            raise Timeout("no result in time; it can still be waited for")
         try:
-            result = self._pending.wait(timeout)
-        except BaseException as error:
-            # It can still be waited for after a limit of the caller's.
-            if not (timeout is not None and isinstance(error, Timeout)):
-                self._tell(None, error)
-            raise
-        self._tell(result, None)
+            if self in self._untold:
+                self._end(None if timeout is None else timeout - (time.monotonic() - began))
+            if self._outcome is None:
+                # Says that it has been taken.
+                return self._pending.wait(0)
+            (result, error), self._outcome = self._outcome, None
+        finally:
+            self._taking.release()
+        if error is not None:
+            raise error
         return result
+
+    def _end(self, timeout: float | None) -> None:
+        """Waits for the outcome and tells it."""
+        self._outcome = outcome = self._waited(timeout)
+        self._untold.pop(self)
+        self._tell(*outcome)
+
+    def _waited(self, timeout: float | None) -> tuple[Any, Exception | None]:
+        try:
+            return self._pending.wait(timeout), None
+        except Timeout as error:
+            if timeout is None:
+                return None, error
+            # It can still be waited for after a limit of the caller's.
+            try:
+                return self._pending.wait(0), None
+            except InvalidArgument:
+                # The limit was that of the operation, whose result has been taken now.
+                return None, error
+        except Exception as error:
+            return None, error
+
+    def settle(self, limit: float) -> bool:
+        """Tells, unless a thread waits and will, or it does not end within ``limit`` seconds. The result can
+        still be taken."""
+        if not self._taking.acquire(blocking=False):
+            return False
+        try:
+            if self in self._untold:
+                self._end(limit)
+        except Timeout:
+            return False
+        finally:
+            self._taking.release()
+        return True
 
     def done(self) -> bool:
         """Whether the result has arrived and has not been taken."""
-        return self._pending.done()
+        return self._outcome is not None or self._pending.done()
 
 
 class InterceptedProducerHandle(ProducerHandle):
@@ -49,10 +112,17 @@ class InterceptedProducerHandle(ProducerHandle):
 
     _interceptors: Any
 
+    def flush(self, timeout: Duration | None = None) -> None:
+        try:
+            super().flush(timeout)
+        finally:
+            _settle(self._interceptors.untold)
+
     def _shut(self, failed: bool) -> None:
         try:
             super()._shut(failed)
         finally:
+            _settle(self._interceptors.untold, _LAST)
             self._interceptors.close()
 
 
@@ -98,4 +168,5 @@ class InterceptedConsumerHandle(ConsumerHandle[Any]):
         try:
             super()._shut(failed)
         finally:
+            _settle(self._interceptors.untold, _LAST)
             self._interceptors.close()

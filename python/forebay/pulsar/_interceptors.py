@@ -89,6 +89,9 @@ class ProducerInterceptor:
         If a ``send_many`` or ``send_frame`` fails, each of its messages is told with the error of the call,
         which does not say which of them the broker has.
 
+        On the blocking face a ``submit_many`` or ``submit_frame`` is told when it is waited for. One that is
+        not is told by a later send, ``flush`` or ``close``, once it has ended.
+
         Args:
             producer: the producer.
             message: the message as it was sent.
@@ -152,6 +155,8 @@ class Interceptors:
         self._owner, self._chain = owner, chain
         self.errors = 0
         """Number of calls that raised."""
+        self.untold: dict[Any, None] = {}
+        """Operations of the blocking face whose outcome has not been told, in their order."""
 
     def _failed(self, one: object, method: str) -> None:
         self.errors += 1

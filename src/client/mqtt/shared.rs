@@ -155,7 +155,7 @@ impl Shared {
             notified: AtomicBool::new(false),
             awaited: Arc::default(),
             producers: Mutex::default(),
-            routes: Mutex::default(),
+            routes: Mutex::new(Rank::Routes, Routes::default()),
             copies_dropped: AtomicU64::default(),
             unclaimed: Unclaimed::new(
                 options.unclaimed,

@@ -214,6 +214,15 @@ async def test_each_message_of_many_is_seen(client: Any, topic: str) -> None:
     assert counts.told == [(numbered(count), list(ids), None)]
 
 
+async def test_payloads_and_keys_of_many_may_be_iterators(client: Any, topic: str) -> None:
+    """With interceptors as without."""
+    async with client.consumer(topic, "s") as consumer:
+        for options in ({}, {"interceptors": Marks()}):
+            async with client.producer(topic, **options) as producer:
+                await producer.send_many(iter(numbered(2)), iter(["k", None]))
+            assert [message.key for message in await receive(consumer, 2)] == ["k", None]
+
+
 async def test_every_field_of_many_can_be_changed(client: Any, topic: str) -> None:
     class Fields(ProducerInterceptor):
         def before_send(self, producer: Any, message: OutgoingMessage) -> OutgoingMessage | None:
@@ -344,3 +353,49 @@ def test_without_an_event_loop(service: PulsarService, topic: str) -> None:
                 *[("ack", m[0]), ("ack", m[1]), ("nack", m[2]), ("consume", m[2]), ("ack", m[2])],
             ]
         assert (marks.closed, watches.closed) == (1, 1)
+
+
+def test_what_is_submitted_and_not_waited_for_is_told_once(service: PulsarService, topic: str) -> None:
+    marks = Marks()
+    with forebay.blocking.connect(service.url) as client:
+        with client.producer(topic, interceptors=[marks]) as producer:
+            waited = producer.submit_many(numbered(2))
+            ids = list(waited.wait(PATIENCE))
+            with pytest.raises(errors.InvalidArgument, match="taken already"):
+                waited.wait()
+            told = [(payload, "a", id, None) for payload, id in zip(numbered(2), ids, strict=True)]
+            assert marks.told == told
+            marks.told.clear()
+
+            flushed = producer.submit_many(numbered(2))
+            producer.flush()
+            assert [(one[0], one[3]) for one in marks.told] == [(payload, None) for payload in numbered(2)]
+            assert flushed.done()
+            assert list(flushed.wait()) == [one[2] for one in marks.told]
+            with pytest.raises(errors.InvalidArgument, match="taken already"):
+                flushed.wait(1)
+            assert (flushed.done(), len(marks.told)) == (False, 2)
+            marks.told.clear()
+
+            # The next call tells of those that have ended.
+            first = producer.submit_many(numbered(1))
+            eventually(first.done)
+            producer.submit_many(numbered(2))
+            assert [one[0] for one in marks.told] == numbered(1)
+            marks.told.clear()
+        # Closing the rest.
+        assert [(one[0], one[3]) for one in marks.told] == [(payload, None) for payload in numbered(2)]
+
+
+def test_a_failed_submission_is_told_once(service: PulsarService, topic: str) -> None:
+    marks = Marks()
+    with forebay.blocking.connect(service.url) as client:
+        with client.producer(topic, interceptors=[marks]) as producer:
+            failed = producer.submit_many([bytes(16 << 20)])
+            eventually(failed.done)
+            with pytest.raises(errors.MessageTooLarge) as caught:
+                failed.wait(0)
+            assert not failed.done()
+            with pytest.raises(errors.InvalidArgument, match="taken already"):
+                failed.wait()
+    assert [(told[2], told[3]) for told in marks.told] == [(None, caught.value)]

@@ -236,7 +236,8 @@ class Cell:
         self.name, self.illness, self.kind = f"{speech}, {name}, {kind}", ILLNESSES[speech][name], kind
         self.protocol, _, version = speech.partition(" ")
         self.url = target.urls[self.protocol]
-        self.before = 0
+        self.before = self.records_before = 0
+        """Events and records of the time before."""
         self.topic = "".join(letter if letter.isalnum() else "_" for letter in self.name)
         limits = {"max_backoff": MAX_BACKOFF, "connect_timeout": 5, "retry_first": True}
         limits |= self.illness.options
@@ -255,13 +256,25 @@ class Cell:
         self.caplog = caplog
 
     def failures(self) -> list[forebay.ConnectionEvent]:
-        """The failed attempts. TubeMQ has no handshake: what becomes of a connection shows when it ends."""
-        kinds = {"connect_failed"} | ({"disconnected"} if self.protocol == "tubemq" else set())
-        return [event for event in self.seen[self.before :] if event.kind in kinds]
+        """The failed attempts."""
+        return [event for event in self.seen[self.before :] if event.kind == "connect_failed"]
 
-    def records(self, level: int, text: str) -> list[str]:
-        said = (record.getMessage() for record in self.caplog.records if record.levelno == level)
+    def records(self, level: int, text: str, before: int = 0) -> list[str]:
+        """The texts of records, without the first ones of all."""
+        records = self.caplog.records[before:]
+        said = (record.getMessage() for record in records if record.levelno == level)
         return [one for one in said if text in one]
+
+    def is_told(self) -> bool:
+        """Whether a warning says that the connection was lost, and records say why each attempt failed."""
+        address = f"127.0.0.1:{self.gate.port}"
+        lost = self.records(logging.WARNING, f"the connection to {address} ended: ", self.records_before)
+        tried = self.records(logging.DEBUG, address, self.records_before)
+        causes = [(event.attempts, event.error.message) for event in self.failures() if event.error]
+        return bool(lost) and all(
+            any(one.startswith(f"attempt {number} ") and cause in one for one in tried)
+            for number, cause in causes
+        )
 
     async def run(self) -> None:
         parts = urllib.parse.urlsplit(self.url)
@@ -279,7 +292,7 @@ class Cell:
                 client.on_event(self.seen.append)
                 self.handle = await self.opened(client)
                 await self.works()
-                self.before = len(self.seen)
+                self.before, self.records_before = len(self.seen), len(self.caplog.records)
                 await self.gate.fall_ill(self.illness.answer)
                 await (self.ended(client) if self.illness.ends else self.tried_again(client))
 
@@ -308,7 +321,7 @@ class Cell:
             working = asyncio.create_task(self.works())
             await until(lambda: len(self.failures()) >= FAILURES)
             self.check_pauses()
-            await until(lambda: self.records(logging.INFO, f"127.0.0.1:{self.gate.port}"))
+            await until(self.is_told)
             await until(lambda: not self.handle.connected)
         if self.illness.warning:
             await until(lambda: self.records(logging.WARNING, self.illness.warning))
@@ -348,7 +361,7 @@ KINDS = ("producer", "consumer")
 async def test_an_answer_at_a_reconnect(
     target: Target, speech: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "forebay")
+    caplog.set_level("DEBUG", "forebay")
     cells = [Cell(target, speech, name, kind, caplog) for name in ILLNESSES[speech] for kind in KINDS]
     await side_by_side([(cell, cell.run()) for cell in cells])
     # One for each cell and outage.

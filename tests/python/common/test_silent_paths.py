@@ -310,8 +310,7 @@ async def connecting_again(case: Case) -> None:
         before = len(case.seen)
         case.silence()
         case.path.cut()
-        # TubeMQ has no handshake: its first request has no answer.
-        await case.said("disconnected" if case.speech.protocol == "tubemq" else "connect_failed", before)
+        await case.said("connect_failed", before)
         await case.heal()
         async with asyncio.timeout(PATIENCE):
             await producer.send(b"2", **case.speech.send)
@@ -327,6 +326,24 @@ async def connecting(case: Case) -> None:
         case.path.heal()
         await asyncio.wait_for(connecting, PATIENCE)
         await case.client.close()
+
+
+async def seeking(case: Case) -> None:
+    """A seek that is under way when the path falls silent succeeds after it heals."""
+    async with case.witness() as witness, case.connected():
+        consumer = await case.consumer()
+        async with await witness.producer(case.topic) as producer:
+            await producer.send(b"1")
+        await read(consumer, got := set(), lambda: 1 in got)
+        before = len(case.seen)
+        case.silence()
+        seeking = asyncio.ensure_future(consumer.seek(case.speech.consumer["position"]))
+        # The connections of before have ended, and a later one has no answer, either.
+        await case.said("connect_failed", before)
+        assert not seeking.done(), seeking
+        await case.heal(consumer)
+        await asyncio.wait_for(seeking, PATIENCE)
+        await read(consumer, got := set(), lambda: 1 in got)
 
 
 async def closing(case: Case) -> None:
@@ -363,10 +380,13 @@ BLOCKING = ("publishing", "consuming", "closing")
 
 @pytest.mark.parametrize("speech", SPEECHES)
 async def test_a_silent_path_is_noticed_and_survived(target: Target, speech: str) -> None:
+    is_mqtt = SPEECHES[speech].protocol == "mqtt"
+    # MQTT has no positions.
+    states = STATES if is_mqtt else STATES | {"seeking": seeking}
     cells = [
-        (Case(target, speech, name, silence), state) for name, state in STATES.items() for silence in SILENCES
+        (Case(target, speech, name, silence), state) for name, state in states.items() for silence in SILENCES
     ]
-    if SPEECHES[speech].protocol == "mqtt":
+    if is_mqtt:
         cells += [(Case(target, speech, "QoS 0", silence), publishing_unheard) for silence in SILENCES]
     await side_by_side([(case, state(case)) for case, state in cells])
 

@@ -11,6 +11,7 @@ import pytest
 import forebay
 import forebay.blocking
 from forebay import errors
+from forebay.pulsar import ProducerInterceptor
 
 from support.pulsar import wire
 from support.waiting import PATIENCE, eventually
@@ -255,3 +256,25 @@ def test_the_handles_of_a_blocking_client_are_closed_side_by_side() -> None:
     assert time.monotonic() - start < 12, "one after another they take 20 s"
     assert all(handle.closed for handle in (*consumers, *producers))
     broker.close()
+
+
+def test_interceptors_are_told_what_an_interrupted_close_gives_up() -> None:
+    told: list[tuple[bytes, BaseException | None]] = []
+
+    class Watches(ProducerInterceptor):
+        def on_send_acknowledged(self, producer: Any, message: Any, message_id: Any, error: Any) -> None:
+            told.append((bytes(message.payload), error))
+
+    class Interrupted:
+        def wait(self) -> None:
+            raise KeyboardInterrupt
+
+    with forebay.Broker() as broker, forebay.blocking.connect(broker.url, operation_timeout=1) as client:
+        producer: Any = client.producer("t", interceptors=Watches())
+        broker.stop()
+        producer.submit_many([b"a", b"b"])
+        producer._draining = Interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            producer.close()
+    assert [payload for payload, _ in told] == [b"a", b"b"]
+    assert all(isinstance(error, errors.Closed) for _, error in told)

@@ -98,7 +98,8 @@ class InterceptedProducer(InterceptedProducerHandle):
         except Exception as error:
             self._sent(message, None, error)
             raise
-        return watched(pending, lambda sent, error: self._sent(message, sent, error)).wait()
+        untold = self._interceptors.untold
+        return watched(pending, lambda sent, error: self._sent(message, sent, error), untold).wait()
 
     def send_nowait(
         self,
@@ -149,7 +150,8 @@ class InterceptedProducer(InterceptedProducerHandle):
         except Exception as error:
             self._interceptors.tell_sent(messages, None, error)
             raise
-        return watched(pending, lambda ids, error: self._interceptors.tell_sent(messages, ids, error))
+        of = self._interceptors
+        return watched(pending, lambda ids, error: of.tell_sent(messages, ids, error), of.untold)
 
 
 class InterceptedConsumer(InterceptedConsumerHandle):
@@ -198,7 +200,8 @@ class InterceptedConsumer(InterceptedConsumerHandle):
 
     def _confirmed(self, method: str, messages: Sequence[Any], cumulative: bool) -> Any:
         pending = self._native.ack_receipt(messages, cumulative)
-        return watched(pending, lambda _, error: self._tell(method, messages, error))
+        untold = self._interceptors.untold
+        return watched(pending, lambda _, error: self._tell(method, messages, error), untold)
 
     def _refused(self, messages: Sequence[PulsarMessage | MessageId]) -> None:
         for message in messages:
