@@ -355,7 +355,7 @@ fn check_secret(secret: &[u8]) -> Result<()> {
 }
 
 /// Whether a text is base64 in full lines and a last one, as OpenSSL and `base64` write it. Lines
-/// of a public key are none, even if some of them are missing.
+/// of a public key are not, even if some of them are missing.
 fn is_wrapped_base64(text: &str) -> bool {
     let lines: Vec<&str> = text.lines().collect();
     let [full @ .., last] = &lines[..] else { return false };

@@ -334,7 +334,7 @@ def _redirected(url: str, location: str | None) -> str:
 
 
 def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
-    """TLS as a client's options ask for it. Whoever uses it compares the certificate with ``tls_pin``.
+    """TLS as a client's options ask for it. The caller compares the certificate with ``tls_pin``.
 
     Raises:
         InvalidArgument: certificates that cannot be read, or options that exclude each other.
