@@ -11,8 +11,8 @@
 //! Public keys are published. If one of them were read as a secret, everybody could sign tokens
 //! with it. A text with any sign of a public key is therefore never a secret: either its keys are
 //! read or it is rejected. The log names the kinds of the keys when the broker starts. Other text
-//! that is hardly a secret is rejected as well: markup, several lines, and what names a file. Random
-//! bytes in base64 may have several lines, as `openssl rand -base64 64` writes them.
+//! that is hardly a secret is rejected as well: markup, several lines, and what names a file.
+//! Random bytes in base64 may have several lines, as `openssl rand -base64 64` writes them.
 //!
 //! A key has one algorithm, whatever the header of a token says: a public key is no secret, and
 //! `none` is no algorithm. The expiry time is returned with the claims, so that a session can end
