@@ -12,6 +12,7 @@
 //! with it. A text with any sign of a public key is therefore never a secret: either its keys are
 //! read or it is rejected. The log names the kinds of the keys when the broker starts. Other text
 //! that is hardly a secret is rejected as well: markup, several lines, and what names a file.
+//! Random bytes in base64 may have several lines, as `openssl rand -base64 64` writes them.
 //!
 //! A key has one algorithm, whatever the header of a token says: a public key is no secret, and
 //! `none` is no algorithm. The expiry time is returned with the claims, so that a session can end
@@ -35,6 +36,8 @@ use forebay_net::der::{BITS, INTEGER, OID, SEQUENCE, element};
 
 /// Least bytes of a secret: a short one can be guessed.
 const LEAST_SECRET: usize = 16;
+/// Least characters of a full line of base64: OpenSSL writes 64, others more.
+const WRAPPED: usize = 64;
 /// Bits of an RSA key: *ring* verifies no others.
 const LEAST_RSA: usize = 2048;
 const MOST_RSA: usize = 8192;
@@ -343,12 +346,36 @@ fn check_secret(secret: &[u8]) -> Result<()> {
     if text.starts_with("file:") || text.starts_with("env:") {
         return Err(wrong("names a file or a variable (file:, env:): pass the contents of the file"));
     }
-    if text.chars().any(char::is_control) {
+    if text.chars().any(char::is_control) && !is_wrapped_base64(text) {
         return Err(wrong(
             "is text with line ends or other control characters in it: use one line of text, or random bytes",
         ));
     }
     Ok(())
+}
+
+/// Whether a text is base64 in full lines and a last one, as OpenSSL and `base64` write it. Lines
+/// of a public key are not, even if some of them are missing.
+fn is_wrapped_base64(text: &str) -> bool {
+    let lines: Vec<&str> = text.lines().collect();
+    let [full @ .., last] = &lines[..] else { return false };
+    let width = full.first().map_or(0, |line| line.len());
+    let is_even = full.iter().all(|line| line.len() == width) && last.len() <= width;
+    // Shorter ones may be words.
+    if width < WRAPPED || !is_even {
+        return false;
+    }
+    STANDARD.decode(lines.concat()).is_ok_and(|bytes| {
+        // The beginnings of DER and of OpenSSH, and the usual end of an RSA key (65537).
+        !matches!(
+            bytes[..],
+            [SEQUENCE, 0x82, _, _, SEQUENCE | INTEGER, ..]
+                | [SEQUENCE, 0x81, _, SEQUENCE | INTEGER, ..]
+                | [SEQUENCE, ..=0x7f, SEQUENCE | INTEGER, ..]
+                | [0, 0, 0, ..]
+                | [.., INTEGER, 3, 1, 0, 1]
+        )
+    })
 }
 
 /// The bytes of a text that is one element of DER, or the base64 of one.
@@ -614,6 +641,9 @@ mod tests {
         let [jwk, pem, _] = RS256;
         let body: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
         let der = STANDARD.decode(&body).unwrap();
+        let wrapped = |text: &str| {
+            text.as_bytes().chunks(64).map(String::from_utf8_lossy).collect::<Vec<_>>().join("\n")
+        };
         let utf16 = |text: &str| {
             [&[0xff, 0xfe], &*text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>()].concat()
         };
@@ -645,6 +675,10 @@ mod tests {
                 pem.replace("-----BEGIN ", "----BEGIN "),
                 pem.replace("-----BEGIN PUBLIC KEY-----\n", ""),
                 format!("key: {pem}"),
+                // Without its last line, and without its first.
+                wrapped(&body[..320]),
+                wrapped(&body[64..]),
+                format!("{}\n{}\n", &"AAAAB3NzaC1yc2EAAAADAQABAAABAQDK".repeat(2), "pQpQ"),
                 "[\"text, but no keys\"]".to_owned(),
                 "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQDKpQ issuer@example".to_owned(),
                 "---- BEGIN SSH2 PUBLIC KEY ----\nAAAAB3NzaC1yc2EAAAADAQABAAABAQDKpQ\n".to_owned(),
@@ -685,6 +719,9 @@ mod tests {
             &[0x30; 32],
             b"\x30\x1e\xff random bytes, a sequence of DER",
             b"MBYAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+            // As `openssl rand -base64 64` and `head -c 64 /dev/urandom | base64` write it.
+            b"q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJCrze8SNFZ4kKvN7xI0VniQ\nq83vEjRWeJCrze8SNFZ4kA==\n",
+            b"q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJCr\r\nze8SNFZ4kA==\r\n",
         ] {
             let keys = TokenKeys::new(secret).unwrap();
             assert_eq!(keys.algorithms(), "HS256");
@@ -709,6 +746,7 @@ mod tests {
             (b"file:/etc/forebay/token.key\n", "names a file"),
             (b"env:FOREBAY_TOKEN_KEY", "names a file or a variable"),
             (b"0123456789abcdef\n0123456789abcdef\n", "line ends"),
+            (b"0123456789abcdef01234567-9abcdef0123456789abcdef0123456789abcdef\n0123", "line ends"),
             (b"0123456789abcdef\x000123456789abcdef", "control characters"),
             (b"0123456789abcdef\x1b[0m", "control characters"),
             (b"\xef\xbb\xbf0123456789abcdef", "byte order mark"),

@@ -96,7 +96,7 @@ impl ServiceUrl {
             )
         };
         let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("it has no scheme"))?;
-        let known = SCHEMES.iter().find(|(name, ..)| *name == scheme);
+        let known = SCHEMES.iter().find(|(name, ..)| name.eq_ignore_ascii_case(scheme));
         let (_, protocol, transport, tls, default_port) =
             *known.ok_or_else(|| bad("the scheme is not known"))?;
         if rest.contains('@') {
@@ -169,6 +169,7 @@ mod tests {
             let url = ServiceUrl::parse(&format!("{scheme}://h/mqtt?x=1")).unwrap();
             assert_eq!((url.addresses[0].port, url.path.as_str()), (port, "/mqtt"), "{scheme}");
         }
+        assert!(ServiceUrl::parse("Pulsar+SSL://h").unwrap().tls, "schemes have no case (RFC 3986, 3.1)");
         let unix = ServiceUrl::parse("mqtt+unix:///run/broker.sock").unwrap();
         assert_eq!((unix.transport, unix.path.as_str()), (Transport::Unix, "/run/broker.sock"));
     }

@@ -18,7 +18,8 @@ def supplied(name: str, supply: Callable[[], Any]) -> str:
     """The text that a function supplies for the option ``name``, checked as the engine checks it.
 
     Raises:
-        AuthenticationError: the function failed, or returned no text or an empty one.
+        AuthenticationError: the function failed, or returned an empty secret, bytes that are not UTF-8, or
+            something else.
     """
     try:
         secret = supply()
@@ -27,9 +28,16 @@ def supplied(name: str, supply: Callable[[], Any]) -> str:
     except Exception as error:
         # The text of the error may have the secret in it.
         raise AuthenticationError(f"the function for {name} failed: {type(error).__name__}") from None
+    if isinstance(secret, bytes):
+        try:
+            secret = secret.decode()
+        except UnicodeDecodeError:
+            raise AuthenticationError(
+                f"the function for {name} returned bytes that are not text in UTF-8"
+            ) from None
     if not isinstance(secret, str):
         raise AuthenticationError(
-            f"the function for {name} failed: it returned {type(secret).__name__}, not text"
+            f"the function for {name} failed: it returned {type(secret).__name__}, not text or bytes"
         )
     if not secret.strip():
         raise AuthenticationError(f"the function for {name} returned an empty secret")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import ssl
 import threading
 import time
 import urllib.error
@@ -15,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
-from forebay._core import parse
+from forebay._core import authorities, parse
 from forebay._core.secrets import supplied
 from forebay._core.types import Duration, Pem
 from forebay.errors import AuthenticationError, InvalidArgument
@@ -174,7 +173,7 @@ class OAuth2:
 
     def _json(self, url: str, body: bytes | None) -> dict[str, Any]:
         """The object that a request is answered with."""
-        context = ssl.create_default_context(cadata=self._ca)
+        context = authorities.context(self._ca)
         opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirects())
         request = urllib.request.Request(url, body, {"Accept": "application/json"})  # noqa: S310 - https only
         try:
@@ -203,15 +202,10 @@ def _parsed(name: str, parser: Callable[[Any], T], value: Any) -> T:
         raise InvalidArgument(f"OAuth2: {name}: {error}") from None
 
 
-def _authorities(value: Any) -> str:
+def _authorities(value: Any) -> bytes:
     """PEM of authorities that Python's ssl can read."""
-    try:
-        content = parse.pem(value).decode()
-        ssl.create_default_context(cadata=content)
-    except UnicodeDecodeError:
-        raise ValueError("the certificates are not text in UTF-8") from None
-    except ssl.SSLError as error:
-        raise ValueError(f"the certificates cannot be read: {error}") from None
+    content = parse.pem(value)
+    authorities.context(content)
     return content
 
 

@@ -43,6 +43,7 @@ impl Guard {
     pub(crate) fn new<'a>(tokens: Option<Arc<TokenKeys>>, hosts: impl IntoIterator<Item = &'a str>) -> Self {
         let name = |text: &str| {
             let authority = text.split_once("://").map_or(text, |(_, rest)| rest);
+            let authority = authority.strip_suffix('/').unwrap_or(authority);
             Some(authority.parse::<Authority>().ok()?.host().to_ascii_lowercase())
         };
         Self { tokens, hosts: hosts.into_iter().filter_map(name).collect() }
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn without_tokens_a_name_that_could_be_a_strangers_is_refused() {
-        let guard = Guard::new(None, ["0.0.0.0", "pulsar://Till.Example:6650"]);
+        let guard = Guard::new(None, ["0.0.0.0", "pulsar://Till.Example:6650", "PULSAR://ann.example:6650/"]);
         for ours in [
             "127.0.0.1:8080",
             "[::1]:8080",
@@ -154,6 +155,7 @@ mod tests {
             "LOCALHOST.",
             "a.localhost",
             "till.example:8080",
+            "ann.example:8080",
         ] {
             assert_eq!(ask(&guard, "/metrics", &[("host", ours)]), None, "{ours}");
         }

@@ -555,8 +555,8 @@ impl Broker {
         self.parked -= std::mem::take(&mut session.parked_bytes);
         for (index, item) in session.drain().into_iter().enumerate() {
             // A QoS 2 message that was sent is for this session only [MQTT-4.8.2-5].
-            if let Some(group) = item.group.filter(|_| index >= sent || item.qos == QoS::AtLeastOnce) {
-                self.hand_over(&item, group);
+            if index >= sent || item.qos == QoS::AtLeastOnce {
+                self.hand_over(&item);
             }
             self.forget(&item);
         }
@@ -656,7 +656,7 @@ impl Broker {
                 message: None,
                 expires_run_ms: None,
                 weight: 0,
-                group: None,
+                groups: Box::default(),
             };
             match PacketId::new(row.packet_id) {
                 Some(packet_id) => {

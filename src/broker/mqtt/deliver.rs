@@ -24,9 +24,7 @@ impl Broker {
         for (number, mut item) in items {
             let Some(session) = self.sessions.get_mut(&number) else {
                 // Its session ended meanwhile.
-                if let Some(group) = item.group {
-                    self.hand_over(&item, group);
-                }
+                self.hand_over(&item);
                 self.forget(&item);
                 continue;
             };

@@ -166,9 +166,9 @@ pub(super) struct Queued {
     pub(super) expires_run_ms: Option<u64>,
     /// Memory use.
     pub(super) weight: usize,
-    /// The shared subscription that it came by. Not stored: after a restart it stays with its
+    /// The shared subscriptions that it came by. Not stored: after a restart it stays with its
     /// session.
-    pub(super) group: Option<u64>,
+    pub(super) groups: Box<[u64]>,
 }
 
 impl Queued {

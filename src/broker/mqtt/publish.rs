@@ -281,14 +281,15 @@ impl Broker {
     }
 
     /// Takes out the copies of shared subscriptions that a session does not get beside another one,
-    /// and gives their highest QoS and one of their groups. Clients of MQTT 5 get each: they tell
-    /// copies by their subscription identifiers.
-    fn join(&self, shared: &mut Vec<SharedCopy>, session: u64) -> Option<(QoS, u64)> {
+    /// and gives their highest QoS and their groups. Clients of MQTT 5 get each: they tell copies
+    /// by their subscription identifiers.
+    fn join(&self, shared: &mut Vec<SharedCopy>, session: u64) -> Option<(QoS, Vec<u64>)> {
         if shared.is_empty() || !self.sessions.get(&session)?.gets_one_copy {
             return None;
         }
-        let own = shared.extract_if(.., |copy| copy.session == session);
-        own.map(|copy| (copy.delivery.qos, copy.group)).reduce(|one, other| (one.0.max(other.0), one.1))
+        let own: Vec<_> = shared.extract_if(.., |copy| copy.session == session).collect();
+        let qos = own.iter().map(|copy| copy.delivery.qos).max()?;
+        Some((qos, own.iter().map(|copy| copy.group).collect()))
     }
 
     /// Sends a QoS 0 message to one session, if it is connected and not too far behind. Returns its
@@ -390,18 +391,25 @@ impl Broker {
             let delivery = if own { target.own.as_ref() } else { Some(&target.delivery) };
             let Some(delivery) = delivery else { continue };
             match self.join(&mut shared, target.session) {
-                None => self.assign(message, target.session, delivery, None, to),
-                Some((qos, group)) => {
+                None => self.assign(message, target.session, delivery, Vec::new(), to),
+                Some((qos, groups)) => {
                     let delivery = DeliveryOptions { qos: qos.max(delivery.qos), ..delivery.clone() };
-                    self.assign(message, target.session, &delivery, Some(group), to);
+                    self.assign(message, target.session, &delivery, groups, to);
                 }
             }
         }
+        self.assign_shared(message, shared, to);
+    }
+
+    /// Routes a message to the members of shared subscriptions that were picked for it.
+    fn assign_shared(&mut self, message: &Rc<Message>, mut shared: Vec<SharedCopy>, to: &mut Distribution) {
         while let Some(SharedCopy { group, session, mut delivery }) = shared.pop() {
-            if let Some((qos, _)) = self.join(&mut shared, session) {
+            let mut groups = vec![group];
+            if let Some((qos, others)) = self.join(&mut shared, session) {
                 delivery.qos = qos.max(delivery.qos);
+                groups.extend(others);
             }
-            self.assign(message, session, &delivery, Some(group), to);
+            self.assign(message, session, &delivery, groups, to);
         }
     }
 
@@ -437,9 +445,12 @@ impl Broker {
         self.routes.pick(group, rank)
     }
 
-    /// Gives a message of a shared subscription to another member: the session that had it has
-    /// ended (4.8.2).
-    pub(super) fn hand_over(&mut self, item: &Queued, group: u64) {
+    /// Gives a message of shared subscriptions to another member of each: the session that had it
+    /// has ended (4.8.2).
+    pub(super) fn hand_over(&mut self, item: &Queued) {
+        if item.groups.is_empty() {
+            return;
+        }
         let now = self.moment();
         let read = |source: &mut Box<dyn Source>, sequence| {
             let entry = source.read(self.log, sequence, 1, 1).ok()?.pop();
@@ -454,13 +465,15 @@ impl Broker {
             return;
         };
         let route = self.route(message.topic());
-        let picked = self.pick_member(group, &route, &message).filter(|_| !message.expired(self.run_ms()));
-        let Some((number, delivery)) = picked else {
-            self.counters.dropped += 1;
-            return;
-        };
+        let live = if message.expired(self.run_ms()) { &[] } else { &item.groups[..] };
+        let picked = live.iter().filter_map(|group| {
+            let (session, delivery) = self.pick_member(*group, &route, &message)?;
+            Some(SharedCopy { group: *group, session, delivery })
+        });
+        let shared: Vec<SharedCopy> = picked.collect();
+        self.counters.dropped += (item.groups.len() - shared.len()) as u64;
         let mut to = Distribution { sequence: item.sequence, ..Distribution::default() };
-        self.assign(&message, number, &delivery, Some(group), &mut to);
+        self.assign_shared(&message, shared, &mut to);
         if !to.items.is_empty() {
             self.when_written(Action::Deliver(to.items));
         }
@@ -472,7 +485,7 @@ impl Broker {
         message: &Rc<Message>,
         number: u64,
         delivery: &DeliveryOptions,
-        group: Option<u64>,
+        groups: Vec<u64>,
         to: &mut Distribution,
     ) {
         let qos = message.publish.qos.min(delivery.qos);
@@ -520,7 +533,7 @@ impl Broker {
             to.outcome.behind = Some(number);
         }
         let item = self.admit(number, message, qos, retain, delivery.ids.clone(), &mut to.sequence);
-        to.items.extend(item.map(|item| (number, Queued { group, ..item })));
+        to.items.extend(item.map(|item| (number, Queued { groups: groups.into(), ..item })));
     }
 
     /// Reserves a place in a session's queue; the message is queued there once it is written.
@@ -568,8 +581,17 @@ impl Broker {
         }
         let expires_run_ms = message.expires_run_ms.or(Some(NEVER));
         let message = Some(message.clone());
-        let item =
-            Queued { position, sequence, qos, retain, ids, message, expires_run_ms, weight, group: None };
+        let item = Queued {
+            position,
+            sequence,
+            qos,
+            retain,
+            ids,
+            message,
+            expires_run_ms,
+            weight,
+            groups: Box::default(),
+        };
         self.hold(&item);
         Some(item)
     }

@@ -193,7 +193,7 @@ impl Broker {
             message: Some(Rc::clone(message)),
             expires_run_ms: message.expires_run_ms.or(Some(NEVER)),
             weight,
-            group: None,
+            groups: Box::default(),
         });
         true
     }

@@ -20,20 +20,27 @@ struct Pulsar {
     owners: bool,
 }
 
-/// Pulsar with its options.
-pub(crate) fn service(options: &Options) -> Result<Box<dyn Service>> {
-    if let Some(url) = &options.pulsar.advertised_url {
-        let parsed = ServiceUrl::parse(url).ok();
-        let is_of_broker = |parsed: &ServiceUrl| parsed.is_of_broker(false) || parsed.is_of_broker(true);
-        let is_plain = |parsed: &ServiceUrl| parsed.addresses.len() == 1 && parsed.path.is_empty();
-        if !parsed.is_some_and(|parsed| is_of_broker(&parsed) && is_plain(&parsed)) || url.contains('?') {
+/// The value of `advertised_url` as clients of all kinds read it: with a port, and without a path.
+fn advertised(url: &str) -> Result<String> {
+    let parsed = ServiceUrl::parse(url).ok().filter(|parsed| {
+        let is_of_broker = parsed.is_of_broker(false) || parsed.is_of_broker(true);
+        is_of_broker && ["", "/"].contains(&parsed.path.as_str()) && !url.contains('?')
+    });
+    match parsed.as_ref().map(|parsed| (parsed.tls, &parsed.addresses[..])) {
+        Some((tls, [address])) => Ok(format!("pulsar{}://{address}", if tls { "+ssl" } else { "" })),
+        _ => {
             let url = shown(url);
             let text = format!("advertised_url is {url}: use pulsar://HOST:PORT or pulsar+ssl://HOST:PORT");
-            return Err(Error::new(ErrorKind::InvalidArgument, text));
+            Err(Error::new(ErrorKind::InvalidArgument, text))
         }
     }
+}
+
+/// Pulsar with its options.
+pub(crate) fn service(options: &Options) -> Result<Box<dyn Service>> {
+    let advertised_url = options.pulsar.advertised_url.as_deref().map(advertised).transpose()?;
     Ok(Box::new(Pulsar {
-        options: options.pulsar.clone(),
+        options: PulsarOptions { advertised_url, ..options.pulsar.clone() },
         auto_create: options.auto_create,
         max_topics: options.max_topics,
         open: options.token_key.is_none(),
@@ -90,5 +97,28 @@ impl Service for Pulsar {
             owners: self.owners && (context.tokens.is_some() || context.certificates),
         };
         Ok(Box::new(Broker::new(settings, found, context.source()?, context.now)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::advertised;
+
+    #[test]
+    fn an_advertised_url_may_end_with_a_slash_and_have_upper_case() {
+        for (given, told) in [
+            ("pulsar://a:6650", "pulsar://a:6650"),
+            ("pulsar://a:6650/", "pulsar://a:6650"),
+            ("PULSAR://a:7", "pulsar://a:7"),
+            ("Pulsar+SSL://[::1]:7/", "pulsar+ssl://[::1]:7"),
+            ("pulsar+ssl://a", "pulsar+ssl://a:6651"),
+        ] {
+            assert_eq!(advertised(given).unwrap(), told);
+        }
+        for url in
+            ["pulsar://a:1,b:2", "pulsar://a/x", "pulsar://a//", "pulsar://a/?x", "http://a:8080", "a:1"]
+        {
+            assert!(advertised(url).unwrap_err().message().contains("advertised_url"), "{url}");
+        }
     }
 }

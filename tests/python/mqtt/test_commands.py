@@ -4,8 +4,10 @@ next to ``mosquitto_pub`` and ``mosquitto_sub``."""
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
+import ssl
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -363,7 +365,7 @@ def test_user_and_password(guarded: EmbeddedMqtt, topic: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "websocket"])
-def test_tls(topic: str, scheme: str) -> None:
+def test_tls(topic: str, scheme: str, tmp_path: Path) -> None:
     broker = EmbeddedMqtt(tls=True)
     try:
         assert broker.certificates
@@ -376,9 +378,15 @@ def test_tls(topic: str, scheme: str) -> None:
         assert "tls" in refused("pub", secure, "-t", topic, "-m", "x", status=1)
         elsewhere = secure.replace("127.0.0.1", "localhost")
         run("pub", elsewhere, "-t", topic, "-m", "y", *trust, "--insecure")
-        said = json.loads(run("doctor", secure, "-X", f"tls_ca={broker.certificates.ca}", "--json"))
-        steps = [finding["step"] for finding in said["findings"]]
-        assert steps == ["installed", "address", "tls", "connect", "limits", "round trip"]
+        bundle = tmp_path / "bundle.pem"
+        bundle.write_bytes("# Autorité\n".encode() + broker.certificates.ca.read_bytes())
+        der = ssl.PEM_cert_to_DER_cert(broker.certificates.server_crt.read_text())
+        for trusted in (f"tls_ca={bundle}", f"tls_pin={hashlib.sha256(der).hexdigest()}"):
+            said = json.loads(run("doctor", secure, "-X", trusted, "--json"))
+            steps = [finding["step"] for finding in said["findings"]]
+            assert steps == ["installed", "address", "tls", "connect", "limits", "round trip"]
+        bundle.write_text("-----BEGIN CERTIFICATE-----\n")
+        assert b"FAILED tls" in run("doctor", secure, "-X", f"tls_ca={bundle}", status=1)
         assert b"FAILED tls" in run("doctor", secure, status=1)
     finally:
         broker.stop()

@@ -31,6 +31,7 @@ from support.pulsar import wire
 from support.pulsar.wire import FakeBroker
 from support.waiting import until
 
+CA = Authority()
 Said = tuple[str, bytes]
 AUTH_METHOD, AUTH_DATA = 5, 3
 
@@ -429,9 +430,12 @@ def test_oauth2_gets_a_new_token_early_and_keeps_the_old_one_if_it_must(issuer: 
         token()
 
 
-def test_oauth2_reads_authorities_behind_a_byte_order_mark(issuer: Issuer, files: Files) -> None:
-    marked = b"\xef\xbb\xbf" + Path(files["ca.crt"]).read_bytes()
-    assert oauth2(issuer, files, tls_ca=marked)() == "token-1"
+@pytest.mark.parametrize(
+    "before",
+    [b"\xef\xbb\xbf", "# Autorité de certification\n".encode(), "# Autorité\n".encode("latin-1")],
+)
+def test_oauth2_reads_authorities_behind_other_text(issuer: Issuer, files: Files, before: bytes) -> None:
+    assert oauth2(issuer, files, tls_ca=before + Path(files["ca.crt"]).read_bytes())() == "token-1"
 
 
 async def test_oauth2_gets_a_new_token_when_a_broker_refuses_it(
@@ -534,7 +538,8 @@ def test_oauth2_tells_what_went_wrong(
         (ValueError("s3cret"), "failed: ValueError"),
         (errors.AuthenticationError("the vault is sealed"), "failed: the vault is sealed"),
         (7, "returned int, not text"),
-        (b"s3cret", "returned bytes, not text"),
+        (b"s3cret\xff", "returned bytes that are not text in UTF-8"),
+        (b" ", "returned an empty secret"),
         ("", "returned an empty secret"),
         (" \n", "returned an empty secret"),
     ],
@@ -553,10 +558,19 @@ def test_a_function_for_the_secret_of_oauth2_is_named(
     assert issuer.asked == []
 
 
+def test_a_function_for_the_secret_of_oauth2_may_return_bytes(issuer: Issuer, files: Files) -> None:
+    assert oauth2(issuer, files, client_secret=lambda: "sécret".encode())() == "token-1"
+    assert issuer.asked[0]["client_secret"] == "sécret"
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [
         ("tls_ca", b""),
+        ("tls_ca", b"-----BEGIN CERTIFICATE-----\n"),
+        ("tls_ca", "# -----BEGIN CERTIFICATE-----"),
+        ("tls_ca", b"-----BEGIN CERTIFICATE-----\n\xff\n-----END CERTIFICATE-----\n"),
+        ("tls_ca", CA.pem + b"-----BEGIN CERTIFICATE-----\nAAAA\n"),
         ("tls_ca", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
         ("tls_ca", b"-----BEGIN CERTIFICATE-----\n\xff"),
         ("client_secret", ""),

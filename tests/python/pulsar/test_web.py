@@ -252,6 +252,7 @@ def test_credentials(serve: Callable[..., Server], tmp_path: Path, caplog: pytes
         asked.ask("GET", ["a"])
     said = base64.b64encode(b"till:word").decode()
     assert f"Authorization: Basic {said}\r\n" in head(username="till", password="word")
+    assert "Authorization: Bearer bytes\r\n" in head(token=lambda: b"bytes")
     with pytest.raises(errors.InvalidArgument, match="characters that a header"):
         head(token=lambda: "a\r\nB: c")
     assert "/a: 200, 2 bytes" in caplog.text
@@ -268,6 +269,10 @@ def test_tls(tmp_path: Path) -> None:
             return Administration(Web(url, options)).clusters()
 
         assert clusters(tls_ca=files.ca) == ["standalone"]
+        bundle = "# Autorité\n".encode() + files.ca.read_bytes() + "\xe9".encode("latin-1")
+        assert clusters(tls_ca=bundle) == ["standalone"]
+        with pytest.raises(errors.InvalidArgument, match="'tls_ca': the certificates cannot be read"):
+            clusters(tls_ca=b"-----BEGIN CERTIFICATE-----\n")
         with pytest.raises(errors.TlsError, match="certificate verify failed"):
             clusters()
         der = ssl.PEM_cert_to_DER_cert(files.server_crt.read_text())
@@ -344,7 +349,7 @@ def test_headers_of_older_brokers(serve: Callable[..., Server]) -> None:
     assert (found.id, found.properties, found.publish_time) == ("(1,2,3,-1)", {"a": "b"}, None)
 
 
-@pytest.mark.parametrize("value", ["", " ", 7, None, b"x"])
+@pytest.mark.parametrize("value", ["", " ", 7, None, b"", b"\xff"])
 @pytest.mark.parametrize("option", ["token", "password"])
 def test_a_function_that_supplies_no_secret_is_named(
     serve: Callable[..., Server], option: str, value: Any

@@ -18,7 +18,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forebay._core import protocols
+from forebay._core import authorities, protocols
 from forebay._core.secrets import supplied
 from forebay.commands._shared.failed import Failed
 from forebay.commands._shared.options import is_web
@@ -115,7 +115,7 @@ class Web:
             )
         self._hosts = [f"{self._scheme}://{host}" for host in hosts.split(",")]
         self._options = options
-        self._context = _context(options) if self._scheme == "https" else None
+        self._context = tls_context(options) if self._scheme == "https" else None
 
     def ask(
         self,
@@ -333,17 +333,20 @@ def _redirected(url: str, location: str | None) -> str:
     return to
 
 
-def _context(options: Mapping[str, Any]) -> ssl.SSLContext:
-    """TLS as a client's options ask for it."""
-    authorities: bytes | None = options.get("tls_ca")
+def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
+    """TLS as a client's options ask for it. The caller compares the certificate with ``tls_pin``.
+
+    Raises:
+        InvalidArgument: certificates that cannot be read, or options that exclude each other.
+    """
     try:
-        context = ssl.create_default_context(cadata=authorities.decode() if authorities else None)
-    except (ssl.SSLError, ValueError) as error:
-        raise InvalidArgument(f"client option 'tls_ca': {_name(error)}") from None
+        context = authorities.context(options.get("tls_ca"))
+    except ValueError as error:
+        raise InvalidArgument(f"client option 'tls_ca': {error}") from None
     # Newer versions of Python are strict by default, and the engine is not.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if options.get("tls_pin"):
-        if authorities or options.get("tls_skip_hostname_check"):
+        if options.get("tls_ca") or options.get("tls_skip_hostname_check"):
             raise InvalidArgument(
                 "tls_pin excludes tls_ca and tls_skip_hostname_check: only the certificates with these"
                 " fingerprints are accepted"

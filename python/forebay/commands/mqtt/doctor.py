@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import socket
-import ssl
 from collections.abc import Iterator
 from typing import Any
 
 from forebay.commands._shared import doctor
+from forebay.commands._shared.web import tls_context
 from forebay.mqtt import blocking
 
 _PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
@@ -55,10 +55,8 @@ def _reach_unix(path: str) -> str:
 
 
 def _tls(host: str, port: int, alpn: str, settings: dict[str, Any]) -> str:
-    authorities: bytes | None = settings.get("tls_ca")
-    context = ssl.create_default_context(cadata=authorities.decode() if authorities else None)
-    if settings.get("tls_skip_hostname_check"):
-        context.check_hostname = False
+    # The certificate is compared with tls_pin in the next step; nothing is sent in this one.
+    context = tls_context(settings)
     if alpn:
         context.set_alpn_protocols([alpn])
     with (
@@ -71,7 +69,7 @@ def _tls(host: str, port: int, alpn: str, settings: dict[str, Any]) -> str:
         words = [
             str(sock.version()),
             cipher[0] if cipher else "",
-            f"certificate until {certificate.get('notAfter')}",
+            f"certificate until {certificate['notAfter']}" if certificate else "tls_pin is checked next",
             f"ALPN {chosen}" if chosen else "no ALPN",
         ]
         return ", ".join(words)

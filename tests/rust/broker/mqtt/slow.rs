@@ -259,3 +259,42 @@ fn messages_of_a_shared_subscription_that_wait_for_the_disk_outlive_the_session_
         assert_eq!(bench.resume("other").2.len(), 4);
     }
 }
+
+#[test]
+fn a_copy_of_several_shared_subscriptions_goes_to_another_member_of_each() {
+    for (plain, waiting, members) in [
+        (false, false, &["of g", "of h"][..]),
+        (true, false, &["of g", "of h"]),
+        (false, true, &["of g", "of h"]),
+        (true, true, &["of both"]),
+        (false, false, &["of both"]),
+    ] {
+        let case = format!("beside a plain subscription: {plain}, before the disk: {waiting}, {members:?}");
+        let mut bench = Bench::new();
+        let publisher = bench.connect("p");
+        let old = |name| Connect::new(Version::V3_1_1, name);
+        // The first members get the first message.
+        let dead = bench.connect_with(old("dead"), false);
+        let others: Vec<_> = members.iter().map(|name| bench.connect_with(old(name), false)).collect();
+        for (index, filter) in ["$share/g/jobs", "$share/h/jobs"].into_iter().enumerate() {
+            bench.subscribe(&dead, filter, Q1);
+            bench.subscribe(&others[index % others.len()], filter, Q1);
+        }
+        if plain {
+            bench.subscribe(&dead, "jobs", Q1);
+        }
+        let witness = bench.resume("witness").0;
+        bench.held = waiting;
+        // A change that the message waits for.
+        bench.tell(&witness, subscribe_packet([("x".to_owned(), Q1)])).unwrap();
+        bench.tell(&publisher, Packet::Publish(publish("jobs", Q1, 1, "job"))).unwrap();
+        assert_eq!(bench.payloads(&dead).len(), usize::from(!waiting), "one copy, {case}");
+        bench.drop_peer(dead.id);
+        bench.held = false;
+        bench.settle();
+        for other in &others {
+            assert_eq!(bench.payloads(other), ["job"], "{case}");
+        }
+        assert_eq!(bench.broker.stats().messages_dropped, 0, "{case}");
+    }
+}
