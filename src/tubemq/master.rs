@@ -12,8 +12,8 @@
 //! ```
 //! At most one call is open at a time. The owner chooses which master is called. A master that has
 //! taken over does not know the client and returns 411, which is handled in the same way as an
-//! expired registration. A 411 to the registration, or to the first heartbeat after it, is a failure:
-//! the next registration waits.
+//! expired registration. A 411 to the registration, or to the first heartbeat after it, is a
+//! failure: the next registration waits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};

@@ -8,8 +8,8 @@
 //!
 //! A message is for the consumers with one of its identifiers whose filters it matches. Filters of
 //! a consumer that overlap have an identifier each, by which it knows the copies of a message.
-//! Copies for the filters of a closed consumer have no consumer. Those with an identifier of another
-//! process, whose session was resumed, are matched by topic.
+//! Copies for the filters of a closed consumer have no consumer. Those with an identifier of
+//! another process, whose session was resumed, are matched by topic.
 
 use std::ops::Range;
 use std::sync::Arc;

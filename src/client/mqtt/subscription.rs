@@ -284,8 +284,8 @@ impl Subscription {
     }
 
     /// Whether this is another copy of a message that it has taken. A server may send one for each
-    /// filter that matches, with the identifier of that filter (3.3.4). `packets` are the numbers of
-    /// the SUBSCRIBE packets that it was sent for.
+    /// filter that matches, with the identifier of that filter (3.3.4). `packets` are the numbers
+    /// of the SUBSCRIBE packets that it was sent for.
     ///
     /// Copies have the same content, and each is for other filters: what differs in content, or
     /// comes for a filter the second time, is another message. Nothing is left out because a copy
