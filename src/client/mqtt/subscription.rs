@@ -171,7 +171,7 @@ fn packets(filters: &[(Filter, SubscribeOptions)]) -> Box<[u32]> {
     packets.into()
 }
 
-/// What is the same in all copies of a message.
+/// Properties that are the same in all copies of a message.
 fn content(properties: &Properties) -> Vec<&Property> {
     let is_same = |property: &&Property| {
         !matches!(
