@@ -157,8 +157,11 @@ fn packets(filters: &[(Filter, SubscribeOptions)]) -> Box<[u32]> {
             let is_other = before != filter && before.group().is_none() && filter.group().is_none();
             (is_other && overlap(before.pattern(), filter.pattern())).then(|| packets[other] + 1)
         };
+        let same = filters[..at].iter().position(|(other, _)| other == filter);
         // Two filters without a wildcard do not overlap.
-        let packet = if filter.has_wildcard() {
+        let packet = if let Some(same) = same {
+            Some(packets[same])
+        } else if filter.has_wildcard() {
             (0..at).filter_map(behind).max()
         } else {
             wild.iter().copied().filter_map(behind).max()
