@@ -22,17 +22,11 @@ pub(super) fn check(own: PeerProtocol, address: &str, first: &[u8]) -> Result<()
 
 /// The error of a connection to `address` that has ended before the peer said anything in `own`.
 pub(super) fn unanswered(own: PeerProtocol, address: &str, error: Error) -> Error {
-    let why = error.message();
-    match error.kind() {
-        ErrorKind::Disconnected => {
-            Error::new(error.kind(), format!("{address} did not answer: {why}. Does it speak {own}?"))
-        }
-        // At a reconnect it may be so for a moment: it is tried again.
-        ErrorKind::Checksum | ErrorKind::FrameTooLarge | ErrorKind::Truncated => {
-            Error::protocol(format!("{address} did not answer in {own}: {why}"))
-        }
-        _ => error,
+    if error.kind() != ErrorKind::Disconnected {
+        return error;
     }
+    let why = error.message();
+    Error::new(ErrorKind::Disconnected, format!("{address} did not answer: {why}. Does it speak {own}?"))
 }
 
 #[cfg(test)]
@@ -64,8 +58,5 @@ mod tests {
         let of = |kind| unanswered(PeerProtocol::Mqtt, "b:1", Error::new(kind, "x"));
         assert_eq!(of(ErrorKind::Disconnected).message(), "b:1 did not answer: x. Does it speak MQTT?");
         assert_eq!(of(ErrorKind::Authentication).message(), "x");
-        let garbage = of(ErrorKind::FrameTooLarge);
-        assert!(garbage.retriable(), "a page of a proxy is no reason to give up");
-        assert_eq!(garbage.message(), "b:1 did not answer in MQTT: x");
     }
 }

@@ -699,7 +699,7 @@ where
     let is_open = host.ready.borrow().is_some();
     let error = match is_open {
         true => given_up(error, &broker),
-        false => wrong_port::unanswered(PeerProtocol::Pulsar, &broker, error),
+        false => not_opened(error, &broker),
     };
     end.send_replace(Some(error.clone()));
     host.protocol.fail_requests(&error);
@@ -724,6 +724,17 @@ where
     }
     for part in consumers.into_values() {
         part.detach(Loss::ConnectionEnded);
+    }
+}
+
+/// The error of a connection that ended before the broker had accepted it. Bytes that are no frame
+/// may come for a moment at a reconnect, so they are no reason to give up.
+fn not_opened(cause: Error, broker: &str) -> Error {
+    match cause.kind() {
+        ErrorKind::Checksum | ErrorKind::FrameTooLarge | ErrorKind::Truncated => {
+            Error::protocol(format!("{broker} did not answer in Pulsar: {}", cause.message()))
+        }
+        _ => wrong_port::unanswered(PeerProtocol::Pulsar, broker, cause),
     }
 }
 

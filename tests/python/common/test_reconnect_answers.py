@@ -190,6 +190,8 @@ ILLNESSES: dict[str, dict[str, Illness]] = {
     },
     "pulsar": {
         **COMMON,
+        **STRANGE,
+        "no frame": Illness(saying(b"\xff" * 64)),
         "not ready": Illness(pulsar_error(6)),
         "too many requests": Illness(pulsar_error(14)),
         "wrong credentials": Illness(pulsar_error(3), warning="cannot be opened again, and is tried on"),

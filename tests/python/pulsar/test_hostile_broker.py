@@ -54,7 +54,7 @@ LIES: dict[str, tuple[dict[int, Answer], type[errors.Error] | UnionType]] = {
     "says nothing": ({wire.CONNECT: silent}, errors.Timeout),
     "announces four gigabytes": (
         {wire.CONNECT: always(struct.pack(">II", 0xFFFFFFFF, 4))},
-        errors.FrameTooLarge,
+        errors.ProtocolError,
     ),
     "refuses in a mebibyte of control characters": (
         {wire.CONNECT: closing(frame(wire.ERROR, {1: Huge, 2: 3, 3: "\x1b[2J\0\n" * 170_000}))},
