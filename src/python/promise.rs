@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::bridge::{self, Bridge, Loop};
@@ -160,6 +161,9 @@ impl OneShot {
     pub(super) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         // Short enough for Ctrl-C to feel immediate, long enough to cost nothing.
         const SIGNAL_CHECK: Duration = Duration::from_millis(50);
+        if timeout.is_some_and(f64::is_nan) {
+            return Err(PyValueError::new_err("timeout: expected seconds, not NaN"));
+        }
         let deadline = timeout.map(|seconds| clock::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
         loop {
             if self.taken.load(Ordering::Acquire) {

@@ -192,6 +192,14 @@ async def test_an_argument_of_a_wrong_type_is_named_on_asyncio(broker: forebay.B
             check_wrong_calls(wrong_calls(protocol, client, producer, consumer))
 
 
+def test_a_time_that_is_no_number_is_refused(broker: forebay.Broker) -> None:
+    with blocking.connect(broker.url) as client, client.producer("t") as producer:
+        sent = producer.submit_many([b"x"])
+        with pytest.raises(ValueError, match="timeout"):
+            sent.wait(float("nan"))
+        sent.wait()
+
+
 def test_an_argument_of_a_wrong_type_is_named_with_interceptors(broker: forebay.Broker) -> None:
     with blocking.connect(broker.url) as client:
         options = {"interceptors": forebay.pulsar.ProducerInterceptor()}
