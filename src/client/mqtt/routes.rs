@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_that_overlap_have_ascending_identifiers() {
+    fn filters_that_overlap_have_identifiers_of_their_own() {
         let ids = |filters: &[&str]| {
             let consumer = subscription(filters);
             let first = consumer.identify(|_| 0).start;

@@ -154,8 +154,8 @@ fn packets(filters: &[(Filter, SubscribeOptions)]) -> Box<[u32]> {
     for (at, (filter, _)) in filters.iter().enumerate() {
         let behind = |other: usize| {
             let (before, _) = &filters[other];
-            let is_other = before != filter && before.group().is_none() && filter.group().is_none();
-            (is_other && overlap(before.pattern(), filter.pattern())).then(|| packets[other] + 1)
+            let is_plain = before.group().is_none() && filter.group().is_none();
+            (is_plain && overlap(before.pattern(), filter.pattern())).then(|| packets[other] + 1)
         };
         let same = filters[..at].iter().position(|(other, _)| other == filter);
         // Two filters without a wildcard do not overlap.

@@ -45,30 +45,30 @@ class Gate(ChaosProxy):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.ill: set[asyncio.StreamWriter] = set()
+        self.failing: set[asyncio.StreamWriter] = set()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.answer is None:
             return await super()._accept(reader, writer)
         self.accepted += 1
-        self.ill.add(writer)
+        self.failing.add(writer)
         with contextlib.suppress(OSError):
             await self.answer(self, reader, writer)
-        self.ill.discard(writer)
+        self.failing.discard(writer)
         writer.close()
 
-    async def fall_ill(self, answer: Answer | None) -> None:
+    async def fail(self, answer: Answer | None) -> None:
         """Ends all connections, and gives later ones the answer; without one they are refused."""
         if answer is None:
             await self.deafen()
         self.answer = answer
         self.cut()
 
-    async def get_well(self) -> None:
+    async def recover(self) -> None:
         if self.answer is None:
             await self.listen()
         self.answer = None
-        for writer in self.ill:
+        for writer in self.failing:
             writer.transport.abort()
 
 
@@ -114,7 +114,7 @@ def pulsar_request_error(code: int) -> Answer:
             while (one := HostilePulsar.take(buffer)) is not None:
                 kind, (fields, _) = one
                 if kind == pulsar.CONNECT:
-                    writer.write(pulsar.frame(pulsar.CONNECTED, {1: "ill", 2: 21, 3: 5 << 20}))
+                    writer.write(pulsar.frame(pulsar.CONNECTED, {1: "failing", 2: 21, 3: 5 << 20}))
                 elif kind == pulsar.LOOKUP:
                     gate.calls += 1
                     said = {3: 2, 4: fields[2][0], 6: code, 7: "not now"}
@@ -146,7 +146,7 @@ def tubemq_error(code: int) -> Answer:
 
 
 @dataclass(frozen=True)
-class Illness:
+class Fault:
     """An answer, and what comes of it."""
 
     answer: Answer | None
@@ -160,89 +160,80 @@ class Illness:
 
 
 COMMON = {
-    "refused": Illness(None),
-    "closed": Illness(close),
-    "silence": Illness(silence, options={"connect_timeout": 0.5, "request_timeout": 0.5}),
+    "refused": Fault(None),
+    "closed": Fault(close),
+    "silence": Fault(silence, options={"connect_timeout": 0.5, "request_timeout": 0.5}),
 }
 STRANGE = {
-    "HTTP": Illness(saying(b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\n\r\nbusy\n")),
-    "a TLS alert": Illness(saying(b"\x15\x03\x01\x00\x02\x02\x28")),
+    "HTTP": Fault(saying(b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\n\r\nbusy\n")),
+    "a TLS alert": Fault(saying(b"\x15\x03\x01\x00\x02\x02\x28")),
 }
-ILLNESSES: dict[str, dict[str, Illness]] = {
+FAULTS: dict[str, dict[str, Fault]] = {
     "mqtt 3.1.1": {
         **COMMON,
         **STRANGE,
-        "server unavailable": Illness(connack_3(3)),
-        "wrong password": Illness(connack_3(4), warning="0x86"),
-        "not authorized": Illness(connack_3(5), warning="0x87"),
+        "server unavailable": Fault(connack_3(3)),
+        "wrong password": Fault(connack_3(4), warning="0x86"),
+        "not authorized": Fault(connack_3(5), warning="0x87"),
     },
     "mqtt 5": {
         **COMMON,
         **STRANGE,
-        "server unavailable": Illness(connack(0x88)),
-        "busy": Illness(connack(0x89)),
-        "quota": Illness(connack(0x97)),
-        "wrong password": Illness(connack(0x86), warning="0x86"),
-        "not authorized": Illness(connack(0x87), warning="0x87"),
-        "banned": Illness(connack(0x8A), warning="0x8A"),
-        "use another server": Illness(connack(0x9C)),
-        "connection rate": Illness(connack(0x9F)),
+        "server unavailable": Fault(connack(0x88)),
+        "busy": Fault(connack(0x89)),
+        "quota": Fault(connack(0x97)),
+        "wrong password": Fault(connack(0x86), warning="0x86"),
+        "not authorized": Fault(connack(0x87), warning="0x87"),
+        "banned": Fault(connack(0x8A), warning="0x8A"),
+        "use another server": Fault(connack(0x9C)),
+        "connection rate": Fault(connack(0x9F)),
     },
     "pulsar": {
         **COMMON,
         **STRANGE,
-        "no frame": Illness(saying(b"\xff" * 64)),
-        "not ready": Illness(pulsar_error(6)),
-        "too many requests": Illness(pulsar_error(14)),
-        "wrong credentials": Illness(pulsar_error(3), warning="cannot be opened again, and is tried on"),
-        "lookups that are not ready": Illness(pulsar_request_error(6), call=True),
-        "lookups that fail": Illness(pulsar_request_error(1), call=True),
-        "lookups without authorization": Illness(pulsar_request_error(4), ends=errors.AuthorizationError),
-        "not authorized": Illness(pulsar_error(4), ends=errors.AuthorizationError),
-        "another version": Illness(pulsar_error(10), ends=errors.UnsupportedVersion),
+        "no frame": Fault(saying(b"\xff" * 64)),
+        "not ready": Fault(pulsar_error(6)),
+        "too many requests": Fault(pulsar_error(14)),
+        "wrong credentials": Fault(pulsar_error(3), warning="cannot be opened again, and is tried on"),
+        "lookups that are not ready": Fault(pulsar_request_error(6), call=True),
+        "lookups that fail": Fault(pulsar_request_error(1), call=True),
+        "lookups without authorization": Fault(pulsar_request_error(4), ends=errors.AuthorizationError),
+        "not authorized": Fault(pulsar_error(4), ends=errors.AuthorizationError),
+        "another version": Fault(pulsar_error(10), ends=errors.UnsupportedVersion),
     },
     "tubemq": {
         **COMMON,
         **STRANGE,
-        "unavailable": Illness(tubemq_error(503), call=True),
-        "moved": Illness(tubemq_error(301), call=True),
-        "wrong credentials": Illness(tubemq_error(415), call=True),
-        "an internal error": Illness(tubemq_error(500), call=True),
+        "unavailable": Fault(tubemq_error(503), call=True),
+        "moved": Fault(tubemq_error(301), call=True),
+        "wrong credentials": Fault(tubemq_error(415), call=True),
+        "an internal error": Fault(tubemq_error(500), call=True),
     },
 }
 
 
-class Target:
-    """The embedded broker with all protocols."""
-
-    def __init__(self) -> None:
-        self._broker = EmbeddedBroker(mqtt_port=0, tubemq_port=0)
-        urls = {name: self._broker.call(f"{name}_url") for name in ("mqtt", "tubemq")}
-        self.urls: dict[str, str] = {"pulsar": self._broker.url, **urls}
-        self.stop = self._broker.stop
-
-
 @pytest.fixture(scope="module")
-def target() -> Iterator[Target]:
-    target = Target()
-    yield target
-    target.stop()
+def urls() -> Iterator[dict[str, str]]:
+    """Those of an embedded broker with all protocols."""
+    broker = EmbeddedBroker(mqtt_port=0, tubemq_port=0)
+    yield broker.call("urls")
+    broker.stop()
 
 
 class Cell:
-    """A client whose broker falls ill."""
+    """A client whose broker fails."""
 
     def __init__(
-        self, target: Target, speech: str, name: str, kind: str, caplog: pytest.LogCaptureFixture
+        self, urls: dict[str, str], dialect: str, name: str, kind: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        self.name, self.illness, self.kind = f"{speech}, {name}, {kind}", ILLNESSES[speech][name], kind
-        self.protocol, _, version = speech.partition(" ")
-        self.url = target.urls[self.protocol]
+        self.name, self.fault, self.kind = f"{dialect}, {name}, {kind}", FAULTS[dialect][name], kind
+        self.protocol, _, version = dialect.partition(" ")
+        self.url = urls[self.protocol]
         self.before = self.records_before = 0
         """Events and records of the time before."""
         self.topic = "".join(letter if letter.isalnum() else "_" for letter in self.name)
         limits = {"max_backoff": MAX_BACKOFF, "connect_timeout": 5, "retry_first": True}
-        limits |= self.illness.options
+        limits |= self.fault.options
         if self.protocol == "tubemq":
             limits["heartbeat_interval"] = 0.5
         else:
@@ -295,8 +286,8 @@ class Cell:
                 self.handle = await self.opened(client)
                 await self.works()
                 self.before, self.records_before = len(self.seen), len(self.caplog.records)
-                await self.gate.fall_ill(self.illness.answer)
-                await (self.ended(client) if self.illness.ends else self.tried_again(client))
+                await self.gate.fail(self.fault.answer)
+                await (self.ended(client) if self.fault.ends else self.tried_again(client))
 
     async def opened(self, client: Any) -> Any:
         """Another handle."""
@@ -317,7 +308,7 @@ class Cell:
                     return await self.handle.ack(message)
 
     async def tried_again(self, client: Any) -> None:
-        if self.illness.call:
+        if self.fault.call:
             await until(lambda: self.gate.calls >= FAILURES)
         else:
             working = asyncio.create_task(self.works())
@@ -325,10 +316,10 @@ class Cell:
             self.check_pauses()
             await until(self.is_told)
             await until(lambda: not self.handle.connected)
-        if self.illness.warning:
-            await until(lambda: self.records(logging.WARNING, self.illness.warning))
-        await self.gate.get_well()
-        await (self.works() if self.illness.call else working)
+        if self.fault.warning:
+            await until(lambda: self.records(logging.WARNING, self.fault.warning))
+        await self.gate.recover()
+        await (self.works() if self.fault.call else working)
         await until(lambda: client.connected and self.handle.connected)
 
     def check_pauses(self) -> None:
@@ -345,13 +336,13 @@ class Cell:
             assert two - one >= least - 0.002, f"pause {number} of {two - one:.3f} s is below {least} s"
 
     async def ended(self, client: Any) -> None:
-        assert self.illness.ends
+        assert self.fault.ends
         await until(lambda: any(event.kind == "gave_up" for event in self.seen))
         (gone,) = (event for event in self.seen if event.kind == "gave_up")
-        assert isinstance(gone.error, self.illness.ends)
-        with pytest.raises(self.illness.ends):
+        assert isinstance(gone.error, self.fault.ends)
+        with pytest.raises(self.fault.ends):
             await self.works()
-        await self.gate.get_well()
+        await self.gate.recover()
         self.handle = await self.opened(client)
         await self.works()
 
@@ -359,15 +350,15 @@ class Cell:
 KINDS = ("producer", "consumer")
 
 
-@pytest.mark.parametrize("speech", ILLNESSES)
+@pytest.mark.parametrize("dialect", FAULTS)
 async def test_an_answer_at_a_reconnect(
-    target: Target, speech: str, caplog: pytest.LogCaptureFixture
+    urls: dict[str, str], dialect: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", "forebay")
-    cells = [Cell(target, speech, name, kind, caplog) for name in ILLNESSES[speech] for kind in KINDS]
+    cells = [Cell(urls, dialect, name, kind, caplog) for name in FAULTS[dialect] for kind in KINDS]
     await side_by_side([(cell, cell.run()) for cell in cells])
     # One for each cell and outage.
-    for warning in filter(None, (illness.warning for illness in ILLNESSES[speech].values())):
+    for warning in filter(None, (fault.warning for fault in FAULTS[dialect].values())):
         said = [
             one for one in caplog.records if one.levelno == logging.WARNING and warning in one.getMessage()
         ]

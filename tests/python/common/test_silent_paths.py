@@ -39,7 +39,7 @@ SILENCES: dict[str, Callable[[ChaosProxy], None]] = {
 
 
 @dataclass(frozen=True)
-class Speech:
+class Dialect:
     """A protocol: its options, and those of its consumers and sends."""
 
     protocol: str
@@ -51,16 +51,16 @@ class Speech:
 
 
 MQTT: dict[str, Any] = {"keep_alive": 2, "clean_start": False}
-SPEECHES = {
-    "pulsar": Speech(
+DIALECTS = {
+    "pulsar": Dialect(
         "pulsar",
         {"keep_alive": 2},
         {"position": "earliest"},
     ),
-    "mqtt 3.1.1": Speech("mqtt", MQTT | {"version": "3.1.1"}, {"qos": 1}, {"qos": 1}),
-    "mqtt 5": Speech("mqtt", MQTT | {"version": "5"}, {"qos": 1}, {"qos": 1}),
-    "WebSocket": Speech("mqtt", MQTT | {"version": "5"}, {"qos": 1}, {"qos": 1}, "mqtt_ws"),
-    "tubemq": Speech(
+    "mqtt 3.1.1": Dialect("mqtt", MQTT | {"version": "3.1.1"}, {"qos": 1}, {"qos": 1}),
+    "mqtt 5": Dialect("mqtt", MQTT | {"version": "5"}, {"qos": 1}, {"qos": 1}),
+    "WebSocket": Dialect("mqtt", MQTT | {"version": "5"}, {"qos": 1}, {"qos": 1}, "mqtt_ws"),
+    "tubemq": Dialect(
         "tubemq",
         {"heartbeat_interval": 1, "request_timeout": 2},
         {"position": "first"},
@@ -98,19 +98,19 @@ class Case:
     def __init__(
         self,
         target: Target,
-        speech: str,
+        dialect: str,
         state: str,
         silence: str = "both ways",
         pool: ThreadPoolExecutor | None = None,
     ) -> None:
-        self.name = f"{speech}, {state}, silent {silence}, {'blocking' if pool else 'asyncio'}"
-        self.speech, self._silence, self._pool = SPEECHES[speech], SILENCES[silence], pool
-        self.topic = target.topic(self.speech.protocol, self.name)
-        self.reading = dict(self.speech.consumer)
-        if self.speech.protocol != "mqtt":
+        self.name = f"{dialect}, {state}, silent {silence}, {'blocking' if pool else 'asyncio'}"
+        self.dialect, self._silence, self._pool = DIALECTS[dialect], SILENCES[silence], pool
+        self.topic = target.topic(self.dialect.protocol, self.name)
+        self.reading = dict(self.dialect.consumer)
+        if self.dialect.protocol != "mqtt":
             # All members of a group of TubeMQ have the same topics.
             self.reading["subscription"] = self.topic
-        self.url = target.urls[self.speech.listener or self.speech.protocol]
+        self.url = target.urls[self.dialect.listener or self.dialect.protocol]
         self.seen: list[forebay.ConnectionEvent] = []
         self.client: Any = None
         self.path: Any = None
@@ -119,7 +119,7 @@ class Case:
     async def ahead(self) -> AsyncIterator[None]:
         """The path."""
         parts = urllib.parse.urlsplit(self.url)
-        replaces = None if self.speech.protocol == "mqtt" else parts.netloc
+        replaces = None if self.dialect.protocol == "mqtt" else parts.netloc
         assert parts.port
         proxy = ChaosProxy(parts.port, seed=1, port=free_port(), replaces=replaces, linger=LONG)
         async with proxy as self.path:
@@ -140,10 +140,10 @@ class Case:
                     await self.client.close()
 
     async def connect(self, **options: Any) -> None:
-        if self.speech.protocol == "mqtt":
+        if self.dialect.protocol == "mqtt":
             options["client_id"] = self.topic
         limits = {"connect_timeout": 3, "operation_timeout": LONG, "max_backoff": 0.2, "retry_first": True}
-        options = self.speech.client | limits | options
+        options = self.dialect.client | limits | options
         url = urllib.parse.urlsplit(self.url)._replace(netloc=f"127.0.0.1:{self.path.port}").geturl()
         if self._pool:
             loop, pool = asyncio.get_running_loop(), self._pool
@@ -156,7 +156,7 @@ class Case:
 
     async def producer(self, send_timeout: float = LONG) -> Any:
         # Those of MQTT have no limit for a send.
-        limits = {} if self.speech.protocol == "mqtt" else {"send_timeout": send_timeout}
+        limits = {} if self.dialect.protocol == "mqtt" else {"send_timeout": send_timeout}
         return await self.client.producer(self.topic, **limits)
 
     async def consumer(self) -> Any:
@@ -258,7 +258,7 @@ async def publishing(case: Case) -> None:
     async with case.witness() as witness, witness.consumer(case.topic, **case.reading) as consumer:
         async with case.connected():
             producer = await case.producer()
-            sending = Sending(producer, **case.speech.send)
+            sending = Sending(producer, **case.dialect.send)
             async with sending.going():
                 await sending.more()
                 await case.fall_silent(producer)
@@ -287,7 +287,7 @@ async def consuming(case: Case) -> None:
     async with case.witness() as witness, case.connected():
         consumer = await case.consumer()
         # Opened later: a broker of MQTT has the subscription by now.
-        sending = Sending(await witness.producer(case.topic), **case.speech.send)
+        sending = Sending(await witness.producer(case.topic), **case.dialect.send)
         got: set[int] = set()
         async with sending.going():
             await sending.more()
@@ -306,14 +306,14 @@ async def connecting_again(case: Case) -> None:
     """The handshake of a later connection falls on a silent path."""
     async with case.connected():
         producer = await case.producer()
-        await producer.send(b"1", **case.speech.send)
+        await producer.send(b"1", **case.dialect.send)
         before = len(case.seen)
         case.silence()
         case.path.cut()
         await case.said("connect_failed", before)
         await case.heal()
         async with asyncio.timeout(PATIENCE):
-            await producer.send(b"2", **case.speech.send)
+            await producer.send(b"2", **case.dialect.send)
 
 
 async def connecting(case: Case) -> None:
@@ -337,7 +337,7 @@ async def seeking(case: Case) -> None:
         await read(consumer, got := set(), lambda: 1 in got)
         before = len(case.seen)
         case.silence()
-        seeking = asyncio.ensure_future(consumer.seek(case.speech.consumer["position"]))
+        seeking = asyncio.ensure_future(consumer.seek(case.dialect.consumer["position"]))
         # The connections of before have ended, and a later one has no answer, either.
         await case.said("connect_failed", before)
         assert not seeking.done(), seeking
@@ -350,9 +350,9 @@ async def closing(case: Case) -> None:
     """The end of a client has its operation timeout."""
     async with case.connected(operation_timeout=2):
         producer, consumer = await case.producer(send_timeout=2), await case.consumer()
-        await producer.send(b"1", **case.speech.send)
+        await producer.send(b"1", **case.dialect.send)
         case.silence()
-        sending = asyncio.ensure_future(producer.send(b"2", **case.speech.send))
+        sending = asyncio.ensure_future(producer.send(b"2", **case.dialect.send))
         await asyncio.sleep(0)
         with contextlib.suppress(errors.Timeout, errors.Disconnected):
             await asyncio.wait_for(case.client.close(), PATIENCE)
@@ -362,7 +362,7 @@ async def closing(case: Case) -> None:
         await until(lambda: case.seen[-1].kind == "disconnected")
         assert not case.client.connected
     async with case.witness() as witness, witness.consumer(case.topic, **case.reading) as consumer:
-        if case.speech.protocol != "mqtt":
+        if case.dialect.protocol != "mqtt":
             await read(consumer, got := set(), lambda: 1 in got)
 
 
@@ -378,22 +378,24 @@ BLOCKING = ("publishing", "consuming", "closing")
 """States in which a call of the blocking face waits."""
 
 
-@pytest.mark.parametrize("speech", SPEECHES)
-async def test_a_silent_path_is_noticed_and_survived(target: Target, speech: str) -> None:
-    is_mqtt = SPEECHES[speech].protocol == "mqtt"
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_silent_path_is_noticed_and_survived(target: Target, dialect: str) -> None:
+    is_mqtt = DIALECTS[dialect].protocol == "mqtt"
     # MQTT has no positions.
     states = STATES if is_mqtt else STATES | {"seeking": seeking}
     cells = [
-        (Case(target, speech, name, silence), state) for name, state in states.items() for silence in SILENCES
+        (Case(target, dialect, name, silence), state)
+        for name, state in states.items()
+        for silence in SILENCES
     ]
     if is_mqtt:
-        cells += [(Case(target, speech, "QoS 0", silence), publishing_unheard) for silence in SILENCES]
+        cells += [(Case(target, dialect, "QoS 0", silence), publishing_unheard) for silence in SILENCES]
     await side_by_side([(case, state(case)) for case, state in cells])
 
 
-@pytest.mark.parametrize("speech", SPEECHES)
-async def test_calls_of_the_blocking_face_survive_a_silent_path(target: Target, speech: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_calls_of_the_blocking_face_survive_a_silent_path(target: Target, dialect: str) -> None:
     with ThreadPoolExecutor(64) as pool:
-        cases = [Case(target, speech, name, pool=pool) for name in BLOCKING]
+        cases = [Case(target, dialect, name, pool=pool) for name in BLOCKING]
         cells = zip(cases, BLOCKING, strict=True)
         await side_by_side([(case, STATES[name](case)) for case, name in cells])
